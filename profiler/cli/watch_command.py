@@ -59,8 +59,8 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 _SECONDS_BETWEEN_READS = 15
 _SIGNAL_BASE = 128
 
-# The alternate screen without a cursor, and back to the rows and the cursor from before.
-_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
+# The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the cursor from before.
+_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_REST_OF_LINE, _CLEAR_BELOW = b"\x1b[H", b"\x1b[K", b"\x1b[J"
 _NS_PER_DAY = 86_400 * NS_PER_SECOND
 _ID_LENGTH = 8
@@ -173,21 +173,11 @@ def screen_size() -> tuple[int, int]:
 
 
 def draw(lines: Sequence[Line], *, is_coloured: bool) -> None:
-    """Show the lines from the top, cut to the size of the terminal."""
-    columns, rows = screen_size()
-    cut = [cut_line(line, columns) for line in lines[:rows]]
-    text = render_lines(cut, is_coloured=is_coloured, encoding=stdout_encoding())
+    """Show as many lines from the top as the terminal has."""
+    _, rows = screen_size()
+    text = render_lines(lines[:rows], is_coloured=is_coloured, encoding=stdout_encoding())
     drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
     write_out(_HOME + drawn + _CLEAR_REST_OF_LINE + _CLEAR_BELOW)
-
-
-def cut_line(line: Line, columns: int) -> Line:
-    """The beginning of a line."""
-    spans = []
-    for span in line:
-        spans.append(Span(span.text[:columns], span.style))
-        columns -= len(spans[-1].text)
-    return tuple(span for span in spans if span.text)
 
 
 def open_watched_tasks(

