@@ -19,7 +19,7 @@ from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import EMPTY, Line, Span, line, terminal_width, wrapped, write_lines
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import UsageError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import format_count
 
@@ -171,17 +171,11 @@ def _dry_run(
     profile: str | None,
 ) -> Iterator[str]:
     """The commands as a shell would run them. The build context of an installation does not exist before the build."""
-    from profiler.aws_account.setup.image_docker import PLATFORMS, Docker, ImageBuild, clone_folder  # as above
+    from profiler.aws_account.setup.image_docker import Docker, clone_folder  # as above
 
     docker = Docker(os.environ)
-    try:
-        docker.check()
-    except TaskProfilerError as error:
-        warn(f"{error} The commands are those for a Docker with buildx.")
-        wanted = platforms or PLATFORMS
-        build = ImageBuild(platforms=wanted, needs_builder=len(wanted) > 1, options=options)
-    else:
-        build = docker.plan(platforms, options)
+    docker.check()
+    build = docker.plan(platforms, options)
     aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
     registry = ecr.login().registry
     if uri is None:
