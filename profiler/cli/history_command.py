@@ -9,14 +9,26 @@ import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, encodable, warn, warned_notes, write_out
-from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, table, terminal_width, write_lines
+from profiler.cli.styled_text import (
+    ASCII,
+    BLOCKS,
+    OUTCOME_STYLES,
+    Column,
+    Glyphs,
+    Line,
+    Span,
+    table,
+    terminal_width,
+    write_lines,
+)
+from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
-from profiler.record.record_model import Distribution, Metrics, Number, Record, outcome
-from profiler.record.units import AT_LEAST, format_count, format_duration, format_peak, format_percent
+from profiler.record.record_model import Distribution, Number, Record, outcome
+from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, no_run_sentence
 
 _ID_LENGTH = 8
@@ -79,7 +91,7 @@ def _json_line(run: PastRun) -> bytes:
 
 def table_lines(records: Iterable[Record], width: int | None, retries: Collection[str] = ()) -> list[Line]:
     """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries."""
-    at_least = AT_LEAST if encodable(AT_LEAST) else ">"
+    glyphs = BLOCKS if encodable(BLOCKS.at_least) else ASCII
     listed = [(record, family_key(record)) for record in records]
     places = place_columns([family for _, family in listed])
     families = (Column("Family", is_cut=True), *(Column(title, rank=3) for title, _ in places))
@@ -88,7 +100,7 @@ def table_lines(records: Iterable[Record], width: int | None, retries: Collectio
         (
             *_identity(record),
             *(get(family) or UNKNOWN for _, get in places),
-            *_row(record, at_least, is_retry=record.task_id in retries),
+            *_row(record, glyphs, is_retry=record.task_id in retries),
         )
         for record, family in listed
     )
@@ -99,14 +111,14 @@ def _identity(record: Record) -> tuple[str, ...]:
     return record.task_id[:_ID_LENGTH], format_local(parse_ns(record.started_at)) or UNKNOWN, record.family or UNKNOWN
 
 
-def _row(record: Record, at_least: str, *, is_retry: bool) -> tuple[str | Span, ...]:
+def _row(record: Record, glyphs: Glyphs, *, is_retry: bool) -> tuple[str | Span, ...]:
     metrics = record.metrics
     cpu = metrics.cpu_utilization_percent or Distribution()
     return (
         Span(f"{_result(record)}{' retry' if is_retry else ''}", OUTCOME_STYLES.get(outcome(record), "")),
         UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
         UNKNOWN if cpu.avg is None else format_percent(cpu.avg),
-        _memory(metrics, at_least),
+        peak_text(metrics, glyphs) or UNKNOWN,
         _share(metrics.max_memory_used_mb, metrics.memory_size_mb),
     )
 
@@ -115,14 +127,6 @@ def _result(record: Record) -> str:
     """The status; a failure has its exit code. ``OOM`` marks a run that probably ran out of memory."""
     code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
     return f"{record.status}{code}{' OOM' if record.likely_out_of_memory else ''}"
-
-
-def _memory(metrics: Metrics, at_least: str) -> str:
-    """The memory peak. A sampled peak may have been higher."""
-    peak_mb = metrics.max_memory_used_mb
-    if peak_mb is None:
-        return UNKNOWN
-    return format_peak(peak_mb, metrics.memory_peak_source).replace(AT_LEAST, at_least)
 
 
 def _share(used_mb: Number | None, size_mb: Number | None) -> str:

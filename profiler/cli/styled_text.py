@@ -216,7 +216,9 @@ def table(
         columns, widths = [columns[place] for place in needed], [widths[place] for place in needed]
         cells = [[row[place] for place in needed] for row in cells]
         longest_words = [
-            _MIN_CUT_WIDTH if column.is_cut else max(_longest_word(row[place].text) for row in cells)
+            _MIN_CUT_WIDTH
+            if column.is_cut
+            else max(len(part or "") for row in cells for part in _Fold.wordsep_re.split(row[place].text))
             for place, column in enumerate(columns)
         ]
         narrows = [column.folds or column.is_cut for column in columns]
@@ -240,18 +242,10 @@ def _least(column: Column, width: int) -> int:
     return min(width, _MIN_CUT_WIDTH if column.is_cut else _MIN_COLUMN_WIDTH if column.folds else width)
 
 
-def _longest_word(text: str) -> int:
-    return max(map(len, _Fold().split(text)), default=0)
-
-
 class _Fold(textwrap.TextWrapper):
     """Folds a cell at spaces, and within names: after a hyphen, an underscore or a slash before a letter."""
 
     wordsep_re = re.compile(r"(\s+|(?<=[-_/])(?=[^\W\d_]))")
-
-    def split(self, text: str) -> list[str]:
-        """Split a text into parts that stay whole."""
-        return self._split(text)
 
 
 def _harmless(cell: str | Span) -> Span:

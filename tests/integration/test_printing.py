@@ -67,7 +67,7 @@ def test_a_traceback_is_to_be_had() -> None:
     assert b"Exception ignored" not in told
 
 
-@pytest.mark.parametrize("event", [TOO_DEEP, b"\xff\xfe\xfa", b'{"detail": %s}' % (b"1" * 5000), b"nonsense"])
+@pytest.mark.parametrize("event", [b"\xff\xfe\xfa", b'{"detail": %s}' % (b"1" * 5000), b"nonsense"])
 def test_an_event_that_is_no_json_is_one_sentence(event: bytes) -> None:
     Path("event.json").write_bytes(event)
     done = run_here({}, "notify", "--dry-run", "--event", "event.json")

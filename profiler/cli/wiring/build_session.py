@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.cli.run_options import RunOptions, Stacks, printed_format
+from profiler.cli.run_options import RunOptions, printed_format
 from profiler.cli.wiring.build_collectors import local_collectors
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
@@ -56,7 +56,8 @@ class RunSession:
         )
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _LateView(options, clock, stderr) if options.live and _draws(_STDERR) else None
+        draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
+        self._view = _LateView(options, clock, stderr) if draws else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
@@ -83,7 +84,9 @@ class RunSession:
     def run(self, prepared: PreparedRun) -> RunResult:
         """Run the command to its end."""
         if self._stacks != "off":
-            self._plan = _with_stacks(self._plan, self._stacks, prepared)
+            from profiler.cli.wiring.build_stacks import with_local_stacks  # only where it is enabled
+
+            self._plan = with_local_stacks(self._plan, self._stacks, prepared)
         result = run(prepared, self._plan)
         if self._view is not None:
             self._view.close()
@@ -97,7 +100,11 @@ class RunSession:
                 return line, self._end(result)
             except Exception:  # noqa: BLE001  a defect of the picture must not lose the run
                 return line, line + b"\n"
-        return line, (line if self._format == "json" else _text_line(result.report)) + b"\n"
+        if self._format == "json":
+            return line, line + b"\n"
+        from profiler.record.text_line import report_text  # the catalogue of metrics, which JSON does without
+
+        return line, report_text(result.report).encode(errors="replace") + b"\n"
 
     def _end(self, result: RunResult) -> bytes:
         """The end for a person; empty if a sentence on standard error contains everything."""
@@ -172,13 +179,6 @@ def _task_lookup() -> "Callable[[], Placement | None] | None":
     return task_lookup(*endpoint)
 
 
-def _with_stacks(plan: RunPlan, mode: Stacks, prepared: PreparedRun) -> RunPlan:
-    """The plan with a collector of the call stacks, whose modules are imported only here."""
-    from profiler.cli.wiring.build_stacks import with_local_stacks
-
-    return with_local_stacks(plan, mode, prepared)
-
-
 def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]":
     """Print notices on standard error: as JSON where the report will be printed as JSON, else as a sentence."""
 
@@ -236,12 +236,6 @@ def with_family_size(report: Report, path: str, store: "HistoryStore", prices: "
     return replace(report, record=replace(report.record, recommendation=recommendation))
 
 
-def _text_line(report: Report) -> bytes:
-    from profiler.record.text_line import report_text  # the catalogue of metrics, which JSON does without
-
-    return report_text(report).encode(errors="replace")
-
-
 def _find_labels() -> dict[str, str]:
     """Find the default labels: host, user, git commit of the working directory, and runner, as far as known."""
     try:
@@ -258,11 +252,6 @@ def _user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
-
-
-def _draws(descriptor: int) -> bool:
-    """Whether the descriptor is a terminal that can draw the live view."""
-    return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
 
 
 class _LateView:
