@@ -58,17 +58,6 @@ def test_the_night_chart_moves_by_days(opened: Opener, ecs_dashboard: Path) -> N
     tab.wait_for_selector("#detail[open] .verdict.good")
 
 
-def test_a_new_start_does_not_hide_the_failure_before_it(opened: Opener, tmp_path: Path) -> None:
-    failed, again = shown_runs.failure(), shown_runs.etl("again")
-    short = replace(failed, record=replace(failed.record, metrics=replace(failed.record.metrics, duration_ms=10_000)))
-    later = format_ms(shown_runs.STARTED_NS + 15 * NS_PER_SECOND)
-    reports = (short, replace(again, record=replace(again.record, started_at=later)), shown_runs.etl("old", days_ago=3))
-    (tmp_path / "lines").write_bytes(lines(reports) + MISSED)
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
-    tab.click("#night a[aria-label$='failure']")
-    tab.wait_for_selector("#detail[open] .verdict.bad")
-
-
 def test_back_from_a_run_keeps_the_overview_and_the_focus(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard)
     tab.evaluate("document.querySelector('#morning table').dataset.kept = 'yes'")
@@ -267,15 +256,6 @@ def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opene
     wait_for_count(tab, 4)
     tab.select_option("#region", "us-east-1")
     wait_for_count(tab, 2)
-
-
-def test_one_account_and_region_take_no_room(opened: Opener, tmp_path: Path) -> None:
-    tab = opened(page_of(tmp_path, *(run_report(number, account_id="1") for number in range(2))))
-    assert tab.locator("#sizing td.family").all_inner_texts() == ["nightly"]
-    for name in ("account", "region", "tag", "cluster"):
-        assert not tab.is_visible(f"#{name}")
-    assert tab.is_visible("#family")
-    assert "Account" not in " ".join(tab.locator("#runs th").all_inner_texts())
 
 
 def both_containers() -> list[Report]:

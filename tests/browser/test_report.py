@@ -101,24 +101,6 @@ def test_filters_hold_for_everything(opened: Opener, dashboard: Path) -> None:
     assert set(tab.locator("#runs .outcome").all_inner_texts()) == {"failure"}
 
 
-def test_search_and_sorting(opened: Opener, dashboard: Path) -> None:
-    tab = opened(dashboard)
-    tab.fill("#search", "MAIL success")
-    expected = sum(
-        1
-        for one, _ in runs(RUNS, max_points=300)
-        if one.record.family == "mail-digest" and one.record.status == "success"
-    )
-    wait_for_count(tab, expected)
-    tab.fill("#search", "no such thing")
-    wait_for_count(tab, 0)
-    tab.fill("#search", "")
-    wait_for_count(tab, RUNS)
-    tab.click("#runs th:has-text('Peak memory') button")
-    assert tab.get_attribute("#runs th:has-text('Peak memory')", "aria-sort") == "descending"
-    assert tab.inner_text("#runs tbody tr:first-child td:nth-child(2)") == "train-ranker"
-
-
 def open_run(tab: Page, family: str) -> None:
     tab.click(f"#runs tbody tr:has-text('{family}') a >> nth=0")
     tab.wait_for_selector("#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached")
@@ -192,17 +174,6 @@ def test_dark_and_light(opened: Opener, dashboard: Path, tmp_path: Path) -> None
     tab.wait_for_selector("html[data-theme=dark]", state="attached")
     ready(tab)
     assert (tab.evaluate(ground), tab.evaluate(text)) == dark
-
-
-def test_on_paper_it_is_light(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
-    tab = opened(dashboard, theme="dark")
-    assert tab.pdf(path=tmp_path / "page.pdf").startswith(b"%PDF")
-    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    ready(tab)
-    assert tab.get_attribute("html", "data-theme") == "light"
-    tab.emulate_media(media="print")
-    assert tab.is_hidden("#filters")
-    assert tab.is_visible("#morning table")
 
 
 def test_printing_at_once_has_all_tables(browser: Browser, dashboard: Path) -> None:
@@ -323,7 +294,3 @@ def test_a_browser_without_decompression_shows_a_sentence(browser: Browser, dash
     tab.goto(dashboard.as_uri())
     assert tab.inner_text("#unsupported").startswith("This page needs a newer browser")
     tab.close()
-
-
-def test_a_current_browser_is_not_called_old(opened: Opener, dashboard: Path) -> None:
-    assert opened(dashboard).is_hidden("#unsupported")

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { filterRuns, formatAddress, NO_FILTERS, parseAddress, searchRuns, troubles } from "#page/selection.js";
+import { filterRuns, formatAddress, NO_FILTERS, parseAddress, searchRuns } from "#page/selection.js";
 import { runAt } from "./browser.js";
 
 const RUNS = [
@@ -55,14 +55,4 @@ test("the default selection needs no address", () => {
 
 test("unknown names and values of an address are ignored", () => {
   assert.equal(formatAddress(parseAddress("colour=red&statistic=median")), "");
-});
-
-test("what is no date, and a run that the page does not have, are said in words", () => {
-  const of = (address) => troubles(parseAddress(address), (id) => RUNS.find((run) => run.id === id));
-  assert.deepEqual(of("from=2026-11-20&to=2028-02-29&run=a"), []);
-  const [from, to, run] = of("from=yesterday&to=2026-02-30&run=gone");
-  assert.match(from, /^“yesterday” is not a date and is ignored/);
-  assert.match(to, /^“2026-02-30” is not a date/);
-  assert.match(run, /^This page has no run “gone”/);
-  assert.equal(filtered({ from: "2026-02-30" }), "abc");
 });

@@ -92,17 +92,6 @@ def test_json_is_the_object_of_the_contract(capfd: pytest.CaptureFixture[str]) -
     assert (found.code, found.err) == (0, "task-profiler: Left out of nightly@2: 1 failed.\n")
 
 
-def test_the_interval_of_a_small_difference_does_not_begin_at_0(capfd: pytest.CaptureFixture[str]) -> None:
-    durations = (("1", 1_000_000), ("2", 1_000_001))
-    sets = [
-        [report(100 * int(one) + number, revision=one, metrics={"duration_ms": ms}) for number in range(5)]
-        for one, ms in durations
-    ]
-    found = Printed(capfd, *BOTH, "--format", "json", "--from", kept(*sets))
-    duration = json.loads(found.out)["metrics"]["durationMs"]
-    assert (duration["verdict"], duration["lowPercent"]) == ("more", 0.0001)
-
-
 def test_the_text_has_both_sets_and_the_metrics_that_a_run_has(capfd: pytest.CaptureFixture[str]) -> None:
     last = report(250, revision="2", status="failure")
     found = Printed(capfd, *BOTH, "--from", kept(*GROWN, [last]))

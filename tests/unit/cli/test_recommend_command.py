@@ -364,12 +364,6 @@ def test_containers_that_do_not_fit_are_refused(containers: list[dict[str, Any]]
     assert applied(definition(containerDefinitions=fitting), "--from", source)["cpu"] == "256"
 
 
-def test_a_definition_of_windows_is_refused() -> None:
-    Path("task.json").write_text(json.dumps(definition(runtimePlatform={"operatingSystemFamily": "WINDOWS_SERVER_X"})))
-    with pytest.raises(TaskProfilerError, match="for WINDOWS_SERVER_X, where the monitor does not work"):
-        call("--apply", "task.json", "--from", kept([report()]))
-
-
 def test_a_definition_of_another_family_is_left_alone() -> None:
     source = kept([report(family="weekly", peak_mb=None, p95=None, metrics={"network_rx_bytes": 1})])
     text = json.dumps(definition(family="weekly"))
@@ -410,13 +404,6 @@ def test_the_table_has_an_account_only_where_there_are_several(capfd: pytest.Cap
     one = Printed(capfd, "--from", kept(in_accounts("111122223333")))
     assert one.out.splitlines()[0].split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
     assert "1111" not in one.out
-
-
-def test_one_of_several_families_of_a_name_is_chosen_for_a_definition() -> None:
-    Path("nightly.json").write_text(json.dumps(definition()))
-    source = kept(in_accounts("1", "2"))
-    with pytest.raises(UsageError, match="--account and --task-region"):
-        call("--apply", "nightly.json", "--from", source)
 
 
 def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: pytest.CaptureFixture[str]) -> None:

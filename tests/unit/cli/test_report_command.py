@@ -77,15 +77,6 @@ def test_the_page_on_standard_output_is_all_that_is_there(here: Path, monkeypatc
     assert isinstance(call("-o", "-", "--open").exception, UsageError)
 
 
-def test_io_and_gpus_of_the_history_are_in_the_page(here: Path) -> None:
-    point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
-    history = HistoryStore(here / "history.sqlite3", FakeClock())
-    history.add(encode(report("a")), report("a"), (point,), max_runs=100)
-    assert call().exit_code == 0
-    series = data_of(here / "task-report.html")["series"][0]
-    assert series == {"ms": [1000], "vcpu": [0.5], "mb": [1], "read": [1], "gpu": [25]}
-
-
 def test_what_does_not_fit_into_the_page_is_said(here: Path) -> None:
     chance = random.Random(1)
     ids = [chance.randbytes(48_000).hex() for _ in range(120)]
@@ -102,14 +93,6 @@ def test_what_does_not_fit_into_the_page_is_said(here: Path) -> None:
     assert runs.startswith(f"task-profiler: The oldest {120 - kept} of 120 runs do not fit into a page of 8 MB")
     assert details.startswith(f"task-profiler: Labels, processes, GPUs and the like of {kept} runs do not fit")
     assert (here / "task-report.html").stat().st_size < 8_000_000
-
-
-def test_one_run_is_all_there_is_with_run(here: Path) -> None:
-    keep(here / "history.sqlite3", "aa", "b")
-    assert call("--run", "a", "-o", "one.html").exit_code == 0
-    data = data_of(here / "one.html")
-    assert data["onlyOne"]
-    assert [run["id"] for run in data["runs"]] == ["aa"]
 
 
 def test_one_run_of_a_task_with_two_reports_is_chosen_by_its_container(here: Path) -> None:

@@ -113,13 +113,3 @@ def test_a_row_as_json() -> None:
         "usualDurationMs": 4_200_000,
         "overlap": "takes 1h 10m, due every 1h 00m",
     }
-
-
-def test_a_disabled_schedule_has_no_next_due_time() -> None:
-    row = schedule_row(JudgedSchedule(schedule=schedule("a", "rate(1 hour)", is_enabled=False)), None, NOW)
-    assert (row.outcome, row.next_ns) == ("disabled", None)
-
-
-def test_an_expression_that_cannot_be_read_is_unknown() -> None:
-    row = schedule_row(JudgedSchedule(schedule=schedule("a", "cron()"), problem="It has no fields."), None, NOW)
-    assert (row.outcome, row.reason, row.next_ns) == ("unknown", "It has no fields.", None)

@@ -98,15 +98,6 @@ def test_a_run_that_waited() -> None:
     assert "           2 idle from +7m to +8m: load_orders -> recv" in page(made("waiting"), glyphs=ASCII, width=120)
 
 
-def test_more_moments_than_the_axis_can_number() -> None:
-    stacks = made("waiting").record.stacks
-    assert stacks is not None
-    report = shown_runs.waiting(stacks=replace(stacks, moments=(*stacks.moments, *(
-        replace(stacks.moments[1], stack=(f"step{number} (job.py:1)",)) for number in range(9)))))  # fmt: skip
-    for width in (60, 80):
-        assert max(map(len, page(report, width=width))) <= width
-
-
 def test_a_long_record_loses_the_least_important_lines() -> None:
     """The verdict, the usage and the curves stay; the comparison and the processes are cut."""
     report = made("gpu")
@@ -206,19 +197,6 @@ def test_the_memory_of_a_name_is_that_of_its_processes_together(count: int, hold
     assert text in "\n".join(page(etl(processes=(shown,))))
 
 
-def test_the_numbers_on_the_axis_are_those_of_the_moments() -> None:
-    """Each is below the character of its time."""
-    shown = page(made("failure"))
-    (axis,) = [one for one in shown if re.fullmatch(r" +0[ 123]+19m 42s", one)]
-    (cpu,) = [one for one in shown if one.startswith("  CPU") and "▔" in one]
-    width = cpu.index(" ▔") - 11
-    moments = find_moments(made("failure").record)
-    assert len(moments) == 3
-    for number, moment in enumerate(moments, start=1):
-        share = (axis.index(str(number), 12) - 11) / width
-        assert abs(share - moment.start_ms / 1_182_000) < 1.5 / width
-
-
 @pytest.mark.parametrize("options", [(), ("--json",), ("--stacks",), ("nightly-etl",)])
 def test_a_file_without_runs_names_its_invalid_lines(
     options: Sequence[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -227,13 +205,6 @@ def test_a_file_without_runs_names_its_invalid_lines(
     with pytest.raises(TaskProfilerError, match=r"^No run"):
         command.main(["--from", str(tmp_path / "lines"), *options], standalone_mode=False)
     assert capfd.readouterr().err == f"task-profiler: {tmp_path}/lines: skipped 1 invalid line: 1\n"
-
-
-@pytest.mark.parametrize(("limit_mb", "top", "is_full"), [(65536, "▔ 3.2 of 64 GB", True), (4096, "▔ 4 GB", False)])
-def test_curves_end_at_the_limit_or_name_it(limit_mb: int, top: str, *, is_full: bool) -> None:
-    (memory,) = [one for one in page(etl_with(memory_size_mb=limit_mb)) if one.startswith("  Memory") and "▔" in one]
-    assert memory.endswith(top)
-    assert ("█" in memory) == is_full
 
 
 def test_ascii_where_there_are_no_blocks() -> None:
@@ -318,13 +289,6 @@ def test_a_number_that_is_usual_for_the_family_has_not_changed() -> None:
     shown = texts(drawn(made("out_of_memory"), few))
     assert [one for one in shown if one.endswith("that run  (fewer than five runs)")]
     assert not [one for one in shown if one.startswith("  memory peak ") and "%" in one]
-
-
-def test_numbers_that_look_alike_have_not_changed() -> None:
-    """200 bytes and nothing are both 0 MB."""
-    rows = compared(etl_with(block_write_bytes=0), etl_with(block_write_bytes=200), is_complete=True).rows
-    (written,) = [row for row in rows if row.name == "written"]
-    assert (written.this, written.other, written.change, written.is_changed) == ("0 MB", "0 MB", "=", False)
 
 
 @pytest.mark.parametrize(
@@ -450,11 +414,6 @@ def test_the_message_of_a_runtime_is_found_above_its_stack_trace(message: str) -
     shown = texts(log_lines(logs.get_log_events, made("failure").record, (), 2, UTC))
     assert shown[-1] == f"The program reported that it ran out of memory: {message}"
     assert sum("com.example" in one for one in shown) == 2
-
-
-def test_no_memory_message_is_read_from_a_log_without_one() -> None:
-    shown = texts(log_lines(PlayedLogs().get_log_events, made("failure").record, (), 2, UTC))
-    assert not [one for one in shown if "ran out of memory" in one]
 
 
 def test_a_run_without_a_log_stream_is_a_sentence() -> None:

@@ -97,10 +97,6 @@ def test_waiting_that_nobody_would_see_is_left_out() -> None:
     assert "stacks" not in found
 
 
-def test_runs_without_processes_and_stacks_take_no_room() -> None:
-    assert activity_texts([report(str(number)) for number in range(5000)], no_stacks, MAX_CHARACTERS) == ""
-
-
 def test_the_newest_runs_have_texts_as_far_as_there_is_room() -> None:
     text = activity_texts([with_stacks(number) for number in range(40)], waiting_stacks, 8000)
     assert len(text) <= 8000
@@ -162,15 +158,3 @@ def test_an_array_is_no_longer_than_it_may_be(values: list[object], room: int, a
     assert parsed(text) == values[: len(texts)]
     if at_least < len(texts) < len(values):
         assert len(compressed(array_of([*texts, json.dumps(values[len(texts)])]))) > room / 2 - 8
-
-
-def test_what_compression_saves_is_room_for_more() -> None:
-    chance = random.Random(1)
-    block = chance.randbytes(1000).hex()
-    assert len(first_that_fit([block] * 1000, 300_000)[0]) == 1000
-    assert 150 < len(first_that_fit((chance.randbytes(1000).hex() for _ in range(1000)), 300_000)[0]) < 300
-
-
-def test_null_takes_the_place_of_what_is_missing() -> None:
-    assert array_of(["1", '"a"'], 4) == '[1,"a",null,null]'
-    assert array_of([]) == "[]"

@@ -30,11 +30,6 @@ def test_numbers_that_were_not_measured_are_absent() -> None:
     assert run.keys() == {"id", "family", "container", "outcome", "began", "verdict"}
 
 
-def test_a_memory_kill_is_an_outcome_of_its_own() -> None:
-    (run,) = content([run_of(report("a", status="failure", out_of_memory=True))])["runs"]
-    assert run["outcome"] == "out of memory"
-
-
 def test_an_opened_run_says_what_its_gpus_did() -> None:
     (run,) = content([run_of(shown_runs.gpu())])["runs"]
     assert [(gpu["percent"], gpu["sm"], gpu["idle"]) for gpu in run["gpus"]][:2] == [(81, 40.5, 17), (79, 39.5, 19)]

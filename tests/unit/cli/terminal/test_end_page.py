@@ -263,12 +263,6 @@ def test_wide_and_escaped_names_fit_the_terminal(name: str, width: int) -> None:
     assert max(map(columns_of, shown(etl(family=name), width=width))) <= width
 
 
-def test_a_name_that_is_too_long_is_cut_and_the_numbers_are_not() -> None:
-    lines = shown(etl(family="x" * 200), width=40, max_lines=7)
-    assert lines[:2] == ["● " + "x" * 37 + "…", "  succeeded in 12.4 s"]
-    assert max(map(len, lines)) <= 40
-
-
 def test_a_name_of_wide_characters_does_not_wrap_and_its_numbers_are_whole() -> None:
     lines = shown(etl(family="夜間バッチ🚀"), width=40)
     assert lines[0] == "● 夜間バッチ🚀 succeeded in 12.4 s"

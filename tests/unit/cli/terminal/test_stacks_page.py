@@ -15,13 +15,8 @@ from profiler.cli.commands.look_back import show as command
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.activity_model import StackFunction, StackMoment, Stacks, StacksLine, StackStep
+from profiler.record.activity_model import Stacks, StacksLine, StackStep
 from profiler.record.record_model import Container, OtherContainer, encode
-from profiler.runs.past_runs.local_history import LocalRuns
-from profiler.runs.past_runs.log_group_runs import LogGroupRuns
-from profiler.runs.past_runs.run_source import RunSource, no_stacks_sentence
-from profiler.runs.past_runs.search_runs import IndexedRuns
-from tests.run_sources import ListedRuns
 from tests.shown_runs import etl, waiting, waiting_stacks
 
 
@@ -69,15 +64,6 @@ def test_the_whole_page() -> None:
         "  merge (etl/merge.py:112)",
         "  concat (pandas/core/reshape/concat.py:372)",
     ]
-
-
-def test_a_record_with_more_rows_than_the_monitor_writes_is_cut() -> None:
-    function = StackFunction(function="f", file="a.py", self_percent=1.0)
-    moment = StackMoment(kind="idle", stack=("g (a.py)",) * 60)
-    rows = shown(waiting_stacks(), known=Stacks(source="", top=(function,) * 20, moments=(moment,) * 7))
-    assert sum(row.endswith("f         a.py") for row in rows) == 10
-    assert rows.count("Where it was idle") == 5
-    assert rows.count("  g (a.py)") == 5 * 50
 
 
 RARE = {f"a (a.py);rare{number} (a.py)": 1 for number in range(5)}
@@ -133,11 +119,6 @@ def test_the_tree_of_any_number_of_stacks_is_short(count: int, width: int, glyph
     assert len(lines) <= 90
     assert max(map(len, lines)) <= width
     assert not glyphs.is_ascii or "".join(lines).isascii()
-
-
-def test_a_moment_of_a_newer_kind_and_without_times() -> None:
-    known = Stacks(source="", moments=(StackMoment(kind="stuck", stack=("a (a.py:1)",)),))
-    assert shown(made({"a (a.py)": 1}), known=known)[-2:] == ["stuck", "  a (a.py:1)"]
 
 
 @given(
@@ -198,14 +179,3 @@ def test_of_several_containers_those_with_stacks_are_shown(file: Path, capfd: py
 def test_stacks_are_shown_alone(words: tuple[str, ...], file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError):
         show(capfd, "--from", str(file), "--stacks", *words)
-
-
-@pytest.mark.parametrize("kind", [LocalRuns, LogGroupRuns, IndexedRuns, ListedRuns])
-def test_lost_stacks_are_a_sentence_that_says_what_to_do(kind: type[RunSource]) -> None:
-    class Source(ListedRuns):
-        stacks_remedy = kind.stacks_remedy
-
-    sentence = no_stacks_sentence(Source([]), waiting().record)
-    assert sentence.startswith("the list has no call stacks of nightly-etl 7b3f")
-    assert sentence.count(": ") == 1
-    assert sentence.endswith(".")

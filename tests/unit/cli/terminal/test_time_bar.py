@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
+from profiler.cli.styled_text import BLOCKS, Glyphs
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, time_lines
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Metrics
@@ -37,17 +36,6 @@ def test_the_parts_of_a_run_and_what_it_waited_for() -> None:
         "             7 %  [2600:1f14::7]:443 (network)",
         "             3 %  /data/orders-2025.parquet (disk)",
     ]
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-@pytest.mark.parametrize("glyphs", [BLOCKS, ASCII], ids=["blocks", "ascii"])
-def test_the_bar_is_as_wide_as_the_terminal_without_colours_too(width: int, glyphs: Glyphs) -> None:
-    lines = shown(width, glyphs)
-    assert len(lines[0]) == width
-    assert max(map(len, lines)) == width
-    assert "".join(lines).isascii() == glyphs.is_ascii
-    legend = [line[INDENT:] for line in lines[1:] if line[:INDENT].isspace() and "(" not in line]
-    assert {entry[0] for line in legend for entry in line.split("  ")} == set(lines[0][INDENT:])
 
 
 def test_each_part_has_its_share_of_the_bar() -> None:
