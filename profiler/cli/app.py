@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 from profiler.cli.options import CommandGroup
-from profiler.cli.printing import fitting, report_stdout_errors
+from profiler.cli.printing import fitting, say
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
 from profiler.core.version import __version__
@@ -92,7 +92,6 @@ def group(debug: bool) -> None:
 
 def run_command_line() -> None:
     """Parse the arguments and run the command. An error becomes one sentence on stderr and the exit code."""
-    report_stdout_errors()
     if "_TASK_PROFILER_COMPLETE" in os.environ:
         from profiler.cli.completion_command import complete_file_names  # only for completion in a shell
 
@@ -124,4 +123,4 @@ def schema() -> None:
 
     from profiler.record.record_model import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    say(json.dumps(json_schema(), indent=2))

@@ -4,11 +4,10 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
-import click
 import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, encodable, warn, warned_notes, write_out
+from profiler.cli.printing import UNKNOWN, encodable, say, warn, warned_notes, write_out
 from profiler.cli.styled_text import (
     ASCII,
     BLOCKS,
@@ -69,7 +68,7 @@ def _delete(source: RunSource, selection: RunFilter, ids: Sequence[str]) -> None
 
     if not isinstance(source, LocalRuns) or not selection.is_empty:
         raise UsageError("--delete is for ids in the local history: use it without other options than --history.")
-    click.echo(f"Deleted {format_count(source.delete(ids), 'run')}.")
+    say(f"Deleted {format_count(source.delete(ids), 'run')}.")
 
 
 def _print(runs: Sequence[PastRun], *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from profiler.cli.options import (
     SignIn,
     gathered,
 )
-from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, write_json_lines
+from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import INDEX_PERIODS
@@ -111,13 +111,13 @@ def remove_setup(
     if as_json:
         return
     if not removals:
-        click.echo("There is nothing to remove.")
+        say("There is nothing to remove.")
     elif not is_applied:
-        click.echo(NOT_APPLIED)
+        say(NOT_APPLIED)
 
 
 def _text_row(action: str, what: str) -> None:
-    click.echo(fitting(f"{action}: {what}", STDOUT))
+    say(fitting(f"{action}: {what}", STDOUT))
 
 
 def _json_row(action: str, what: str) -> None:

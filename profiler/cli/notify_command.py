@@ -10,9 +10,9 @@ import time
 from importlib.util import find_spec
 from typing import BinaryIO
 
-import click
 import msgspec
 
+from profiler.cli.printing import say
 from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -47,7 +47,7 @@ def notify_channels(
     try:
         notice, kind = _announced(document)
         settings = read_notice_settings(os.environ)
-        click.echo(_shown(notice, kind, settings, indent=None if as_json else 2))
+        say(_shown(notice, kind, settings, indent=None if as_json else 2))
         if not dry_run:
             _send(notice, kind, settings)
     except ForwarderError as error:

@@ -13,7 +13,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.monitor_log_groups import matching_log_groups
 from profiler.aws_account.replay import LogGroup, ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import parse_time
-from profiler.cli.printing import write_json_lines
+from profiler.cli.printing import say, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.core.clock import SystemClock
@@ -67,9 +67,9 @@ def replay_groups(
         return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
     if dry_run:
-        click.echo(f"{counts.read} lines{where} would be sent.")
+        say(f"{counts.read} lines{where} would be sent.")
         return
-    click.echo(f"{counts.read} lines{where} sent: {counts.indexed} indexed, {counts.failed} failed.")
+    say(f"{counts.read} lines{where} sent: {counts.indexed} indexed, {counts.failed} failed.")
 
 
 def _create_state_folder(progress_file: ReplayProgressFile) -> None:

@@ -19,7 +19,6 @@ FULL = b"task-profiler: Cannot write to standard output (No space left on device
 PRINTING = pytest.mark.parametrize(
     "words",
     [
-        ("--help",),
         ("doctor",),
         ("history", "--from", "runs.jsonl"),
         ("taskdef", "add-monitor", "nightly.json"),

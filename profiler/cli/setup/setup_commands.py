@@ -14,7 +14,7 @@ import click
 
 from profiler.aws_account.setup.image_repository import ImageRepository
 from profiler.cli.options import SignIn, gathered
-from profiler.cli.printing import NOT_APPLIED, warn, write_json_lines
+from profiler.cli.printing import NOT_APPLIED, say, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import EMPTY, Line, Span, line, terminal_width, wrapped, write_lines
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
@@ -95,16 +95,16 @@ def redrive_events(
         documents.append({"function": function, "isApplied": is_applied, "events": count, "refused": len(reasons)})
         if not as_json:
             events = format_count(count, "event")
-            click.echo(f"Sent {events} to {function} again." if is_applied else f"would send {events} to {function}")
+            say(f"Sent {events} to {function} again." if is_applied else f"would send {events} to {function}")
         for sentence in reasons:
             warn(f"{sentence} It is still in the queue.")
             code = 1
     if as_json:
         write_json_lines(documents)
     elif not documents:
-        click.echo(f"The stack {name} has no dead-letter queue: nothing to send.")
+        say(f"The stack {name} has no dead-letter queue: nothing to send.")
     elif not is_applied:
-        click.echo(NOT_APPLIED)
+        say(NOT_APPLIED)
     return code
 
 
@@ -130,7 +130,7 @@ def build_image(
         if as_json:
             write_json_lines([{"isApplied": False, "commands": commands}])
             return
-        click.echo("\n".join(commands))
+        say("\n".join(commands))
         click.echo(NOT_APPLIED, err=True)
         return
     else:
@@ -140,7 +140,7 @@ def build_image(
     if as_json:
         write_json_lines([{"isApplied": True, "image": f"{uri}:{tag}"}])
     else:
-        click.echo(f"{uri}:{tag}")
+        say(f"{uri}:{tag}")
 
 
 def _push(ecr: ImageRepository, uri: str | None, tag: str, platforms: tuple[str, ...], options: tuple[str, ...]) -> str:

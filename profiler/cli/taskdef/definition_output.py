@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from profiler.cli.printing import STDERR, is_terminal, warn
+from profiler.cli.printing import STDERR, is_terminal, warn, write_out
 from profiler.cli.styled_text import Span, is_coloured, line, render_lines
 from profiler.core.errors import UsageError
 from profiler.task_definitions.definition_files import ChangeDefinition, change_text, read_bytes, write_definition
@@ -48,7 +48,7 @@ def change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | N
         elif in_place and changed.is_changed:
             write_definition(Path(file), changed.after, remedy=_OUTPUT_REMEDY)
         elif not in_place:
-            click.echo(changed.after, nl=False)
+            write_out(changed.after)
 
 
 def read_input(file: str) -> bytes:

@@ -3,9 +3,11 @@
 import json
 import random
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
@@ -34,6 +36,8 @@ from tests.values import present
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TASK_PROFILER_HISTORY", str(tmp_path / "history.sqlite3"))
+    # CliRunner replaces the stream, not the file descriptor.
+    monkeypatch.setattr("profiler.cli.printing.write_out", partial(click.echo, nl=False))
     return tmp_path
 
 
@@ -160,11 +164,11 @@ def test_open_shows_the_page_and_says_when_it_cannot(here: Path, monkeypatch: py
     assert "No browser could be started: open task-report.html" in result.stderr
 
 
-def test_json_names_the_file_and_counts_the_runs(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_names_the_file_and_counts_the_runs(here: Path) -> None:
     keep(here / "history.sqlite3", "a", "b")
-    assert call("--json").exit_code == 0
+    result = call("--json")
     size = (here / "task-report.html").stat().st_size
-    assert json.loads(capfd.readouterr().out) == {"file": "task-report.html", "bytes": size, "runs": 2}
+    assert json.loads(result.stdout) == {"file": "task-report.html", "bytes": size, "runs": 2}
     for option in ("--json", "--open"):
         assert f"{option} needs a file" in str(call(option, "-o", "-").exception)
 

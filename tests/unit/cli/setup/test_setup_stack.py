@@ -45,7 +45,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_its_product_is_found_and_its_templates_are_installed(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
     search = SearchCluster(cluster.url, requests.Session())
     search.find_engine()
@@ -53,7 +53,7 @@ def test_its_product_is_found_and_its_templates_are_installed(
     assert cluster.put == []
     search.install("jobs", "day")
     assert cluster.put
-    assert capsys.readouterr().out == f"installed: {len(cluster.put)} index templates, policies and indices\n"
+    assert capfd.readouterr().out == f"installed: {len(cluster.put)} index templates, policies and indices\n"
     assert any(path.startswith("/_index_template/jobs-reports") for path in cluster.put)
     assert [path for path in cluster.put if re.fullmatch(r"/jobs-reports-\d{4}\.\d\d\.\d\d", path)]
 
