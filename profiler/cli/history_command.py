@@ -7,17 +7,16 @@ from itertools import islice
 import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, encodable, say, warn, warned_notes, write_out
+from profiler.cli.printing import UNKNOWN, say, terminal_columns, warn, warned_notes, write_out
 from profiler.cli.styled_text import (
-    ASCII,
     BLOCKS,
     OUTCOME_STYLES,
     Column,
     Glyphs,
     Line,
     Span,
+    glyphs_for,
     table,
-    terminal_width,
     write_lines,
 )
 from profiler.cli.terminal.page_parts import peak_text
@@ -76,7 +75,7 @@ def _print(runs: Sequence[PastRun], *, as_json: bool) -> None:
         write_out(b"".join(_json_line(run) + b"\n" for run in runs))
     else:
         retries = {run.report.record.task_id for run in runs if run.event is not None and run.event.retry_of}
-        write_lines(table_lines((run.report.record for run in runs), terminal_width(), retries), os.environ)
+        write_lines(table_lines((run.report.record for run in runs), terminal_columns(), retries))
 
 
 def _json_line(run: PastRun) -> bytes:
@@ -90,7 +89,7 @@ def _json_line(run: PastRun) -> bytes:
 
 def table_lines(records: Iterable[Record], width: int | None, retries: Collection[str] = ()) -> list[Line]:
     """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries."""
-    glyphs = BLOCKS if encodable(BLOCKS.at_least) else ASCII
+    glyphs = glyphs_for(BLOCKS.at_least)
     listed = [(record, family_key(record)) for record in records]
     places = place_columns([family for _, family in listed])
     families = (Column("Family", is_cut=True), *(Column(title, rank=3) for title, _ in places))

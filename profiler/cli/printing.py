@@ -41,13 +41,12 @@ def warn(sentence: str) -> None:
 
 def fitting(text: str, descriptor: int = STDERR) -> str:
     """A sentence on lines that fit if standard error, or standard output, is a terminal."""
-    try:
-        columns = os.get_terminal_size(descriptor).columns
-    except OSError:
+    columns = terminal_columns(descriptor)
+    if columns is None:
         return text
     import textwrap  # most errors go to a pipe or are short
 
-    return "\n".join(textwrap.wrap(text, max(columns, 1), break_long_words=False, break_on_hyphens=False))
+    return "\n".join(textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False))
 
 
 @contextmanager
@@ -94,3 +93,11 @@ def is_terminal(descriptor: int = STDOUT) -> bool:
         return os.isatty(descriptor)
     except OSError:
         return False
+
+
+def terminal_columns(descriptor: int = STDOUT) -> int | None:
+    """The columns of the terminal. None in a pipe, where every line is whole, and for a terminal without a size."""
+    try:
+        return os.get_terminal_size(descriptor).columns or None
+    except OSError:
+        return None

@@ -3,14 +3,13 @@
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Any
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import encodable, is_terminal, warned_notes, write_json_lines, write_out
-from profiler.cli.styled_text import ASCII, BLOCKS, EMPTY, INDENT, Line, Span, line, write_lines
+from profiler.cli.printing import terminal_columns, warned_notes, write_json_lines, write_out
+from profiler.cli.styled_text import BLOCKS, EMPTY, INDENT, Line, Span, glyphs_for, line, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
@@ -84,7 +83,8 @@ def show_run(
     clock = SystemClock()
     selection = run_filter(options, clock, run=name, reads_checkpoints=True)
     source = open_source(options, os.environ, clock, keeps_stacks=as_stacks)
-    view = View(width=_width(), glyphs=BLOCKS if encodable(_SHOWN) else ASCII, now_ns=clock.wall_ns())
+    width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)
+    view = View(width=width, glyphs=glyphs_for(_SHOWN), now_ns=clock.wall_ns())
     if as_stacks:
         _show_stacks(source, selection, view, as_json=as_json)
         return
@@ -102,7 +102,7 @@ def show_run(
             advice = find_advice(run, source_of_advice(options, source), prices)
             pages.append((run.report.record, series, page_lines(run, view, series, comparison, advice)))
     for number, (record, series, lines) in enumerate(pages):
-        write_lines([EMPTY, *lines] if number else lines, os.environ)
+        write_lines([EMPTY, *lines] if number else lines)
         if log_count is not None:
             _print_logs(record, series, log_count, options)
 
@@ -121,7 +121,7 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
 
     for number, (record, stacks) in enumerate(found):
         lines = stacks_lines(record, stacks, view.width, view.glyphs)
-        write_lines([EMPTY, *lines] if number else lines, os.environ)
+        write_lines([EMPTY, *lines] if number else lines)
 
 
 def _series(run: PastRun, source: RunSource) -> Series | None:
@@ -150,12 +150,6 @@ def _comparison(run: PastRun, against: str | None, source: RunSource, whole: Run
     return Comparison(other=None, name=f"earlier success of {family.name} in {source.place}")
 
 
-def _width() -> int:
-    """The columns of the terminal, within limits; 80 in a pipe."""
-    columns = shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if is_terminal() else _PIPE_WIDTH
-    return min(max(columns, _MIN_WIDTH), MAX_WIDTH)
-
-
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
     if record.launch_type == "LOCAL" and record.log_group is None:
         raise TaskProfilerError("The output of local runs is not kept: use --logs for batches in ECS.")
@@ -171,7 +165,7 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
         client = open_clients(options.region or record.region, options.profile)("logs")
         lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count, None)]
-    write_lines(lines, os.environ)
+    write_lines(lines)
 
 
 def log_lines(

@@ -1,12 +1,13 @@
 """Lines and tables of styled text for a terminal."""
 
+import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.printing import STDOUT, encodable, is_terminal, stdout_encoding, write_out
+from profiler.cli.printing import STDOUT, encodable, is_terminal, stdout_encoding, terminal_columns, write_out
 from profiler.core.text import columns_of, printable
 from profiler.record.units import AT_LEAST
 
@@ -155,30 +156,26 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
     return "".join(rows).encode(encoding, errors="backslashreplace")
 
 
-def write_lines(lines: Iterable[Line], environment: Mapping[str, str]) -> None:
+def write_lines(lines: Iterable[Line]) -> None:
     """Write lines to standard output, with colours on a terminal. NO_COLOR and FORCE_COLOR are honoured."""
-    write_out(render_lines(lines, is_coloured=is_coloured(environment), encoding=stdout_encoding()))
+    write_out(render_lines(lines, is_coloured=is_coloured(), encoding=stdout_encoding()))
 
 
-def is_coloured(environment: Mapping[str, str], descriptor: int = STDOUT) -> bool:
+def is_coloured(descriptor: int = STDOUT) -> bool:
     """Whether standard output, or standard error, takes colours."""
-    if environment.get("NO_COLOR"):
+    if os.environ.get("NO_COLOR"):
         return False
-    return bool(environment.get("FORCE_COLOR")) or (is_terminal(descriptor) and environment.get("TERM") != "dumb")
+    return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(descriptor) and os.environ.get("TERM") != "dumb")
 
 
-def terminal_width() -> int | None:
-    """The columns of the terminal. None in a pipe: every line is whole."""
-    if not is_terminal():
-        return None
-    import shutil  # slow to import, and the end of `run` has no table
-
-    return shutil.get_terminal_size().columns
+def glyphs_for(shown: str, encoding: str | None = None) -> Glyphs:
+    """The block elements, or ASCII if the encoding, by default standard output's, lacks some of these characters."""
+    return BLOCKS if encodable(shown, encoding) else ASCII
 
 
 def table_width() -> int | None:
     """The width of a table in columns: the terminal's width, at least 80; None in a pipe."""
-    columns = terminal_width()
+    columns = terminal_columns()
     return columns and max(columns, MIN_COLUMNS)
 
 
@@ -263,7 +260,7 @@ def _narrow(widths: list[int], longest_words: Sequence[int], folds: Sequence[boo
 
 
 def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:
-    glyphs = BLOCKS if encodable(BLOCKS.ellipsis) else ASCII
+    glyphs = glyphs_for(BLOCKS.ellipsis)
     folded = [
         _Fold(width).wrap(cell.text)
         if column.folds and len(cell.text) > width

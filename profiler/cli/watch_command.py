@@ -19,7 +19,6 @@ from profiler.cli.options import (
 from profiler.cli.printing import (
     STDOUT,
     UNKNOWN,
-    encodable,
     is_terminal,
     stdout_encoding,
     warn,
@@ -27,7 +26,6 @@ from profiler.cli.printing import (
     write_out,
 )
 from profiler.cli.styled_text import (
-    ASCII,
     BLOCKS,
     MIN_COLUMNS,
     OUTCOME_STYLES,
@@ -35,6 +33,7 @@ from profiler.cli.styled_text import (
     Glyphs,
     Line,
     Span,
+    glyphs_for,
     is_coloured,
     line,
     render_lines,
@@ -67,6 +66,7 @@ _ID_LENGTH = 8
 # A terminal with at least this many columns has room for long bars.
 _WIDE = 110
 _BAR_WIDTH, _SHORT_BAR_WIDTH = 20, 8
+_SHOWN = BLOCKS.average + BLOCKS.rest + BLOCKS.ellipsis
 _FIRST_COLUMNS = (Column("Run"), Column("Family", folds=True))
 _COLUMNS = (
     Column("Time", is_right=True),
@@ -112,8 +112,8 @@ def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json:
     if as_json:
         write_json_lines(map(run_document, runs))
     else:
-        lines = watch_lines(runs, place, name=name, width=table_width(), height=None, glyphs=_glyphs())
-        write_lines(lines, os.environ)
+        lines = watch_lines(runs, place, name=name, width=table_width(), height=None, glyphs=glyphs_for(_SHOWN))
+        write_lines(lines)
 
 
 def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock) -> None:
@@ -130,19 +130,15 @@ def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: 
 
 
 def _draw(watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None) -> None:
-    columns, rows = screen_size()
+    columns, rows = shutil.get_terminal_size()
     below = [row for sentence in sentences for row in wrapped(sentence, columns, first="")][: rows // 3]
     height = max(rows - len(below), 1)
     runs = watched.runs()
     lines = [line(Span(place, "bold"))]  # without a run and with a sentence, the running tasks are unknown
     if runs or not sentences:
         width = max(columns, MIN_COLUMNS)
-        lines = watch_lines(runs, place, name=name, width=width, height=height, glyphs=_glyphs())
-    draw([*lines, *below], is_coloured=is_coloured(os.environ))
-
-
-def _glyphs() -> Glyphs:
-    return BLOCKS if encodable(BLOCKS.average + BLOCKS.rest + BLOCKS.ellipsis) else ASCII
+        lines = watch_lines(runs, place, name=name, width=width, height=height, glyphs=glyphs_for(_SHOWN))
+    draw([*lines, *below], is_coloured=is_coloured())
 
 
 @contextmanager
@@ -166,16 +162,9 @@ def _suspend(number: int, _frame: object) -> None:
     write_out(_ENTER)
 
 
-def screen_size() -> tuple[int, int]:
-    """The columns and the rows of the terminal at this moment."""
-    size = shutil.get_terminal_size()
-    return size.columns, size.lines
-
-
 def draw(lines: Sequence[Line], *, is_coloured: bool) -> None:
     """Show as many lines from the top as the terminal has."""
-    _, rows = screen_size()
-    text = render_lines(lines[:rows], is_coloured=is_coloured, encoding=stdout_encoding())
+    text = render_lines(lines[: shutil.get_terminal_size().lines], is_coloured=is_coloured, encoding=stdout_encoding())
     drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
     write_out(_HOME + drawn + _CLEAR_REST_OF_LINE + _CLEAR_BELOW)
 

@@ -91,7 +91,7 @@ def compare_sets(
             warn(condition)
         write_json_lines([comparison_as_json(sets, changes)])
     elif output_format == "text":
-        write_lines(comparison_lines(sets, changes, table_width()), os.environ)
+        write_lines(comparison_lines(sets, changes, table_width()))
     else:
         _write_for_github(
             sets, changes, limit, [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
@@ -115,7 +115,7 @@ def _warn_about_left_out(sets: Sequence[RunSet]) -> None:
 def _write_for_github(
     sets: Sequence[RunSet], changes: Sequence[MetricChange], limit: ChangeLimit | None, sentences: Sequence[str]
 ) -> None:
-    write_lines(comparison_lines(sets, changes, None), os.environ)
+    write_lines(comparison_lines(sets, changes, None))
     if limit is not None:
         write_out("".join(annotations(sets, limit)).encode(errors="replace"))
     append_summary(sets, changes, sentences, os.environ)

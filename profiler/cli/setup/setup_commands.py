@@ -14,9 +14,9 @@ import click
 
 from profiler.aws_account.setup.image_repository import ImageRepository
 from profiler.cli.options import SignIn, gathered
-from profiler.cli.printing import NOT_APPLIED, say, warn, write_json_lines
+from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import EMPTY, Line, Span, line, terminal_width, wrapped, write_lines
+from profiler.cli.styled_text import EMPTY, Line, Span, line, wrapped, write_lines
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
@@ -53,9 +53,9 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
         write_json_lines(found)
         return
     for number, step in enumerate(found, 1):
-        write_lines(_lines(number, step, terminal_width()), os.environ)
+        write_lines(_lines(number, step, terminal_columns()))
     for sentence in steps.container_insights:
-        write_lines([EMPTY, *wrapped(sentence, terminal_width(), first="")], os.environ)
+        write_lines([EMPTY, *wrapped(sentence, terminal_columns(), first="")])
 
 
 def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:

@@ -1,6 +1,5 @@
 """What ``setup stack`` prints: the changes as a table, the events, the outputs, and what stays."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -147,7 +146,7 @@ def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None
         say(f"The stack {state.name} is up to date: nothing changed.")
     else:
         if state.outputs:
-            write_lines(table(_OUTPUT_COLUMNS, sorted(state.outputs.items())), os.environ)
+            write_lines(table(_OUTPUT_COLUMNS, sorted(state.outputs.items())))
         say(f"The stack {state.place} is deployed: version {state.version}.")
 
 
@@ -200,4 +199,4 @@ def _print_changes(changes: tuple[Change, ...]) -> None:
         )
         for change in changes
     ]
-    write_lines(table(_CHANGE_COLUMNS, rows, width=table_width()), os.environ)
+    write_lines(table(_CHANGE_COLUMNS, rows, width=table_width()))

@@ -1,7 +1,6 @@
 """Task definitions in files and on standard input: reads, prints, writes and compares them."""
 
 import difflib
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,5 +67,5 @@ def _print_diff(changed: ChangedText, name: str) -> None:
     old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
     rows = difflib.unified_diff(old, new, name, f"{name} (new)", lineterm="")
     lines = [line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows]
-    text = render_lines(lines, is_coloured=is_coloured(os.environ, STDERR), encoding=sys.stderr.encoding)
+    text = render_lines(lines, is_coloured=is_coloured(STDERR), encoding=sys.stderr.encoding)
     click.echo(text, err=True, nl=False)

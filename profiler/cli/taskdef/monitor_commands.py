@@ -316,7 +316,7 @@ def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_jso
         rows = ((one.family, one.batch, one.started_by, one.action, one.notes) for one in planned)
         write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
     else:
-        write_lines(_plan_table(planned, table_width(), names_starters=names_starters), os.environ)
+        write_lines(_plan_table(planned, table_width(), names_starters=names_starters))
 
 
 def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, names_starters: bool) -> list[Line]:

@@ -3,23 +3,22 @@
 Nothing is wrapped into more lines than the page has, and no number is cut: a narrow terminal gets shorter texts.
 """
 
-import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.cli.printing import STDERR, encodable
+from profiler.cli.printing import STDERR, terminal_columns
 from profiler.cli.styled_text import (
-    ASCII,
     BLOCKS,
     INDENT,
     RESET,
     Glyphs,
     Line,
     Span,
+    glyphs_for,
     is_coloured,
     line,
     render_lines,
@@ -313,7 +312,6 @@ def _rows(text: str, first: str, view: EndView, style: str = "") -> tuple[Line, 
 def printed_end(
     report: Report,
     earlier: Sequence[Record],
-    environment: Mapping[str, str],
     now_ns: int,
     *,
     is_file: bool,
@@ -326,7 +324,6 @@ def printed_end(
     Args:
         report: The run.
         earlier: The successes that the run can be compared with, the newest first.
-        environment: NO_COLOR, FORCE_COLOR and TERM are read.
         now_ns: The time now.
         is_file: Whether it is for a file, else for standard error.
         is_one_line: Whether a line is enough, because more runs follow.
@@ -334,12 +331,12 @@ def printed_end(
         printed: Warnings that are on standard error already.
     """
     encoding = _FILE_ENCODING if is_file else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
-    is_colourful = not is_file and is_coloured(environment, STDERR)
+    is_colourful = not is_file and is_coloured(STDERR)
     # The command may have left the cursor within a line, and a colour: the end begins on its own line.
     before = b"" if is_file else RESET.encode() * is_colourful + b"\n"
     view = EndView(
         width=_PIPE_WIDTH if is_file else _stderr_width(),
-        glyphs=BLOCKS if encodable(_SHOWN, encoding) else ASCII,
+        glyphs=glyphs_for(_SHOWN, encoding),
         now_ns=now_ns,
         max_lines=MAX_LINES - before.count(b"\n"),
         history=history,
@@ -360,11 +357,7 @@ def printed_summary(sentence: str, *, is_file: bool) -> bytes:
 
 def _stderr_width() -> int:
     """The used columns of the terminal, within limits; 80 in a pipe, and on a terminal without a size."""
-    try:
-        columns = os.get_terminal_size(STDERR).columns
-    except OSError:
-        columns = 0
-    return min(max(columns or _PIPE_WIDTH, _LEAST_WIDTH), MAX_WIDTH)
+    return min(max(terminal_columns(STDERR) or _PIPE_WIDTH, _LEAST_WIDTH), MAX_WIDTH)
 
 
 def summary_sentence(successes: Sequence[Metrics]) -> str:

@@ -124,7 +124,6 @@ class RunSession:
         return printed_end(
             report,
             earlier,
-            os.environ,
             self._clock.wall_ns(),
             is_file=is_file,
             is_one_line=is_one_line,

@@ -12,26 +12,6 @@ from profiler.core.errors import TaskProfilerError
 from tests.command_line import run_here
 
 
-@pytest.mark.parametrize(
-    ("region", "profile", "environment", "expected"),
-    [
-        (None, None, {}, {}),
-        (None, None, {"AWS_REGION": ""}, {}),
-        (None, None, {"AWS_REGION": "eu-west-1"}, {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-1"}),
-        (
-            "us-east-2",
-            "ops",
-            {"AWS_REGION": "eu-west-1"},
-            {"AWS_REGION": "us-east-2", "AWS_DEFAULT_REGION": "us-east-2", "AWS_PROFILE": "ops"},
-        ),
-    ],
-)
-def test_code_that_uses_boto3_alone_gets_the_region_and_the_profile(
-    region: str | None, profile: str | None, environment: dict[str, str], expected: dict[str, str]
-) -> None:
-    assert aws_environment(region, profile, environment) == expected
-
-
 def test_a_client_has_the_region_of_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """boto3 alone reads AWS_DEFAULT_REGION."""
     environment = aws_environment(None, None, {"AWS_REGION": "eu-west-1"})

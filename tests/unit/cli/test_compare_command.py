@@ -11,17 +11,15 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.app import group, run_command_line
+from profiler.cli.app import group
 from profiler.cli.compare.change_texts import check_limit, comparison_lines
 from profiler.cli.compare.compare_command import annotations, append_summary
 from profiler.cli.styled_text import render_lines
-from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.record_model import Cost, Distribution, Report, encode
+from profiler.core.errors import UsageError
+from profiler.record.record_model import Cost, Distribution, Report
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange
 from profiler.runs.comparison.median_change import MedianChange
 from profiler.runs.comparison.run_sets import RunSet
-from profiler.runs.history.run_database import HistoryStore
-from tests.fakes import FakeClock
 from tests.runs import lines, report
 
 METRICS = {metric.name: metric for metric in COMPARED_METRICS}
@@ -160,18 +158,6 @@ def test_metrics_that_only_some_runs_have_are_named(capfd: pytest.CaptureFixture
     assert "cost (costUsd, no run of A has it)" in found.err
 
 
-def test_the_history_is_the_usual_source(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
-    for one in (*GROWN[0], *GROWN[1]):
-        history.add(encode(one), one, (), max_runs=100)
-    assert Printed(capfd, *BOTH).out == Printed(capfd, *BOTH, "--from", kept(*GROWN)).out
-    with_ids = Printed(capfd, "nightly@1", "task-200,task-201").out
-    assert "task-200,task-201" in with_ids
-    assert "memory peak" in with_ids
-    with pytest.raises(TaskProfilerError, match="No run or family"):  # bytes that are not UTF-8
-        Printed(capfd, "\udcff", "nightly@1")
-
-
 def test_local_runs_have_a_cost_as_if_on_fargate(capfd: pytest.CaptureFixture[str]) -> None:
     local = [
         replace(one, record=replace(one.record, launch_type="LOCAL", region=None, task_size=None))
@@ -291,17 +277,6 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
         "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB, too few runs), read "
         "(blockReadBytes, its median is 0 in A)."
     )
-
-
-def test_an_error_is_one_line_whatever_the_labels(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = kept([report(labels={"branch": "\x1b[2J\n::error::x"})])
-    monkeypatch.setattr("sys.argv", ["task-profiler", "compare", "nightly@branch=b", "nightly", "--from", source])
-    with pytest.raises(SystemExit) as end:
-        run_command_line()
-    assert end.value.code == 1
-    assert capfd.readouterr().err.endswith(r"its runs have branch=\x1b[2J\n::error::x." + "\n")
 
 
 def test_a_change_of_the_cpu_wait_is_named_before_the_metrics(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,8 @@ from msgspec.structs import replace
 
 from profiler.cli.app import group
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.record_model import GpuIdle, Report, encode
-from profiler.runs.history.run_database import HistoryStore
-from tests.fakes import FakeClock
-from tests.runs import checkpoint, lines, report, slowdown
+from profiler.record.record_model import GpuIdle, Report
+from tests.runs import lines, report, slowdown
 
 
 @pytest.fixture(autouse=True)
@@ -111,16 +109,6 @@ def test_the_idle_time_of_the_gpus_in_a_month(
     assert found["idleGpuHoursPerMonth"] == monthly
 
 
-def test_checkpoints_and_unreadable_lines_are_skipped_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
-    source = kept([report(), checkpoint(report()), checkpoint(report(1))], more=b'\n{"type":1}\nhello\n')
-    found = Printed(capfd, "--json", "--from", source)
-    assert [one["runs"] for one in found.objects] == [1]
-    assert found.err == (
-        "task-profiler: runs.jsonl: skipped 2 invalid lines: 5, 6\n"
-        "task-profiler: runs.jsonl: skipped 1 run with checkpoints but no report.\n"
-    )
-
-
 def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest.CaptureFixture[str]) -> None:
     bare = report(peak_mb=None, p95=None, family="bare")
     found = Printed(capfd, "--json", "--from", kept([bare, report()]))
@@ -128,13 +116,6 @@ def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest
     assert found.err == "task-profiler: No run of bare was measured, so its size cannot be recommended.\n"
     alone = Printed(capfd, "--json", "--from", kept([bare]))
     assert (alone.code, alone.out) == (0, "")
-
-
-@pytest.mark.parametrize("reports", [[], [checkpoint(report())]], ids=["empty", "only a checkpoint"])
-def test_no_record_at_all_is_a_failure(reports: list[Report]) -> None:
-    with pytest.raises(TaskProfilerError, match=r"No runs in runs\.jsonl") as failure:
-        call("--from", kept(reports))
-    assert failure.value.exit_code == 1
 
 
 def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str]) -> None:
@@ -147,17 +128,6 @@ def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str
     assert missing.err == "task-profiler: No run of monthly in runs.jsonl.\n"
     with pytest.raises(TaskProfilerError, match=r"No run of monthly in runs.jsonl"):
         call("monthly", "--from", source)
-
-
-def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
-    local = report(peak_mb=100, p95=0.5, size=None, launch_type="LOCAL")
-    history.add(encode(local), local, (), max_runs=10)
-    (found,) = Printed(capfd, "--json").objects
-    assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.5, "memoryMB": 128})
-    assert found["savingPercent"] is None
-    with pytest.raises(TaskProfilerError, match=r"The history file other.db does not exist: check --history."):
-        call("--history", "other.db")
 
 
 def slow(**more: Any) -> Report:

@@ -114,15 +114,6 @@ def test_one_run_of_a_task_with_two_reports_is_chosen_by_its_container(here: Pat
     assert [run["container"] for run in data_of(here / "task-report.html")["runs"]] == ["side"]
 
 
-def test_no_runs_are_a_failure_with_a_sentence(here: Path) -> None:
-    for words in ((), ("--from", "-")):
-        error = call(*words).exception
-        assert isinstance(error, TaskProfilerError)
-        assert error.exit_code == 1
-        assert str(error).startswith("No runs in ")
-    assert list(here.glob("*.html")) == []
-
-
 def test_lines_that_are_no_records_are_counted_and_named(here: Path) -> None:
     lines = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint("a", 1))])
     result = call("--from", "-", given=lines)

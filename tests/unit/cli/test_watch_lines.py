@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNotice
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
 from profiler.cli.styled_text import ASCII, BLOCKS
-from profiler.cli.watch_command import _draw, _watch, run_document, watch_lines
+from profiler.cli.watch_command import _draw, _watch, watch_lines
 from profiler.core.errors import TaskProfilerError
-from profiler.record.record_model import Interval, Report
+from profiler.record.record_model import Report
 from profiler.record.usual_duration import UsualDuration
 from tests.command_line import run_here
 from tests.fakes import START_NS, FakeClock
@@ -93,29 +93,6 @@ def test_the_table_is_as_wide_as_the_terminal(width: int) -> None:
     long = replace(LINE, record=replace(LINE.record, family="nightly-export-of-all-orders-to-the-warehouse"))
     rows = shown(watched(long, notices=(NOTICE,)), watched(), width=width)
     assert max(map(len, rows)) <= width
-
-
-def test_the_json_has_the_newest_interval_and_null_for_what_is_unknown() -> None:
-    first, second = run_document(watched(notices=(NOTICE,))), run_document(watched(usual=None))
-    assert first == {
-        "taskId": "158d1c8044f2",
-        "container": "batch",
-        "cluster": None,
-        "family": "nightly-etl",
-        "status": "running",
-        "startedAt": LINE.record.started_at,
-        "elapsedMs": 600_000,
-        "usual": {"medianMs": 900_000, "p95Ms": 1_200_000, "runs": 9},
-        "vcpuUsed": 0.4,
-        "vcpuSize": 1,
-        "memoryUsedMB": 1024,
-        "memorySizeMB": 2048,
-        "notices": [{"kind": "stuck", "at": NOTICE.at, "message": MESSAGE}],
-    }
-    assert (second["usual"], second["notices"]) == (None, [])
-    bare = replace(LINE, record=replace(LINE.record, interval=Interval()))
-    unmeasured = run_document(watched(bare))
-    assert (unmeasured["vcpuUsed"], unmeasured["memoryUsedMB"]) == (None, None)
 
 
 def test_a_wrong_command_line_is_a_sentence() -> None:
