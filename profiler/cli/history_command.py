@@ -25,7 +25,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
-from profiler.record.record_model import Distribution, Number, Record, outcome
+from profiler.record.record_model import Distribution, Record, outcome
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, no_run_sentence
 
@@ -96,7 +96,9 @@ def table_lines(records: Iterable[Record], width: int | None, retries: Collectio
     columns = (Column("Run"), Column(f"Started ({local_zone()})"), *families, *_COLUMNS)
     rows = (
         (
-            *_identity(record),
+            record.task_id[:_ID_LENGTH],
+            format_local(parse_ns(record.started_at)) or UNKNOWN,
+            record.family or UNKNOWN,
             *(get(family) or UNKNOWN for _, get in places),
             *_row(record, glyphs, is_retry=record.task_id in retries),
         )
@@ -105,19 +107,16 @@ def table_lines(records: Iterable[Record], width: int | None, retries: Collectio
     return table(columns, rows, gap=1, width=width)
 
 
-def _identity(record: Record) -> tuple[str, ...]:
-    return record.task_id[:_ID_LENGTH], format_local(parse_ns(record.started_at)) or UNKNOWN, record.family or UNKNOWN
-
-
 def _row(record: Record, glyphs: Glyphs, *, is_retry: bool) -> tuple[str | Span, ...]:
     metrics = record.metrics
     cpu = metrics.cpu_utilization_percent or Distribution()
+    peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     return (
         Span(f"{_result(record)}{' retry' if is_retry else ''}", OUTCOME_STYLES.get(outcome(record), "")),
         UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
         UNKNOWN if cpu.avg is None else format_percent(cpu.avg),
         peak_text(metrics, glyphs) or UNKNOWN,
-        _share(metrics.max_memory_used_mb, metrics.memory_size_mb),
+        format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
     )
 
 
@@ -125,7 +124,3 @@ def _result(record: Record) -> str:
     """The status; a failure has its exit code. ``OOM`` marks a run that probably ran out of memory."""
     code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
     return f"{record.status}{code}{' OOM' if record.likely_out_of_memory else ''}"
-
-
-def _share(used_mb: Number | None, size_mb: Number | None) -> str:
-    return format_percent(100 * used_mb / size_mb) if used_mb is not None and size_mb else ""

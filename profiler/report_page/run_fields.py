@@ -10,7 +10,6 @@ from profiler.record.record_model import (
     Cost,
     Distribution,
     Gpu,
-    MemoryKills,
     Neuron,
     Process,
     RaisedNotice,
@@ -86,7 +85,7 @@ def run_fields(run: Run, family: str, cost: Cost | None) -> dict[str, Any]:
 def run_details(run: Run, now_ns: int) -> dict[str, Any]:
     """Return the fields that only an opened run shows."""
     record = run.record
-    verdict = verdict_of(run.past, now_ns)
+    verdict, kills = verdict_of(run.past, now_ns), record.memory_kills
     return without_none(
         {
             "verdict": [verdict.tone, verdict.text, *([verdict.evidence] if verdict.evidence else [])],
@@ -96,7 +95,7 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
             "logGroup": record.log_group,
             "logStream": record.log_stream,
             "processes": _processes(record.processes) or None,
-            "kills": None if record.memory_kills is None else _kills(record.memory_kills),
+            "kills": None if kills is None else [kills.count, _processes(kills.processes)],
             "gpus": [_gpu(gpu) for gpu in record.gpus] or None,
             "gpuNotes": [*map(as_sentence, gpu_idle_texts(record)), *gpu_advice(record)] or None,
             "neuron": None if record.neuron is None else _neuron(record.neuron) or None,
@@ -146,10 +145,6 @@ def _processes(processes: Sequence[Process]) -> list[list[object]]:
         ]
         for process in processes
     ]
-
-
-def _kills(kills: MemoryKills) -> list[object]:
-    return [kills.count, _processes(kills.processes)]
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:

@@ -28,13 +28,12 @@ from profiler.cli.options import (
     SourceOptions,
     gathered,
 )
-from profiler.cli.printing import warn, warned_notes, write_json_lines, write_out
+from profiler.cli.printing import say, warn, warned_notes, write_json_lines
 from profiler.cli.styled_text import table_width, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.text import on_one_line, printable
-from profiler.record.record_model import Record
 from profiler.record.units import format_value
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange, compare_metrics
 from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
@@ -74,7 +73,9 @@ def compare_sets(
     for remark in remarks:
         warn(remark)
     overrides = PriceOverrides() if on_fargate is None else price_overrides(os.environ, on_fargate)
-    a_records, b_records = ([_priced(record, on_fargate, overrides) for record in one.records] for one in sets)
+    a_records, b_records = (
+        [replace(record, cost=cost_on_fargate(record, on_fargate, overrides)) for record in one.records] for one in sets
+    )
     if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
         warn(
             f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate does not have, or the "
@@ -86,39 +87,21 @@ def compare_sets(
     sentences = () if limit is None else tuple(limit.sentences())
     conditions = list(conditions_of_comparison(sets))
     if output_format == "json":
-        _warn_about_left_out(sets)
-        for condition in conditions:
-            warn(condition)
+        left_out = (f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text)
+        for sentence in (*left_out, *conditions):  # the object has no field for them
+            warn(sentence)
         write_json_lines([comparison_as_json(sets, changes)])
     elif output_format == "text":
         write_lines(comparison_lines(sets, changes, table_width()))
     else:
-        _write_for_github(
-            sets, changes, limit, [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
-        )
+        write_lines(comparison_lines(sets, changes, None))
+        if limit is not None:
+            say("".join(annotations(sets, limit)), end="")
+        notes = [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
+        append_summary(sets, changes, notes, os.environ)
     for sentence in sentences:
         warn(sentence)
     return _ABOVE_LIMIT_EXIT_CODE if limit is not None and limit.exceeded else 0
-
-
-def _priced(record: Record, on_fargate: str | None, overrides: PriceOverrides) -> Record:
-    return replace(record, cost=cost_on_fargate(record, on_fargate, overrides))
-
-
-def _warn_about_left_out(sets: Sequence[RunSet]) -> None:
-    """Print the runs that were left out on standard error: the object has no field for them."""
-    for one in sets:
-        if one.left_out_text:
-            warn(f"Left out of {one.text}: {one.left_out_text}.")
-
-
-def _write_for_github(
-    sets: Sequence[RunSet], changes: Sequence[MetricChange], limit: ChangeLimit | None, sentences: Sequence[str]
-) -> None:
-    write_lines(comparison_lines(sets, changes, None))
-    if limit is not None:
-        write_out("".join(annotations(sets, limit)).encode(errors="replace"))
-    append_summary(sets, changes, sentences, os.environ)
 
 
 def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
@@ -153,7 +136,8 @@ def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
             f"{one.metric.title} {percent_text(change.change_percent)} ({interval_text(change)}), above the limit of "
             f"{limit.percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
         )
-        yield f"::error title={_property(f'{_TITLE}: {one.metric.name}')}::{_data(message)}\n"
+        title = _data(f"{_TITLE}: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
+        yield f"::error title={title}::{_data(message)}\n"
 
 
 def append_summary(
@@ -197,7 +181,3 @@ def _markdown(text: str) -> str:
 
 def _data(text: str) -> str:
     return printable(text).replace("%", "%25")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -13,7 +13,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.setup.stack_changes import Change, ChangeSet, StackChanges, StackEvent, remains
 from profiler.aws_account.setup.stack_deployment import StackDeployment, StackPlan, StackRequest
 from profiler.aws_account.setup.stack_template import find_gap
-from profiler.aws_account.stack_state import StackState, obstacle, read_state
+from profiler.aws_account.stack_state import obstacle, read_state
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write_json_lines
 from profiler.cli.styled_text import Column, Span, table, table_width, write_lines
 from profiler.core.clock import SystemClock
@@ -170,7 +170,8 @@ def remove(name: str, open_client: OpenClient, output: Output) -> None:
     elif not output.is_applied:
         queues = ["queues with events that failed"] if state.phase != "absent" else []
         stays = [f"  {sentence}" for sentence in (*queues, *remains(state, ()))]
-        output.plan(name, (f"would delete the stack {state.place} ({_describe(state)})", "These would stay:", *stays))
+        what = f"version {state.version}" if state.version else state.status
+        output.plan(name, (f"would delete the stack {state.place} ({what})", "These would stay:", *stays))
         return
     else:
         changes = StackChanges(name, open_client, SystemClock(), output.event)
@@ -183,10 +184,6 @@ def remove(name: str, open_client: OpenClient, output: Output) -> None:
     say(head)
     for sentence in kept:
         say(f"  {sentence}")
-
-
-def _describe(state: StackState) -> str:
-    return f"version {state.version}" if state.version else str(state.status)
 
 
 def _print_changes(changes: tuple[Change, ...]) -> None:

@@ -148,7 +148,9 @@ def run_line(report: Report, view: EndView) -> Line:
 def _facts(record: Record, room: int, glyphs: Glyphs) -> str:
     """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
     facts = ""
-    for texts in (_peak_alone(record, glyphs), _cpu_time(record.metrics)):
+    seconds = record.metrics.cpu_seconds
+    cpu_time = () if seconds is None else (f"{format_duration(seconds * _MS_PER_SECOND)} of CPU time",)
+    for texts in (_peak_alone(record, glyphs), cpu_time):
         added = (glyphs.separator + text for text in texts)
         facts += next((text for text in added if len(facts) + len(text) <= room), "")
     return facts
@@ -160,11 +162,6 @@ def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ..
     if verdict.evidence is None or not (is_kill or known_status(record) in ("stopped", "unknown")):
         return ()
     return _rows(verdict.evidence, INDENT, view)[:_MAX_WRAPPED]
-
-
-def _cpu_time(metrics: Metrics) -> tuple[str, ...]:
-    seconds = metrics.cpu_seconds
-    return () if seconds is None else (f"{format_duration(seconds * _MS_PER_SECOND)} of CPU time",)
 
 
 def _peak_alone(record: Record, glyphs: Glyphs) -> tuple[str, ...]:
