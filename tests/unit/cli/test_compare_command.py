@@ -16,7 +16,7 @@ from profiler.cli.compare.change_texts import check_limit, comparison_lines
 from profiler.cli.compare.compare_command import annotations, append_summary
 from profiler.cli.styled_text import render_lines
 from profiler.core.errors import UsageError
-from profiler.record.record_model import Cost, Distribution, Report
+from profiler.record.record_model import Distribution, Report
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange
 from profiler.runs.comparison.median_change import MedianChange
 from profiler.runs.comparison.run_sets import RunSet
@@ -148,14 +148,6 @@ def test_too_few_runs_do_not_fail_and_that_is_said(capfd: pytest.CaptureFixture[
     assert single.out.splitlines()[-2].endswith("fewer than five runs")
     assert single.out.splitlines()[-1] == "At least 5 runs per side are needed."
     assert Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500))).err == ""
-
-
-def test_metrics_that_only_some_runs_have_are_named(capfd: pytest.CaptureFixture[str]) -> None:
-    runs = nights("2", 400, 3)
-    runs[:2] = [replace(one, record=replace(one.record, cost=Cost(usd=0.1))) for one in runs[:2]]
-    found = Printed(capfd, *BOTH, "--from", kept(nights("1", 400), runs), "--fail-above", "10%")
-    assert found.out.splitlines()[-2] == "Known for 0 of 8 runs of A and 2 of 3 runs of B: cost."
-    assert "cost (costUsd, no run of A has it)" in found.err
 
 
 def test_local_runs_have_a_cost_as_if_on_fargate(capfd: pytest.CaptureFixture[str]) -> None:

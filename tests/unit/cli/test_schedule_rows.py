@@ -74,12 +74,6 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert narrow.partition("\n\n")[2] == WIDE.partition("\n\n")[2]  # the sentences fit
 
 
-def test_outcomes_are_coloured() -> None:
-    text = shown(None, is_coloured=True)
-    assert "\x1b[31mmissed" in text
-    assert "\x1b[32mran" in text
-
-
 @pytest.mark.usefixtures("los_angeles")
 def test_the_times_of_the_sentences_are_those_of_the_table() -> None:
     late = replace(rows()[0], last_ns=parse_ns("2026-11-20T01:00:00Z"), reason="It ran at 2026-11-20T01:00:06.000Z.")

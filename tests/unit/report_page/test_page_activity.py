@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.record.activity_model import ProcessSeries, StacksLine, StackStep, TimeBreakdown
 from profiler.record.record_model import Report
 from profiler.report_page.limited_gzip import array_of, compressed, first_that_fit
-from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, activity_texts, no_stacks
+from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, activity_texts
 from profiler.report_page.page_data import build_page_data
 from tests import shown_runs
 from tests.report_page import parsed, report, run_of
@@ -89,14 +89,6 @@ def test_processes_and_stacks_are_a_text_for_each_run() -> None:
     assert found["stacks"][1][2]["<module> (job.py);load_orders (etl/load.py);recv (socket.py) [waiting]"] == 54
 
 
-def test_waiting_that_nobody_would_see_is_left_out() -> None:
-    series = present(WAITING.record.series)
-    calm = replace(WAITING, record=replace(WAITING.record, series=replace(series, cpu_wait=(0.01,) * 119)))
-    (found,) = lines(activity_texts([calm], no_stacks, MAX_CHARACTERS))
-    assert "wait" not in found
-    assert "stacks" not in found
-
-
 def test_the_newest_runs_have_texts_as_far_as_there_is_room() -> None:
     text = activity_texts([with_stacks(number) for number in range(40)], waiting_stacks, 8000)
     assert len(text) <= 8000
@@ -118,12 +110,6 @@ def test_the_stacks_of_at_most_fifty_runs_are_read() -> None:
 
     activity_texts([with_stacks(number) for number in range(80)], stacks_of, MAX_CHARACTERS)
     assert asked == [f"{number:032x}" for number in range(50)]
-
-
-def test_a_page_of_one_run_has_the_activity_of_that_run_only() -> None:
-    runs = [run_of(WAITING), run_of(with_stacks(2))]
-    data = build_page_data(runs, generated_at="", version="", only_one=True, stacks_of=waiting_stacks)
-    assert len(lines(data.activity)) == 1
 
 
 def test_the_page_with_stacks_is_not_longer_than_its_limit() -> None:

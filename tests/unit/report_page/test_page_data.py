@@ -9,13 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Distribution, Metrics, RaisedNotice, Report
-from profiler.record.spot_price import FARGATE_SPOT, cost_on
+from profiler.record.record_model import Distribution, Metrics, RaisedNotice
 from profiler.report_page.limited_gzip import to_json
 from profiler.report_page.page_data import MAX_BYTES, build_page_data
 from tests import shown_runs
 from tests.report_page import content, labelled, parsed, report, run_of, step, unpacked
-from tests.runs import checkpoint as one_checkpoint
 from tests.runs import report as sized_run
 
 CHANCE = random.Random(1)
@@ -41,13 +39,6 @@ def test_an_opened_run_says_what_its_gpus_did() -> None:
         "0.5 idle GPU-hours ($1.23).",
         "1 of 4 GPUs was never used: request 3, or spread the work.",
     ]
-
-
-def test_a_cost_on_spot_is_marked_as_the_least() -> None:
-    etl = shown_runs.etl()
-    on_spot = replace(etl, record=replace(etl.record, cost=cost_on(FARGATE_SPOT, etl.record.cost)))
-    runs = content([run_of(etl), run_of(on_spot)])["runs"]
-    assert [run.get("spot") for run in runs] == [None, True]
 
 
 @pytest.mark.slow
@@ -178,43 +169,6 @@ def test_the_page_gets_the_digits_of_the_record_and_rounds_only_the_text(
     """Rounded twice, 10.46 MB were 11 MB on the page and 10 MB in the terminal."""
     (run,) = content([run_of(report(metrics=metrics))])["runs"]
     assert run[field] == recorded
-
-
-def test_the_right_size_of_each_family_comes_from_the_same_engine_as_recommend() -> None:
-    runs = [run_of(sized_run(number)) for number in range(3)]
-    (row,) = content(runs)["sizing"]
-    assert (row["family"], row["size"], row["changes"], row["saving"]) == (
-        "nightly",
-        {"vcpu": 0.25, "mb": 512},
-        True,
-        75.0,
-    )
-    assert row["reasons"][0].startswith("3 runs used at most 400 MB of memory (sampled)")
-
-
-@pytest.mark.parametrize(
-    ("run", "fits"),
-    [
-        (sized_run(size=(0.25, 512)), True),
-        (sized_run(), False),
-        (sized_run(peak_mb=500, size=(0.25, 512)), False),
-        (sized_run(size=None), False),
-        (sized_run(size=None, launch_type="LOCAL", likely_out_of_memory=True), False),
-        (sized_run(size=(0.25, 512), launch_type="EC2", likely_out_of_memory=True), False),
-        (sized_run(size=(0.25, 512), launch_type="EC2", p95=0.2), True),
-        (sized_run(peak_mb=250_000, size=(32, 244 * 1024)), False),
-    ],
-    ids=["right", "too large", "too small", "unknown size", "local", "out of memory", "EC2", "nothing larger"],
-)
-def test_a_size_fits_only_if_it_is_known_and_enough(run: Report, *, fits: bool) -> None:
-    (row,) = content([run_of(run)])["sizing"]
-    assert row["fits"] is fits
-
-
-def test_runs_that_go_on_and_runs_without_numbers_have_no_right_size() -> None:
-    going_on = run_of(one_checkpoint(sized_run()))
-    bare = run_of(sized_run(1, peak_mb=None, p95=None))
-    assert content([going_on, bare])["sizing"] == []
 
 
 def test_the_right_sizes_are_no_longer_than_their_share_of_the_page() -> None:

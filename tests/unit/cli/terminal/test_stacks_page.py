@@ -7,13 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.commands.look_back import show as command
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
-from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
+from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.activity_model import Stacks, StacksLine, StackStep
 from profiler.record.record_model import Container, OtherContainer, encode
@@ -86,11 +84,6 @@ def test_the_tree(steps: list[dict[str, int]], rows: list[str]) -> None:
     assert tree(*steps) == rows
 
 
-def test_a_name_that_is_cut_still_waits() -> None:
-    rows = tree({"a_function_with_a_long_name (job.py) [waiting]": 1}, width=40)
-    assert rows[-1] == "100 %  a_function_with_a_long… [waiting]"
-
-
 def test_calls_between_functions_of_packages_are_counted() -> None:
     packages = [f"f{number} (django/base.py)" for number in range(9)]
     text = ";".join(["main (manage.py)", *packages, "handle (shop/load.py)", "get (queue.py)", "wait (threading.py)"])
@@ -121,16 +114,6 @@ def test_the_tree_of_any_number_of_stacks_is_short(count: int, width: int, glyph
     assert not glyphs.is_ascii or "".join(lines).isascii()
 
 
-@given(
-    st.lists(st.dictionaries(st.text(max_size=30) | st.sampled_from([";", " [waiting]", "a;a;b"]), st.integers())),
-    st.integers(60, 120),
-)
-def test_any_stacks_have_a_page(steps: list[dict[str, int]], width: int) -> None:
-    assert shown(made(*steps), width)
-    root = function_tree(made(*steps))
-    assert root.count == sum(count for step in steps for count in step.values() if count > 0)
-
-
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -152,11 +135,6 @@ def test_the_command_prints_the_tree_and_the_line(file: Path, capfd: pytest.Capt
     line = show(capfd, *words, "--json")
     assert msgspec.json.decode(line, type=StacksLine) == waiting_stacks()
     assert json.loads(line)["type"] == "task.stacks"
-
-
-def test_the_page_of_a_run_names_the_stacks(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert "  stacks   412 samples: --stacks shows the functions\n" in show(capfd, "7b3f", "--from", str(file))
-    assert "stacks" not in show(capfd, "158d", "--from", str(file))
 
 
 def test_a_run_without_stacks_is_a_sentence(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
