@@ -34,8 +34,6 @@ from profiler.sizing.what_if import SizeOption, runs_per_month
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
 _SCALE = {"nearLimit": MIN_SHARE_OF_LIMIT, "vcpu": LEAST_VCPU, "mb": LEAST_MB, "minSamples": MIN_SAMPLES}
-_SIZING_SHARE = 0.1
-_NOTICES_SHARE = 0.05
 # The time series get the other half of the space that the runs leave.
 _DETAILS_SHARE = 0.5
 # The counts of omitted items, and names.
@@ -90,18 +88,15 @@ def build_page_data(
         for run, key in zip(runs, keys, strict=True)
     )
     about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
-    start = to_json({"scale": _SCALE, **about})[:-1]
+    missed = [_notice_fields(line, labels[key]) for line, key in zip(notices, noticed, strict=True)]
+    start = to_json({"scale": _SCALE, **about, "sizing": list(sizing), "notices": missed})[:-1]
     room = max_bytes - _END_BYTES - len(compressed(start))
-    sizes, room = first_that_fit(sizing, room, share=_SIZING_SHARE)
-    noticed_labels = (labels[key] for key in noticed)
-    missed, room = first_that_fit(map(_notice_fields, notices, noticed_labels), room, share=_NOTICES_SHARE)
     rows, room = first_that_fit(fields, room, at_least=1)
     shown = runs[: len(rows)]
     details, _ = first_that_fit((run_details(run, now_ns) for run in shown), room, share=_DETAILS_SHARE)
     left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
     text = compressed(
-        f'{start},"sizing":{array_of(sizes)},"notices":{array_of(missed)},"runs":{array_of(rows)},'
-        f'"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
+        f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
     )
     packed = _packed_series(shown, max_bytes - len(text))
     opened = [run.past.report for run in (shown[:1] if only_one else shown)]

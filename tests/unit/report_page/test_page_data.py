@@ -1,7 +1,5 @@
 """The data of the page, with the recommended sizes."""
 
-import base64
-import gzip
 import random
 from typing import Any
 
@@ -10,11 +8,9 @@ from msgspec.structs import replace
 
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Distribution, Metrics, RaisedNotice
-from profiler.report_page.limited_gzip import to_json
 from profiler.report_page.page_data import MAX_BYTES, build_page_data
 from tests import shown_runs
 from tests.report_page import content, labelled, parsed, report, run_of, step, unpacked
-from tests.runs import report as sized_run
 
 CHANCE = random.Random(1)
 
@@ -147,13 +143,6 @@ def test_a_missed_run_is_in_the_lane_of_its_family_unless_the_places_differ() ->
     assert families == ["nightly-etl (2)", "nightly-etl (111122223333)"]
 
 
-def test_missed_runs_leave_room_for_runs() -> None:
-    missed = [replace(shown_runs.missed_notice(), family=incompressible(2000)) for _ in range(1000)]
-    data = build_page_data([run_of(report("a"))], generated_at="", version="", notices=missed, max_bytes=200_000)
-    assert 0 < len(unpacked(data.text)["notices"]) < 20
-    assert len(data.text) < 200_000
-
-
 @pytest.mark.parametrize(
     ("field", "metrics", "recorded"),
     [
@@ -169,10 +158,3 @@ def test_the_page_gets_the_digits_of_the_record_and_rounds_only_the_text(
     """Rounded twice, 10.46 MB were 11 MB on the page and 10 MB in the terminal."""
     (run,) = content([run_of(report(metrics=metrics))])["runs"]
     assert run[field] == recorded
-
-
-def test_the_right_sizes_are_no_longer_than_their_share_of_the_page() -> None:
-    runs = [run_of(sized_run(number, family=f"family-{number}")) for number in range(200)]
-    made = unpacked(build_page_data(runs, generated_at="", version="", max_bytes=20_000).text)
-    assert 0 < len(made["sizing"]) < 200
-    assert len(base64.b64encode(gzip.compress(to_json(made["sizing"]).encode()))) <= 2000
