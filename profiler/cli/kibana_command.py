@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
@@ -76,7 +75,10 @@ def import_setup(
         verb = "would overwrite" if dry_run else "overwriting"
         count = "all" if existing is None else len(existing)
         show(verb, f"{count} existing objects and your edits of them; --keep-existing keeps them")
-    _install_dashboards(ui, objects, chosen, dry_run=dry_run, show=show)
+    if objects and not dry_run:
+        import_dashboards(ui, objects, chosen)
+    if objects or dry_run:
+        show("would import" if dry_run else "imported", f"{len(objects)} objects ({chosen})")
 
 
 @gathered(SignIn, "sign_in")
@@ -163,13 +165,3 @@ def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
         yield from steps
     except TaskProfilerError as error:
         click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)
-
-
-def _install_dashboards(
-    ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour, *, dry_run: bool, show: ShowRow
-) -> None:
-    if dry_run:
-        show("would import", f"{len(objects)} objects ({flavour})")
-    elif objects:
-        import_dashboards(ui, objects, flavour)
-        show("imported", f"{len(objects)} objects ({flavour})")

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -90,7 +90,7 @@ def watch_runs(
     if not is_local:
         check_region(options.region, options.profile)  # on a terminal, errors are shown, and AWS is asked again
     clock = SystemClock()
-    watched = open_watched_tasks(name, options, cluster, days, os.environ, clock, is_local=is_local)
+    watched = open_watched_tasks(name, options, cluster, days, clock, is_local=is_local)
     place = "This machine" if is_local else cluster or " and ".join(options.groups)
     if as_json or once or not is_terminal() or os.environ.get("TERM") == "dumb":
         _print_once(watched, place, name, as_json=as_json)
@@ -174,7 +174,6 @@ def open_watched_tasks(
     options: SourceOptions,
     cluster: str | None,
     days: int,
-    environment: Mapping[str, str],
     clock: Clock,
     *,
     is_local: bool,
@@ -185,7 +184,7 @@ def open_watched_tasks(
     """
 
     def running_here() -> Iterator[Report]:
-        running = open_source(SourceOptions(), environment, clock).running(RunFilter(run=name))
+        running = open_source(SourceOptions(), os.environ, clock).running(RunFilter(run=name))
         return (run.report for run in running)
 
     def past_runs() -> RunSource | None:
@@ -195,7 +194,7 @@ def open_watched_tasks(
         return open_source(selected, without_progress, clock)
 
     # A row with the progress would be in the table.
-    without_progress = {**environment, "TERM": "dumb"}
+    without_progress = {**os.environ, "TERM": "dumb"}
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
         collected=LocalRuns(running_here) if is_local else RunningRuns(RunFilter(run=name)),

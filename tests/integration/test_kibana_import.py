@@ -21,7 +21,6 @@ class PlayedDashboards(FakeHttpServer):
         super().__init__()
         self.version = version
         self.has_console = True
-        self.has_security = False
         self.imports: list[tuple[str, list[dict[str, Any]]]] = []
         self.put: dict[str, Any] = {}
         self.deleted: list[tuple[str, str]] = []
@@ -40,14 +39,12 @@ class PlayedDashboards(FakeHttpServer):
         if not request.headers.get("kbn-xsrf") or not request.headers.get("osd-xsrf"):
             return 400, {"message": "Request must contain a kbn-xsrf header."}
         if request.path == "/api/saved_objects/_bulk_get":
-            return self._find(json.loads(body), request.headers.get("Authorization"))
+            return self._find(json.loads(body))
         if request.path.startswith("/api/saved_objects/_import?overwrite=true"):
             return self._import(request.headers["Content-Type"], body)
         return self._console(request.path, body)
 
-    def _find(self, wanted: list[dict[str, Any]], authorization: str | None) -> tuple[int, Any]:
-        if self.has_security and authorization is None:
-            return 401, {"message": "Unauthorized"}
+    def _find(self, wanted: list[dict[str, Any]]) -> tuple[int, Any]:
         known = {(one["type"], one["id"]) for _, objects in self.imports for one in objects} - {*self.deleted}
         absent = {"error": {"statusCode": 404}}
         return 200, {"saved_objects": [one if (one["type"], one["id"]) in known else one | absent for one in wanted]}
