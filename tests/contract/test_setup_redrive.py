@@ -147,6 +147,14 @@ def test_what_lambda_does_not_accept_is_named_and_the_others_are_sent(queue: str
     assert waiting(queue) == 1
 
 
+def test_all_of_a_long_queue_are_sent(queue: str) -> None:
+    sqs, functions = boto3.client("sqs"), Functions()
+    for number in range(23):
+        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": number}))
+    assert again(sqs, functions, queue) == (23, [])
+    assert sorted(json.loads(call["Payload"])["number"] for call in functions.calls) == list(range(23))
+
+
 def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
     sqs = boto3.client("sqs")
     for number in range(3):

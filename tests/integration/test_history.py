@@ -210,6 +210,11 @@ def test_a_history_that_cannot_be_written(tmp_path: Path) -> None:
         assert str(place) in _costs_a_warning("--history", str(place))
 
 
+def test_a_path_with_line_ends_is_still_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a\nb\x1b[31m").mkdir()
+    _costs_a_warning("--history", str(tmp_path / "a\nb\x1b[31m"))
+
+
 def test_a_corrupt_history_stays_as_it_is(history_file: Path) -> None:
     history_file.parent.mkdir()
     history_file.write_bytes(b"not a database\n" * 100)
@@ -236,6 +241,14 @@ def test_a_bad_number_of_runs(history_file: Path) -> None:
     environment = {**os.environ, "TASK_PROFILER_HISTORY_RUNS": "many"}
     assert "TASK_PROFILER_HISTORY_RUNS" in _costs_a_warning(env=environment)
     assert history_file.exists()
+
+
+@pytest.mark.parametrize("options", [("--history", ""), ("--history", "h", "--no-history")])
+def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...], tmp_path: Path) -> None:
+    finished = _run("touch", str(tmp_path / "started"), options=options)
+    assert finished.returncode == 2
+    assert len(finished.stderr.splitlines()) == 1
+    assert not (tmp_path / "started").exists()
 
 
 # --- the table -----------------------------------------------------------------------------------

@@ -370,6 +370,14 @@ _FORKS = (
     "import os\nfor i in range(8):\n    if os.fork() == 0:\n        {}\n        os._exit(0)\n"
     "for i in range(8): os.wait()\n"
 )
+_THREADS = (
+    "import hashlib, threading\nblock = bytes(10**6)\n"
+    "def work():\n    for i in range(100): hashlib.sha256(block).digest()\n"
+    "threads = [threading.Thread(target=work) for i in range(4)]\n"
+    "for thread in threads: thread.start()\n"
+    "for thread in threads: thread.join()\n"
+)
+_SHORT_LIVED = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done"
 _ORPHAN = (
     "import os\nreading, writing = os.pipe()\nif os.fork() == 0:\n"
     "    if os.fork() == 0:\n        {}\n        os._exit(0)\n"
@@ -391,8 +399,10 @@ _WITNESS = (
     [
         _python(_BURN.format(0.5)),
         _python(_FORKS.format(_BURN.format(0.1).replace("\n", "\n        "))),
+        _python(_THREADS),
+        ("sh", "-c", _SHORT_LIVED),
     ],
-    ids=["burner", "forks"],
+    ids=["burner", "forks", "threads", "short-lived"],
 )
 def test_cpu_seconds_are_the_kernels(words: tuple[str, ...]) -> None:
     finished = _run(*_python(_WITNESS), *words, options=("--interval", "0.1"))

@@ -178,15 +178,6 @@ def test_a_real_shell_completes_with_the_script(
     assert found == (files if expected is None else expected)
 
 
-def test_the_script_of_a_shell_is_printed_and_another_shell_is_a_mistake() -> None:
-    for shell, part in (("bash", "compopt -o default"), ("zsh", "_path_files -f"), ("fish", "__fish_complete_path")):
-        done = CliRunner().invoke(group, ["completion", shell])
-        assert done.exit_code == 0
-        assert part in done.output
-        assert "_TASK_PROFILER_COMPLETE" in done.output
-    assert CliRunner().invoke(group, ["completion", "tcsh"]).exit_code == 2
-
-
 _HELP = """
 import contextlib, io, sys
 from profiler.cli.app import group

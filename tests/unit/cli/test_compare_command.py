@@ -230,27 +230,6 @@ def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here:
     assert "\x1b" not in drawn
 
 
-def test_the_text_fits_the_terminal_and_colours_the_verdicts() -> None:
-    sets = tuple(
-        RunSet(text="-".join(["nightly-etl"] * 9), reports=(report(),), left_out=(("failed", 3), ("unfinished", 12)))
-        for _ in "AB"
-    )
-    changes = [
-        changed("durationMs", "more", 12345.67, high=1e300, change=1e299),
-        changed("cpuSeconds", "less", -50.0, high=-2.0),
-        changed("maxMemoryUsedMB", "too few runs", -50.0, high=2.0, runs_needed=1234),
-        changed("blockReadBytes", "more", 12.0),
-    ]
-    drawn = render_lines(comparison_lines(sets, changes, 80), is_coloured=False, encoding="utf-8").decode()
-    assert max(map(len, drawn.splitlines())) <= 80
-    assert "+12.0 % or more" in drawn
-    assert "+1.23e+04 to +1e+300 %" in drawn
-    assert "too few runs" in drawn
-    coloured = render_lines(comparison_lines(sets, changes, 80), is_coloured=True, encoding="utf-8").decode()
-    assert "\x1b[1;31mmore\x1b[0m" in coloured
-    assert "\x1b[1;32mless\x1b[0m" in coloured
-
-
 def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
     changes = [
         changed("durationMs", "more", 10.0),

@@ -178,19 +178,6 @@ def test_sizes_prints_what_each_size_would_take_and_cost(capfd: pytest.CaptureFi
     assert "There is no table of sizes: the runs were outside Fargate." in local.out
 
 
-def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """If memory costs nothing, a quarter of the vCPUs costs a quarter, in any region."""
-    source = kept([report(region="mars-1")])
-    (unknown,) = Printed(capfd, "--json", "--from", source).objects
-    assert unknown["savingPercent"] is None
-    monkeypatch.setenv("TASK_PROFILER_PRICE_VCPU_HOUR", "1")
-    monkeypatch.setenv("TASK_PROFILER_PRICE_GB_HOUR", "0")
-    (known,) = Printed(capfd, "--json", "--from", source).objects
-    assert known["savingPercent"] == 75
-    monkeypatch.setenv("TASK_PROFILER_PRICE_GB_HOUR", "cheap")
-    assert "TASK_PROFILER_PRICE_GB_HOUR='cheap' is not a price in USD" in Printed(capfd, "--from", source).err
-
-
 @pytest.mark.parametrize(
     ("reports", "problem"),
     [
@@ -364,16 +351,6 @@ def test_families_of_one_name_in_several_accounts_are_apart(capfd: pytest.Captur
     assert [each["accountId"] for each in one.objects] == ["444455556666"]
     with pytest.raises(TaskProfilerError, match="No run in"):
         call("--task-region", "eu-west-1", "--from", source)
-
-
-def test_the_table_has_an_account_only_where_there_are_several(capfd: pytest.CaptureFixture[str]) -> None:
-    source = kept(in_accounts("111122223333", "444455556666", None))
-    several = Printed(capfd, "--from", source)
-    assert several.out.splitlines()[0].split() == ["Family", "Account", "Runs", "Current", "Recommended", "Saving"]
-    assert "nightly (unknown account)" in Printed(capfd, "nightly", "--from", source).out
-    one = Printed(capfd, "--from", kept(in_accounts("111122223333")))
-    assert one.out.splitlines()[0].split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
-    assert "1111" not in one.out
 
 
 def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: pytest.CaptureFixture[str]) -> None:

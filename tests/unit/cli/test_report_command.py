@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from profiler.cli.app import group
 from profiler.cli.commands.look_back import report as command
-from profiler.cli.report_command import StacksReader, _read_notices
+from profiler.cli.report_command import StacksReader
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import Container, OtherContainer, Report, encode
+from profiler.record.record_model import Report, encode
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.past_runs.run_source import RunFilter
 from profiler.runs.step_series import Point
 from tests import shown_runs
 from tests.fakes import FakeClock
@@ -99,21 +98,6 @@ def test_what_does_not_fit_into_the_page_is_said(here: Path) -> None:
     assert (here / "task-report.html").stat().st_size < 8_000_000
 
 
-def test_one_run_of_a_task_with_two_reports_is_chosen_by_its_container(here: Path) -> None:
-    one = report("a")
-    others = (OtherContainer(name="side"),)
-    both = (
-        replace(one, record=replace(one.record, containers=others)),
-        replace(one, record=replace(one.record, container=Container(name="side"), containers=others)),
-    )
-    lines = b"\n".join(map(encode, both))
-    error = call("--from", "-", "--run", "a", given=lines).exception
-    assert isinstance(error, TaskProfilerError)
-    assert "name one of them, a/" in str(error)
-    assert call("--from", "-", "--run", "a/side", given=lines).exit_code == 0
-    assert [run["container"] for run in data_of(here / "task-report.html")["runs"]] == ["side"]
-
-
 def test_lines_that_are_no_records_are_counted_and_named(here: Path) -> None:
     lines = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint("a", 1))])
     result = call("--from", "-", given=lines)
@@ -126,7 +110,6 @@ def test_lines_that_are_no_records_are_counted_and_named(here: Path) -> None:
     ("words", "sentence"),
     [
         (("--from", "nowhere"), "nowhere cannot be read"),
-        (("--from", "."), ". cannot be read"),
         (("-o", "no/such/folder.html"), "cannot be written"),
     ],
 )
@@ -202,15 +185,6 @@ def test_the_page_has_the_missed_runs_since_the_oldest_run(here: Path) -> None:
     assert [one["text"] for one in data_of(here / "task-report.html")["notices"]] == [missed.notice.message]
     assert call("--from", "lines", "--run", run.record.task_id).exit_code == 0
     assert data_of(here / "task-report.html")["notices"] == []
-
-
-def test_missed_runs_that_cannot_be_read_are_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    class Refusing(ListedRuns):
-        def schedule_notices(self, selection: RunFilter) -> tuple[()]:
-            raise TaskProfilerError("Refused.")
-
-    assert _read_notices(Refusing([]), RunFilter(), ()) == ()
-    assert capsys.readouterr().err == "task-profiler: The page lacks missed runs. Refused.\n"
 
 
 def test_the_page_of_one_run_gives_the_size_that_recommend_gives(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -83,14 +83,6 @@ def test_the_times_of_the_sentences_are_those_of_the_table() -> None:
     assert late.as_json()["reason"] == "It ran at 2026-11-20T01:00:06.000Z."
 
 
-def test_the_cluster_is_shown_where_there_are_several() -> None:
-    first, second, *_ = rows()
-    other = replace(second, schedule=replace(second.schedule, cluster_arn=f"{CLUSTER}-2"))
-    text = render_lines(table_lines([first, other], None), is_coloured=False, encoding="utf-8").decode()
-    assert "Cluster" in text.splitlines()[0]
-    assert "jobs-2" in text
-
-
 def test_a_row_as_json() -> None:
     (row,) = [one for one in rows() if one.schedule.name == "hourly-import"]
     assert row.as_json() == {

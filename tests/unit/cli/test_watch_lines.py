@@ -11,7 +11,6 @@ from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNoti
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
 from profiler.cli.styled_text import ASCII, BLOCKS
 from profiler.cli.watch_command import _draw, _watch, watch_lines
-from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import Report
 from profiler.record.usual_duration import UsualDuration
 from tests.command_line import run_here
@@ -124,19 +123,6 @@ def test_a_read_every_15_seconds_and_a_table_every_second() -> None:
     assert len(shown) == 41
     assert shown[0] == ("Reading what runs now …",)
     assert shown[-1] == (f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.",)
-
-
-def test_past_runs_are_read_while_the_table_is_there() -> None:
-    logs, clock = FakeLogs(), InterruptedClock(1)
-    logs.put(START_NS, text(checkpoint_at(START_NS)))
-    shown: list[Sequence[str]] = []
-
-    def refused() -> None:
-        raise TaskProfilerError("Refused.")
-
-    with pytest.raises(KeyboardInterrupt):
-        _watch(watched_tasks(logs, clock, past=refused), shown.append, clock)
-    assert shown[1:] == [("Reading the usual durations …",), ("The usual durations are unknown. Refused.",)]
 
 
 @pytest.mark.parametrize("size", [(100, 24), (80, 5)])

@@ -55,26 +55,9 @@ def test_the_parts_of_the_time_have_the_order_of_the_breakdown() -> None:
     assert activity_fields(partly)["covered"] == 94.96
 
 
-def test_a_part_that_is_not_known_is_null() -> None:
-    known = TimeBreakdown(on_cpu_percent=60, waiting_for_cpu_percent=0, disk_percent=10, other_percent=30)
-    fields = activity_fields(replace(WAITING.record, time_breakdown=known))
-    assert fields["time"] == [60, 0, 10, None, None, None, None, None, 30]
-    assert "targets" not in fields
-
-
 def test_a_run_that_nobody_looked_into_has_no_fields() -> None:
     assert activity_fields(report().record) == {}
     assert activity_fields(replace(WAITING.record, time_breakdown=TimeBreakdown())).get("time") is None
-
-
-def test_the_functions_and_stacks_of_a_run() -> None:
-    step = StackStep(offset_ms=0, duration_ms=1, stacks={"f (b.py)": 3, "g (c.py)": 0})
-    line = replace(shown_runs.waiting_stacks(), steps=(step,))
-    (found,) = lines(activity_texts([WAITING], lambda _report: line, MAX_CHARACTERS))
-    assert found["stacks"] == [[0, 1, {"f (b.py)": 3}]]
-    assert activity_fields(WAITING.record)["functions"][0] == ["parse_row", "etl/parse.py", 88, 31.2, 64]
-    assert activity_fields(WAITING.record)["samples"] == 412
-    assert activity_fields(WAITING.record)["processor"] == "Xeon 8259CL"
 
 
 def test_processes_and_stacks_are_a_text_for_each_run() -> None:

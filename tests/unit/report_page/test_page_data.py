@@ -24,19 +24,6 @@ def test_numbers_that_were_not_measured_are_absent() -> None:
     assert run.keys() == {"id", "family", "container", "outcome", "began", "verdict"}
 
 
-def test_an_opened_run_says_what_its_gpus_did() -> None:
-    (run,) = content([run_of(shown_runs.gpu())])["runs"]
-    assert [(gpu["percent"], gpu["sm"], gpu["idle"]) for gpu in run["gpus"]][:2] == [(81, 40.5, 17), (79, 39.5, 19)]
-    assert run["gpuNotes"] == [
-        (
-            "The 4 GPUs were idle 38 % of the run on average; while all were idle, the batch read files (48 %: "
-            "/data/train.tar) and used the CPU (31 %)."
-        ),
-        "0.5 idle GPU-hours ($1.23).",
-        "1 of 4 GPUs was never used: request 3, or spread the work.",
-    ]
-
-
 @pytest.mark.slow
 def test_five_thousand_runs_of_ecs_keep_their_series() -> None:
     steps = tuple(step(10_000 * number, vcpu=number / 60, memory_mb=3.0 * number) for number in range(1, 61))

@@ -29,7 +29,6 @@ def changes(record: dict[str, Any], last_metrics: dict[str, Any], width: int = 1
     ("last_metrics", "expected"),
     [
         ({}, "nothing notable since the last success 2 h ago"),
-        ({"duration_ms": 12_000}, "nothing notable since the last success 2 h ago"),
         ({"max_memory_used_mb": 1500}, "memory +23 % (1.5 GB → 1.8 GB) since the last success 2 h ago"),
         (
             {"max_memory_used_mb": 1500, "memory_peak_source": "sampled"},
@@ -37,8 +36,6 @@ def changes(record: dict[str, Any], last_metrics: dict[str, Any], width: int = 1
         ),
         ({"cpu_seconds": 29.8}, "CPU time -50 % (29.8 s → 14.9 s) since the last success 2 h ago"),
         ({"duration_ms": 100}, "duration 124× (100 ms → 12.4 s) since the last success 2 h ago"),
-        ({"duration_ms": 5_000_000}, "duration -99.8 % (1h 23m → 12.4 s) since the last success 2 h ago"),
-        ({"duration_ms": 5e8}, "duration -99.9 % (5d 18h → 12.4 s) since the last success 2 h ago"),
         ({"duration_ms": None, "cpu_seconds": 0}, "nothing notable since the last success 2 h ago"),
     ],
 )
