@@ -54,8 +54,7 @@ def import_setup(
     address = _cluster_address(url, ui_url, prefix)
     session = search_session(sign_in)
     if ui_url is None:
-        cluster = ClusterServer(address or "", session)
-        _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
+        _install_templates(ClusterServer(address or "", session), prefix=prefix, dry_run=dry_run, show=show)
         return
     ui = DashboardsServer(ui_url, session)
     version = read_version(ui)
