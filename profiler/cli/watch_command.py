@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -260,7 +260,11 @@ def watch_lines(
     title = line(Span(f"{place}: {f'{running} running' if running else nothing}", "bold"))
     if not runs:
         return [title]
-    count = len(runs) if height is None else max(height - 3 - min(_notices(runs), height // 3), 1)
+    count = (
+        len(runs)
+        if height is None
+        else max(height - 3 - min(sum(len(one.run.notices) for one in runs), height // 3), 1)
+    )
     rows = _table(runs[:count], width, glyphs)
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1
@@ -276,10 +280,6 @@ def watch_lines(
                 text = f"{name}, {notice.kind}: {notice.message}"
                 lines += wrapped(text, width or _WIDE, first="! ", style="yellow")
     return lines[:height]
-
-
-def _notices(runs: Iterable[WatchedRun]) -> int:
-    return sum(len(watched.run.notices) for watched in runs)
 
 
 def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> list[Line]:

@@ -34,6 +34,11 @@ def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) 
     return name
 
 
+_name_option = click.option(
+    "--name", default=DEFAULT_STACK, show_default=True, metavar="STACK", callback=stack_name, help="Name of the stack."
+)
+
+
 def _secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """A secret, or that in the file of ``@FILE``: all users of the machine see a command line."""
     if value is None or not value.startswith("@"):
@@ -91,9 +96,7 @@ def image() -> None:
 
 
 @setup.command("stack", epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --yes")
-@click.option(
-    "--name", default=DEFAULT_STACK, show_default=True, metavar="STACK", callback=stack_name, help="Name of the stack."
-)
+@_name_option
 @click.option(
     "--slack-failure-webhook",
     "failure_webhook",
@@ -138,14 +141,7 @@ def stack() -> None:
 
 
 @setup.command("redrive", epilog="Example: task-profiler setup redrive --region eu-west-1 --yes")
-@click.option(
-    "--name",
-    default=DEFAULT_STACK,
-    show_default=True,
-    metavar="STACK",
-    callback=stack_name,
-    help="Stack of the queues.",
-)
+@_name_option
 @apply_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each function.")
 @aws_options
