@@ -6,7 +6,7 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -165,14 +165,8 @@ def append_summary(
 
 
 def _table(titles: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
-    yield _row(titles)
-    yield _row(["---"] * len(titles), escape=str)
-    for row in rows:
-        yield _row(row)
-
-
-def _row(cells: Sequence[str], escape: Callable[[str], str] | None = None) -> str:
-    return f"| {' | '.join(map(escape or _markdown, cells))} |"
+    for cells in (titles, ["---"] * len(titles), *rows):
+        yield f"| {' | '.join(map(_markdown, cells))} |"
 
 
 def _markdown(text: str) -> str:
