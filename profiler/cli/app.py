@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 from profiler.cli.options import CommandGroup
-from profiler.cli.printing import fitting, report_stdout_errors
+from profiler.cli.printing import fitting, say
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
 from profiler.core.version import __version__
@@ -48,7 +48,6 @@ COMMANDS = {
     ),
     "schema": ("profiler.cli.app:schema", "Print the JSON Schema of the record."),
 }
-NO_JSON = "--json is for commands that print data as text, which this command does not."
 
 
 class _LazyGroup(CommandGroup):
@@ -93,7 +92,6 @@ def group(debug: bool) -> None:
 
 def run_command_line() -> None:
     """Parse the arguments and run the command. An error becomes one sentence on stderr and the exit code."""
-    report_stdout_errors()
     if "_TASK_PROFILER_COMPLETE" in os.environ:
         from profiler.cli.completion_command import complete_file_names  # only for completion in a shell
 
@@ -106,18 +104,11 @@ def run_command_line() -> None:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             click.echo(error.format_message(), err=True)
             sys.exit(error.exit_code)
-        _fail(_message(error), error.exit_code)
+        _fail(error.format_message(), error.exit_code)
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:
             raise
         _fail(printable(str(error)), error.exit_code)
-
-
-def _message(error: click.ClickException) -> str:
-    """The message, and the replacement if that is not a similar name."""
-    if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
-        return NO_JSON
-    return error.format_message()
 
 
 def _fail(message: str, exit_code: int) -> None:
@@ -132,4 +123,4 @@ def schema() -> None:
 
     from profiler.record.record_model import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    say(json.dumps(json_schema(), indent=2))

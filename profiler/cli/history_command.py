@@ -4,19 +4,29 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
-import click
 import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, encodable, warn, warned_notes, write_out
-from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, table, terminal_width, write_lines
+from profiler.cli.printing import UNKNOWN, say, terminal_columns, warn, warned_notes, write_out
+from profiler.cli.styled_text import (
+    BLOCKS,
+    OUTCOME_STYLES,
+    Column,
+    Glyphs,
+    Line,
+    Span,
+    glyphs_for,
+    table,
+    write_lines,
+)
+from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
-from profiler.record.record_model import Distribution, Metrics, Number, Record, outcome
-from profiler.record.units import AT_LEAST, format_count, format_duration, format_peak, format_percent
+from profiler.record.record_model import Distribution, Record, outcome
+from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, no_run_sentence
 
 _ID_LENGTH = 8
@@ -57,7 +67,7 @@ def _delete(source: RunSource, selection: RunFilter, ids: Sequence[str]) -> None
 
     if not isinstance(source, LocalRuns) or not selection.is_empty:
         raise UsageError("--delete is for ids in the local history: use it without other options than --history.")
-    click.echo(f"Deleted {format_count(source.delete(ids), 'run')}.")
+    say(f"Deleted {format_count(source.delete(ids), 'run')}.")
 
 
 def _print(runs: Sequence[PastRun], *, as_json: bool) -> None:
@@ -65,7 +75,7 @@ def _print(runs: Sequence[PastRun], *, as_json: bool) -> None:
         write_out(b"".join(_json_line(run) + b"\n" for run in runs))
     else:
         retries = {run.report.record.task_id for run in runs if run.event is not None and run.event.retry_of}
-        write_lines(table_lines((run.report.record for run in runs), terminal_width(), retries), os.environ)
+        write_lines(table_lines((run.report.record for run in runs), terminal_columns(), retries))
 
 
 def _json_line(run: PastRun) -> bytes:
@@ -79,35 +89,34 @@ def _json_line(run: PastRun) -> bytes:
 
 def table_lines(records: Iterable[Record], width: int | None, retries: Collection[str] = ()) -> list[Line]:
     """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries."""
-    at_least = AT_LEAST if encodable(AT_LEAST) else ">"
+    glyphs = glyphs_for(BLOCKS.at_least)
     listed = [(record, family_key(record)) for record in records]
     places = place_columns([family for _, family in listed])
     families = (Column("Family", is_cut=True), *(Column(title, rank=3) for title, _ in places))
     columns = (Column("Run"), Column(f"Started ({local_zone()})"), *families, *_COLUMNS)
     rows = (
         (
-            *_identity(record),
+            record.task_id[:_ID_LENGTH],
+            format_local(parse_ns(record.started_at)) or UNKNOWN,
+            record.family or UNKNOWN,
             *(get(family) or UNKNOWN for _, get in places),
-            *_row(record, at_least, is_retry=record.task_id in retries),
+            *_row(record, glyphs, is_retry=record.task_id in retries),
         )
         for record, family in listed
     )
     return table(columns, rows, gap=1, width=width)
 
 
-def _identity(record: Record) -> tuple[str, ...]:
-    return record.task_id[:_ID_LENGTH], format_local(parse_ns(record.started_at)) or UNKNOWN, record.family or UNKNOWN
-
-
-def _row(record: Record, at_least: str, *, is_retry: bool) -> tuple[str | Span, ...]:
+def _row(record: Record, glyphs: Glyphs, *, is_retry: bool) -> tuple[str | Span, ...]:
     metrics = record.metrics
     cpu = metrics.cpu_utilization_percent or Distribution()
+    peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     return (
         Span(f"{_result(record)}{' retry' if is_retry else ''}", OUTCOME_STYLES.get(outcome(record), "")),
         UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
         UNKNOWN if cpu.avg is None else format_percent(cpu.avg),
-        _memory(metrics, at_least),
-        _share(metrics.max_memory_used_mb, metrics.memory_size_mb),
+        peak_text(metrics, glyphs) or UNKNOWN,
+        format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
     )
 
 
@@ -115,15 +124,3 @@ def _result(record: Record) -> str:
     """The status; a failure has its exit code. ``OOM`` marks a run that probably ran out of memory."""
     code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
     return f"{record.status}{code}{' OOM' if record.likely_out_of_memory else ''}"
-
-
-def _memory(metrics: Metrics, at_least: str) -> str:
-    """The memory peak. A sampled peak may have been higher."""
-    peak_mb = metrics.max_memory_used_mb
-    if peak_mb is None:
-        return UNKNOWN
-    return format_peak(peak_mb, metrics.memory_peak_source).replace(AT_LEAST, at_least)
-
-
-def _share(used_mb: Number | None, size_mb: Number | None) -> str:
-    return format_percent(100 * used_mb / size_mb) if used_mb is not None and size_mb else ""

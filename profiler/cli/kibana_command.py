@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
@@ -12,7 +11,7 @@ from profiler.cli.options import (
     SignIn,
     gathered,
 )
-from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, write_json_lines
+from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import INDEX_PERIODS
@@ -75,7 +74,10 @@ def import_setup(
         verb = "would overwrite" if dry_run else "overwriting"
         count = "all" if existing is None else len(existing)
         show(verb, f"{count} existing objects and your edits of them; --keep-existing keeps them")
-    _install_dashboards(ui, objects, chosen, dry_run=dry_run, show=show)
+    if objects and not dry_run:
+        import_dashboards(ui, objects, chosen)
+    if objects or dry_run:
+        show("would import" if dry_run else "imported", f"{len(objects)} objects ({chosen})")
 
 
 @gathered(SignIn, "sign_in")
@@ -110,13 +112,13 @@ def remove_setup(
     if as_json:
         return
     if not removals:
-        click.echo("There is nothing to remove.")
+        say("There is nothing to remove.")
     elif not is_applied:
-        click.echo(NOT_APPLIED)
+        say(NOT_APPLIED)
 
 
 def _text_row(action: str, what: str) -> None:
-    click.echo(fitting(f"{action}: {what}", STDOUT))
+    say(fitting(f"{action}: {what}", STDOUT))
 
 
 def _json_row(action: str, what: str) -> None:
@@ -162,13 +164,3 @@ def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
         yield from steps
     except TaskProfilerError as error:
         click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)
-
-
-def _install_dashboards(
-    ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour, *, dry_run: bool, show: ShowRow
-) -> None:
-    if dry_run:
-        show("would import", f"{len(objects)} objects ({flavour})")
-    elif objects:
-        import_dashboards(ui, objects, flavour)
-        show("imported", f"{len(objects)} objects ({flavour})")

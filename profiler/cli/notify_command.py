@@ -10,9 +10,9 @@ import time
 from importlib.util import find_spec
 from typing import BinaryIO
 
-import click
 import msgspec
 
+from profiler.cli.printing import say
 from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -47,7 +47,7 @@ def notify_channels(
     try:
         notice, kind = _announced(document)
         settings = read_notice_settings(os.environ)
-        click.echo(_shown(notice, kind, settings, indent=None if as_json else 2))
+        say(_shown(notice, kind, settings, indent=None if as_json else 2))
         if not dry_run:
             _send(notice, kind, settings)
     except ForwarderError as error:
@@ -57,9 +57,8 @@ def notify_channels(
 def _read(event: BinaryIO) -> object:
     try:
         return json.loads(event.read())
-    except (ValueError, RecursionError) as error:
-        where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UsageError(f"The event is not valid JSON{where}: pass it as EventBridge sends it.") from error
+    except ValueError as error:
+        raise UsageError(f"The event is not valid JSON ({error}): pass it as EventBridge sends it.") from error
 
 
 class _PreviewChannel:
@@ -93,7 +92,7 @@ def _announced(event: object) -> tuple[Announcement, ChannelKind]:
     if isinstance(event, dict) and event.get("type") in _NOTICE_TYPES:
         try:
             return decode_notice(json.dumps(event)), "failure"
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        except msgspec.DecodeError as error:
             raise SettingsError(
                 f"The line is not a valid notification line ({error}): pass the line unchanged, as in the log."
             ) from error

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from profiler.cli.run_options import joined_stacks
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import UsageError
 from profiler.core.index_names import DEFAULT_PREFIX
 
 MAX_RUNS = 1_000_000
@@ -26,46 +26,45 @@ Decorated = Callable[..., int | None]
 class WholeNumber(click.IntRange):
     """A whole number within limits, which help and errors state in words."""
 
-    def _describe_range(self) -> str:
-        return f"{self.min} to {self.max}" if self.max is not None else f"{self.min} or more"
+    name = "whole number"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401  click's signature
-        """Convert the text of the command line."""
-        try:
-            number: int = super().convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(f"{value!r} is not a whole number ({self._describe_range()}).", param, ctx)
-        return number
+    def _describe_range(self) -> str:
+        return f"{self.min} to {self.max}"
 
 
 class Number(click.FloatRange):
-    """A number within limits, which help and errors state in words."""
+    """A number within limits, which help and errors state in words. It can have a percent sign."""
+
+    name = "number"
 
     def _describe_range(self) -> str:
-        return f"{self.min:g} to {self.max:g}" if self.max is not None else f"{self.min:g} or more"
+        return f"{self.min:g} to {self.max:g}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
         """Convert the text of the command line."""
+        number: Any = value.removesuffix("%") if isinstance(value, str) else value
+        return super().convert(number, param, ctx)
+
+
+class Quantity(click.types.FloatParamType):
+    """A number with its unit, which a function of ``profiler.core.quantities`` parses, within limits."""
+
+    def __init__(self, parser: str, least: float = 0, most: float = math.inf) -> None:
+        self._parser, self._least, self._most = parser, least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
+        """Convert the text of the command line."""
+        if not isinstance(value, str):  # a default
+            return float(value)
+        from profiler.core import quantities  # not for the help
+
         try:
-            number: float = super().convert(value, param, ctx)
-        except click.BadParameter:
-            number = math.nan
-        if math.isnan(number):  # click takes nan for a number within all limits
-            self.fail(f"{value!r} is not a number ({self._describe_range()}).", param, ctx)
+            number: float = getattr(quantities, self._parser)(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not self._least <= number <= self._most:
+            self.fail(f"{value!r} is not a time from {self._least:g} to {self._most:g} seconds.", param, ctx)
         return number
-
-
-class Seconds(Number):
-    """A time with its units, such as 90s or 1h30m, or a number of seconds, within limits."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
-        """Convert the text of the command line."""
-        from profiler.core.quantities import time_ms  # not for the help
-
-        duration_ms = time_ms(value) if isinstance(value, str) else 1000 * value
-        if duration_ms is None or not (self.min or 0) <= duration_ms / 1000 <= (self.max or math.inf):
-            self.fail(f"{value!r} is not a time ({self._describe_range()} seconds), such as 90s or 1h30m.", param, ctx)
-        return duration_ms / 1000
 
 
 class CommandGroup(click.Group):
@@ -105,29 +104,11 @@ class StacksCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-class _HistoryOption(click.Option):
-    """``--history``: its help shows the default file."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The option's row in the help."""
-        from profiler.runs.history.history_file import history_path  # only for the help
-
-        record = super().get_help_record(ctx)
-        try:
-            path = history_path(None, os.environ)
-        except TaskProfilerError:
-            return record
-        home = f"{os.path.expanduser('~')}/"  # noqa: PTH111  pathlib is slow to import
-        shown = f"~/{path.removeprefix(home)}" if path.startswith(home) else path
-        return record and (record[0], f"{record[1]} Default here: {shown}")
-
-
 def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], Decorated]:
     """Add ``--history FILE``, which the function takes as ``name``."""
     return click.option(
         "--history",
         name,
-        cls=_HistoryOption,
         metavar="FILE",
         help=f"{verb} this history file (default: $TASK_PROFILER_HISTORY, else "
         "$XDG_DATA_HOME/task-profiler/history.sqlite3).",
@@ -136,6 +117,17 @@ def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], De
 
 # Add it before --format: click 8.2 takes the default of the last option of one name.
 json_format_option = click.option("--json", "output_format", flag_value="json", help="Short for --format json.")
+
+
+def repeatable(
+    name: str,
+    field: str,
+    metavar: str,
+    text: str,
+    **more: Any,  # noqa: ANN401  click's own
+) -> Callable[[Decorated], Decorated]:
+    """Add an option that can be given several times; its help says so."""
+    return click.option(name, field, metavar=metavar, multiple=True, help=f"{text} Repeatable.", **more)
 
 
 def last_option(most: int, default: int, text: str) -> Callable[[Decorated], Decorated]:
@@ -303,13 +295,7 @@ past_run_options = add_options(
     ),
     search_options,
     ca_file_option,
-    click.option(
-        "--log-group",
-        "groups",
-        metavar="GROUP",
-        multiple=True,
-        help="Read this log group in CloudWatch, or those that match * ? []. Repeatable.",
-    ),
+    repeatable("--log-group", "groups", "GROUP", "Read this log group in CloudWatch, or those that match * ? []."),
     aws_options,
 )
 
@@ -331,35 +317,19 @@ family_arguments = click.argument("names", metavar="[FAMILY]...", nargs=-1, shel
 source_options = add_options(
     history_option("history_file"),
     past_run_options,
-    click.option(
+    repeatable(
         "--container-insights",
         "insights",
-        metavar="CLUSTER",
-        multiple=True,
-        help="Read what Container Insights recorded of this ECS cluster each minute, or of those that match * ? [] "
-        "(--since: 14d by default). Repeatable.",
+        "CLUSTER",
+        "Read what Container Insights recorded of this ECS cluster each minute, or of those that match * ? [] "
+        "(--since: 14d by default).",
     ),
     click.option("--services", "with_services", is_flag=True, help="With --container-insights: also services' tasks."),
-    click.option(
-        "--family",
-        "families",
-        metavar="GLOB",
-        multiple=True,
-        shell_complete=completes(families=True),
-        help="Only matching families. Repeatable.",
-    ),
-    click.option("--cluster", "clusters", metavar="NAME", multiple=True, help="Only this ECS cluster. Repeatable."),
-    click.option("--account", "accounts", metavar="ID", multiple=True, help="Only this AWS account. Repeatable."),
-    click.option(
-        "--task-region", "regions", metavar="REGION", multiple=True, help="Only tasks in this Region. Repeatable."
-    ),
-    click.option(
-        "--tag",
-        "tags",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="Only tasks with this tag. Repeatable; all must match.",
-    ),
+    repeatable("--family", "families", "GLOB", "Only matching families.", shell_complete=completes(families=True)),
+    repeatable("--cluster", "clusters", "NAME", "Only this ECS cluster."),
+    repeatable("--account", "accounts", "ID", "Only this AWS account."),
+    repeatable("--task-region", "regions", "REGION", "Only tasks in this Region."),
+    repeatable("--tag", "tags", "KEY=VALUE", "Only tasks with this tag; all must match."),
     click.option(
         "--status",
         "statuses",
@@ -399,7 +369,7 @@ def parse_time(text: str, now_ms: int) -> int:
         Milliseconds since 1970.
 
     Raises:
-        UsageError: if the text is neither, or the time is before 1970.
+        UsageError: if the text is neither.
     """
     from profiler.core.quantities import time_ms  # not for the help
     from profiler.core.timestamps import instant_of_local
@@ -410,14 +380,8 @@ def parse_time(text: str, now_ms: int) -> int:
     except (ValueError, OverflowError) as error:
         ago_ms = time_ms(text)
         if ago_ms is not None:
-            return _check_after_1970(text, now_ms - round(ago_ms))
+            return now_ms - round(ago_ms)
         raise UsageError(
             f"{text!r} is not a time: use 30m, 12h, 7d, or an ISO time like 2026-11-20 (local) or 2026-11-20T00:00:00Z."
         ) from error
-    return _check_after_1970(text, round(moment.timestamp() * 1000))
-
-
-def _check_after_1970(text: str, time_ms: int) -> int:
-    if time_ms < 0:
-        raise UsageError(f"{text!r} is before 1970: use a later time.")
-    return time_ms
+    return round(moment.timestamp() * 1000)

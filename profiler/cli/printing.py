@@ -4,15 +4,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
     from profiler.runs.past_runs.run_source import RunSource
 
 UNKNOWN = "-"
@@ -44,13 +41,12 @@ def warn(sentence: str) -> None:
 
 def fitting(text: str, descriptor: int = STDERR) -> str:
     """A sentence on lines that fit if standard error, or standard output, is a terminal."""
-    try:
-        columns = os.get_terminal_size(descriptor).columns
-    except OSError:
+    columns = terminal_columns(descriptor)
+    if columns is None:
         return text
     import textwrap  # most errors go to a pipe or are short
 
-    return "\n".join(textwrap.wrap(text, max(columns, 1), break_long_words=False, break_on_hyphens=False))
+    return "\n".join(textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False))
 
 
 @contextmanager
@@ -63,41 +59,9 @@ def warned_notes(source: "RunSource") -> Iterator[None]:
             warn(note)
 
 
-class _StandardOutput(FileIO):
-    """Standard output that raises at most one error, and none if the reader has closed the pipe.
-
-    After an error, data left in the buffers above is dropped. Otherwise the interpreter would write it at exit, fail
-    again, and print a second error.
-    """
-
-    _has_failed = False
-
-    def write(self, data: "ReadableBuffer", /) -> int:
-        """Write some of the data."""
-        if self._has_failed:
-            return memoryview(data).nbytes
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            self._has_failed = True
-            return memoryview(data).nbytes
-        except OSError as error:
-            self._has_failed = True
-            raise _stdout_error(error) from error
-
-
-def report_stdout_errors() -> None:
-    """Replace ``sys.stdout``: from now on, a failing write raises TaskProfilerError."""
-    current = sys.stdout
-    if not isinstance(current, TextIOWrapper) or current is not sys.__stdout__:
-        return
-    sys.stdout = TextIOWrapper(
-        BufferedWriter(_StandardOutput(STDOUT, "w", closefd=False)),
-        encoding=current.encoding,
-        errors=current.errors,
-        line_buffering=current.line_buffering,
-        write_through=current.write_through,
-    )
+def say(text: str, end: str = "\n") -> None:
+    """Write a text to standard output, as :func:`write_out` does."""
+    write_out((text + end).encode(stdout_encoding(), errors="backslashreplace"))
 
 
 def write_out(data: bytes) -> None:
@@ -129,3 +93,11 @@ def is_terminal(descriptor: int = STDOUT) -> bool:
         return os.isatty(descriptor)
     except OSError:
         return False
+
+
+def terminal_columns(descriptor: int = STDOUT) -> int | None:
+    """The columns of the terminal. None in a pipe, where every line is whole, and for a terminal without a size."""
+    try:
+        return os.get_terminal_size(descriptor).columns or None
+    except OSError:
+        return None

@@ -9,7 +9,7 @@ from profiler.cli.options import (
     SourceOptions,
     gathered,
 )
-from profiler.cli.printing import UNKNOWN, warn, write_json_lines
+from profiler.cli.printing import UNKNOWN, terminal_columns, warn, write_json_lines
 from profiler.cli.styled_text import (
     EMPTY,
     INDENT,
@@ -18,7 +18,6 @@ from profiler.cli.styled_text import (
     Span,
     line,
     table,
-    terminal_width,
     wrapped,
     write_lines,
 )
@@ -87,7 +86,7 @@ def recommend_sizes(
         write_json_lines(map(as_json, advices))
     elif advices:
         explained = advices if families or with_sizes else ()
-        write_lines(_table(advices, explained, terminal_width(), with_sizes=with_sizes), os.environ)
+        write_lines(_table(advices, explained, terminal_columns(), with_sizes=with_sizes))
     if definition is not None:
         if not advices:
             raise TaskProfilerError(f"{definition.path} was not changed: no run of its family was measured.")

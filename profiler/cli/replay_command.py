@@ -9,22 +9,18 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.monitor_log_groups import matching_log_groups
 from profiler.aws_account.replay import LogGroup, ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import parse_time
-from profiler.cli.printing import write_json_lines
+from profiler.cli.printing import say, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.wiring.aws_options import FUNCTION_SECONDS, aws_client, check_region, open_clients
-from profiler.core.aws_clients import bounded_config
+from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
 
-_MAX_CONCURRENCY = 32
 _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
-_ATTEMPTS = 9
-_CONNECT_TIMEOUT_SECONDS = 60
 
 
 def replay_groups(
@@ -46,8 +42,9 @@ def replay_groups(
     if start_ms >= end_ms:
         raise UsageError("--since is not before --until: use an earlier --since or a later --until.")
     check_region(region, profile)
-    groups = matching_log_groups(open_clients(region, profile), (name,))
-    aws = _connect(name, region, profile)
+    open_client = open_clients(region, profile)
+    groups = matching_log_groups(open_client, (name,))
+    aws = _connect(open_client)
     counts = ReplayCounts()
     progress_files = [
         ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
@@ -70,9 +67,9 @@ def replay_groups(
         return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
     if dry_run:
-        click.echo(f"{counts.read} lines{where} would be sent.")
+        say(f"{counts.read} lines{where} would be sent.")
         return
-    click.echo(f"{counts.read} lines{where} sent: {counts.indexed} indexed, {counts.failed} failed.")
+    say(f"{counts.read} lines{where} sent: {counts.indexed} indexed, {counts.failed} failed.")
 
 
 def _create_state_folder(progress_file: ReplayProgressFile) -> None:
@@ -95,23 +92,15 @@ class _Aws(Struct, frozen=True, kw_only=True):
     place: str
 
 
-def _connect(name: str, region: str | None, profile: str | None) -> _Aws:
+def _connect(open_client: OpenClient) -> _Aws:
     from botocore.exceptions import BotoCoreError, ClientError  # heavy, and not for --help
 
-    config = bounded_config(
-        connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
-        read_timeout_seconds=FUNCTION_SECONDS,
-        attempts=_ATTEMPTS,
-        connections=_MAX_CONCURRENCY,
-    )
-    with aws_errors(f"{name} cannot be read", _PERMISSIONS):
-        logs, functions = (aws_client(service, region, profile, config) for service in ("logs", "lambda"))
-        sts = aws_client("sts", region, profile)
+    logs = open_client("logs")
     try:
-        account = sts.get_caller_identity()["Account"]
+        account = open_client("sts").get_caller_identity()["Account"]
     except (BotoCoreError, ClientError):  # needs no permission, but network access
         account = ""
-    return _Aws(logs=logs, functions=functions, place=f"{logs.meta.region_name} {account}")
+    return _Aws(logs=logs, functions=open_client("lambda"), place=f"{logs.meta.region_name} {account}")
 
 
 def _replay_group(

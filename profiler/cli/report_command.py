@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, repeat
 from pathlib import Path
 
-import click
-
 from profiler.cli.options import (
     SourceOptions,
     gathered,
 )
-from profiler.cli.printing import STANDARD_OUTPUT, warn, warned_notes, write_json_lines, write_out
+from profiler.cli.printing import STANDARD_OUTPUT, say, warn, warned_notes, write_json_lines, write_out
 from profiler.cli.progress import ShowProgress, progress_row
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter, source_of_advice
 from profiler.core.clock import SystemClock
@@ -52,8 +50,6 @@ def write_report(
     opens: bool,
 ) -> None:
     """Write an HTML page of past runs, with charts."""
-    if not out:
-        raise UsageError("--output is empty: name a file or omit the option.")
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets = read_assets()
@@ -87,7 +83,7 @@ def write_report(
         if as_json:
             write_json_lines([{"file": out, "bytes": len(page), "runs": shown}])
         else:
-            click.echo(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / _BYTES_PER_MB)}")
+            say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / _BYTES_PER_MB)}")
     if run_id is None:
         _warn_about_omissions(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):

@@ -67,7 +67,7 @@ def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: boo
     if as_lines:
         write_json_lines(row.as_json() for row in rows)
     else:
-        write_lines(table_lines(rows, table_width()), os.environ)
+        write_lines(table_lines(rows, table_width()))
 
 
 def _usual_durations(past: RunSource | None, schedules: Iterable[Schedule], now_ns: int) -> UsualDurations:

@@ -3,16 +3,13 @@
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Any
 
-from msgspec import Struct
-
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import encodable, is_terminal, warned_notes, write_json_lines, write_out
-from profiler.cli.styled_text import ASCII, BLOCKS, EMPTY, INDENT, Line, Span, line, write_lines
+from profiler.cli.printing import terminal_columns, warned_notes, write_json_lines, write_out
+from profiler.cli.styled_text import BLOCKS, EMPTY, INDENT, Line, Span, glyphs_for, line, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
@@ -86,7 +83,8 @@ def show_run(
     clock = SystemClock()
     selection = run_filter(options, clock, run=name, reads_checkpoints=True)
     source = open_source(options, os.environ, clock, keeps_stacks=as_stacks)
-    view = View(width=_width(), glyphs=BLOCKS if encodable(_SHOWN) else ASCII, now_ns=clock.wall_ns())
+    width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)
+    view = View(width=width, glyphs=glyphs_for(_SHOWN), now_ns=clock.wall_ns())
     if as_stacks:
         _show_stacks(source, selection, view, as_json=as_json)
         return
@@ -104,7 +102,7 @@ def show_run(
             advice = find_advice(run, source_of_advice(options, source), prices)
             pages.append((run.report.record, series, page_lines(run, view, series, comparison, advice)))
     for number, (record, series, lines) in enumerate(pages):
-        write_lines([EMPTY, *lines] if number else lines, os.environ)
+        write_lines([EMPTY, *lines] if number else lines)
         if log_count is not None:
             _print_logs(record, series, log_count, options)
 
@@ -123,7 +121,7 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
 
     for number, (record, stacks) in enumerate(found):
         lines = stacks_lines(record, stacks, view.width, view.glyphs)
-        write_lines([EMPTY, *lines] if number else lines, os.environ)
+        write_lines([EMPTY, *lines] if number else lines)
 
 
 def _series(run: PastRun, source: RunSource) -> Series | None:
@@ -152,17 +150,11 @@ def _comparison(run: PastRun, against: str | None, source: RunSource, whole: Run
     return Comparison(other=None, name=f"earlier success of {family.name} in {source.place}")
 
 
-def _width() -> int:
-    """The columns of the terminal, within limits; 80 in a pipe."""
-    columns = shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if is_terminal() else _PIPE_WIDTH
-    return min(max(columns, _MIN_WIDTH), MAX_WIDTH)
-
-
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
     if record.launch_type == "LOCAL" and record.log_group is None:
         raise TaskProfilerError("The output of local runs is not kept: use --logs for batches in ECS.")
     from profiler.aws_account.aws_errors import aws_errors  # boto3 is only for --logs
-    from profiler.cli.wiring.aws_options import aws_client
+    from profiler.cli.wiring.aws_options import open_clients
 
     moments = find_moments(record, series)
     what = f"The log of {record.task_id} cannot be read"
@@ -171,15 +163,9 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
         "--profile."
     )
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
-        client = aws_client("logs", record.region if options.region is None else options.region, options.profile)
+        client = open_clients(options.region or record.region, options.profile)("logs")
         lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count, None)]
-    write_lines(lines, os.environ)
-
-
-class _Place(Struct, frozen=True, kw_only=True):
-    title: str
-    until_ms: int
-    min_lines: int = 0
+    write_lines(lines)
 
 
 def log_lines(
@@ -197,19 +183,19 @@ def log_lines(
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
     read: list[str] = []
-    for place in _places(record, moments):
+    for title, until_ms, min_lines in _places(record, moments):
         response = get_log_events(
             logGroupName=record.log_group,
             logStreamName=record.log_stream,
-            endTime=place.until_ms + 1,
-            limit=max(count + len(_OWN_LINES), place.min_lines),
+            endTime=until_ms + 1,
+            limit=max(count + len(_OWN_LINES), min_lines),
             startFromHead=False,
         )
         events = [event for event in response["events"] if not any(own in event["message"] for own in _OWN_LINES)]
         read += [event["message"] for event in events]
         events = events[-count:]
         yield EMPTY
-        yield line(Span(f"{INDENT}{place.title}", "dim"), "" if events else "  no lines before it")
+        yield line(Span(f"{INDENT}{title}", "dim"), "" if events else "  no lines before it")
         for event in events:
             text = event["message"].rstrip("\n")
             key = f"{event['timestamp']} {text}"
@@ -223,16 +209,16 @@ def log_lines(
         yield line(Span("The program reported that it ran out of memory: ", "warning"), message)
 
 
-def _places(record: Record, moments: Sequence[Moment]) -> Iterator[_Place]:
+def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int, int]]:
+    """The title of each place in the log, its time, and how many lines before it are read at least."""
     started_ns = parse_ns(record.started_at)
     if started_ns is not None:
         for moment in moments:
             title = f"before {elapsed(moment.start_ms)}: {moment.text}"
-            yield _Place(title=title, until_ms=started_ns // NS_PER_MS + round(moment.start_ms))
+            yield title, started_ns // NS_PER_MS + round(moment.start_ms), 0
     finished_ns = parse_ns(record.finished_at)
     if finished_ns is not None:
-        until_ms = finished_ns // NS_PER_MS + _MS_PER_SECOND
-        yield _Place(title="before the end", until_ms=until_ms, min_lines=_SEARCHED_LINES)
+        yield "before the end", finished_ns // NS_PER_MS + _MS_PER_SECOND, _SEARCHED_LINES
 
 
 def out_of_memory_message(lines: Iterable[str]) -> str | None:

@@ -1,12 +1,13 @@
 """Lines and tables of styled text for a terminal."""
 
+import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.printing import STDOUT, encodable, is_terminal, stdout_encoding, write_out
+from profiler.cli.printing import STDOUT, encodable, is_terminal, stdout_encoding, terminal_columns, write_out
 from profiler.core.text import columns_of, printable
 from profiler.record.units import AT_LEAST
 
@@ -155,30 +156,26 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
     return "".join(rows).encode(encoding, errors="backslashreplace")
 
 
-def write_lines(lines: Iterable[Line], environment: Mapping[str, str]) -> None:
+def write_lines(lines: Iterable[Line]) -> None:
     """Write lines to standard output, with colours on a terminal. NO_COLOR and FORCE_COLOR are honoured."""
-    write_out(render_lines(lines, is_coloured=is_coloured(environment), encoding=stdout_encoding()))
+    write_out(render_lines(lines, is_coloured=is_coloured(), encoding=stdout_encoding()))
 
 
-def is_coloured(environment: Mapping[str, str], descriptor: int = STDOUT) -> bool:
+def is_coloured(descriptor: int = STDOUT) -> bool:
     """Whether standard output, or standard error, takes colours."""
-    if environment.get("NO_COLOR"):
+    if os.environ.get("NO_COLOR"):
         return False
-    return bool(environment.get("FORCE_COLOR")) or (is_terminal(descriptor) and environment.get("TERM") != "dumb")
+    return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(descriptor) and os.environ.get("TERM") != "dumb")
 
 
-def terminal_width() -> int | None:
-    """The columns of the terminal. None in a pipe: every line is whole."""
-    if not is_terminal():
-        return None
-    import shutil  # slow to import, and the end of `run` has no table
-
-    return shutil.get_terminal_size().columns
+def glyphs_for(shown: str, encoding: str | None = None) -> Glyphs:
+    """The block elements, or ASCII if the encoding, by default standard output's, lacks some of these characters."""
+    return BLOCKS if encodable(shown, encoding) else ASCII
 
 
 def table_width() -> int | None:
     """The width of a table in columns: the terminal's width, at least 80; None in a pipe."""
-    columns = terminal_width()
+    columns = terminal_columns()
     return columns and max(columns, MIN_COLUMNS)
 
 
@@ -216,7 +213,9 @@ def table(
         columns, widths = [columns[place] for place in needed], [widths[place] for place in needed]
         cells = [[row[place] for place in needed] for row in cells]
         longest_words = [
-            _MIN_CUT_WIDTH if column.is_cut else max(_longest_word(row[place].text) for row in cells)
+            _MIN_CUT_WIDTH
+            if column.is_cut
+            else max(len(part or "") for row in cells for part in _Fold.wordsep_re.split(row[place].text))
             for place, column in enumerate(columns)
         ]
         narrows = [column.folds or column.is_cut for column in columns]
@@ -240,18 +239,10 @@ def _least(column: Column, width: int) -> int:
     return min(width, _MIN_CUT_WIDTH if column.is_cut else _MIN_COLUMN_WIDTH if column.folds else width)
 
 
-def _longest_word(text: str) -> int:
-    return max(map(len, _Fold().split(text)), default=0)
-
-
 class _Fold(textwrap.TextWrapper):
     """Folds a cell at spaces, and within names: after a hyphen, an underscore or a slash before a letter."""
 
     wordsep_re = re.compile(r"(\s+|(?<=[-_/])(?=[^\W\d_]))")
-
-    def split(self, text: str) -> list[str]:
-        """Split a text into parts that stay whole."""
-        return self._split(text)
 
 
 def _harmless(cell: str | Span) -> Span:
@@ -269,7 +260,7 @@ def _narrow(widths: list[int], longest_words: Sequence[int], folds: Sequence[boo
 
 
 def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:
-    glyphs = BLOCKS if encodable(BLOCKS.ellipsis) else ASCII
+    glyphs = glyphs_for(BLOCKS.ellipsis)
     folded = [
         _Fold(width).wrap(cell.text)
         if column.folds and len(cell.text) > width

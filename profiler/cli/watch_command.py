@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,6 @@ from profiler.cli.options import (
 from profiler.cli.printing import (
     STDOUT,
     UNKNOWN,
-    encodable,
     is_terminal,
     stdout_encoding,
     warn,
@@ -27,7 +26,6 @@ from profiler.cli.printing import (
     write_out,
 )
 from profiler.cli.styled_text import (
-    ASCII,
     BLOCKS,
     MIN_COLUMNS,
     OUTCOME_STYLES,
@@ -35,6 +33,7 @@ from profiler.cli.styled_text import (
     Glyphs,
     Line,
     Span,
+    glyphs_for,
     is_coloured,
     line,
     render_lines,
@@ -59,14 +58,15 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 _SECONDS_BETWEEN_READS = 15
 _SIGNAL_BASE = 128
 
-# The alternate screen without a cursor, and back to the rows and the cursor from before.
-_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
+# The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the cursor from before.
+_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_REST_OF_LINE, _CLEAR_BELOW = b"\x1b[H", b"\x1b[K", b"\x1b[J"
 _NS_PER_DAY = 86_400 * NS_PER_SECOND
 _ID_LENGTH = 8
 # A terminal with at least this many columns has room for long bars.
 _WIDE = 110
 _BAR_WIDTH, _SHORT_BAR_WIDTH = 20, 8
+_SHOWN = BLOCKS.average + BLOCKS.rest + BLOCKS.ellipsis
 _FIRST_COLUMNS = (Column("Run"), Column("Family", folds=True))
 _COLUMNS = (
     Column("Time", is_right=True),
@@ -84,15 +84,13 @@ def watch_runs(
     name: str | None, options: SourceOptions, cluster: str | None, days: int, once: bool, as_json: bool
 ) -> None:
     """Show what runs now: time, CPU, memory, notifications."""
-    if name == "":
-        raise UsageError("The name is empty: give a family or a task ID, or omit it.")
     if options.groups and cluster is not None:
         raise UsageError("Name either log groups (--log-group GROUP) or a cluster (--cluster NAME).")
     is_local = cluster is None and not options.groups
     if not is_local:
         check_region(options.region, options.profile)  # on a terminal, errors are shown, and AWS is asked again
     clock = SystemClock()
-    watched = open_watched_tasks(name, options, cluster, days, os.environ, clock, is_local=is_local)
+    watched = open_watched_tasks(name, options, cluster, days, clock, is_local=is_local)
     place = "This machine" if is_local else cluster or " and ".join(options.groups)
     if as_json or once or not is_terminal() or os.environ.get("TERM") == "dumb":
         _print_once(watched, place, name, as_json=as_json)
@@ -114,8 +112,8 @@ def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json:
     if as_json:
         write_json_lines(map(run_document, runs))
     else:
-        lines = watch_lines(runs, place, name=name, width=table_width(), height=None, glyphs=_glyphs())
-        write_lines(lines, os.environ)
+        lines = watch_lines(runs, place, name=name, width=table_width(), height=None, glyphs=glyphs_for(_SHOWN))
+        write_lines(lines)
 
 
 def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock) -> None:
@@ -132,19 +130,15 @@ def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: 
 
 
 def _draw(watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None) -> None:
-    columns, rows = screen_size()
+    columns, rows = shutil.get_terminal_size()
     below = [row for sentence in sentences for row in wrapped(sentence, columns, first="")][: rows // 3]
     height = max(rows - len(below), 1)
     runs = watched.runs()
     lines = [line(Span(place, "bold"))]  # without a run and with a sentence, the running tasks are unknown
     if runs or not sentences:
         width = max(columns, MIN_COLUMNS)
-        lines = watch_lines(runs, place, name=name, width=width, height=height, glyphs=_glyphs())
-    draw([*lines, *below], is_coloured=is_coloured(os.environ))
-
-
-def _glyphs() -> Glyphs:
-    return BLOCKS if encodable(BLOCKS.average + BLOCKS.rest + BLOCKS.ellipsis) else ASCII
+        lines = watch_lines(runs, place, name=name, width=width, height=height, glyphs=glyphs_for(_SHOWN))
+    draw([*lines, *below], is_coloured=is_coloured())
 
 
 @contextmanager
@@ -168,28 +162,11 @@ def _suspend(number: int, _frame: object) -> None:
     write_out(_ENTER)
 
 
-def screen_size() -> tuple[int, int]:
-    """The columns and the rows of the terminal at this moment."""
-    size = shutil.get_terminal_size()
-    return size.columns, size.lines
-
-
 def draw(lines: Sequence[Line], *, is_coloured: bool) -> None:
-    """Show the lines from the top, cut to the size of the terminal."""
-    columns, rows = screen_size()
-    cut = [cut_line(line, columns) for line in lines[:rows]]
-    text = render_lines(cut, is_coloured=is_coloured, encoding=stdout_encoding())
+    """Show as many lines from the top as the terminal has."""
+    text = render_lines(lines[: shutil.get_terminal_size().lines], is_coloured=is_coloured, encoding=stdout_encoding())
     drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
     write_out(_HOME + drawn + _CLEAR_REST_OF_LINE + _CLEAR_BELOW)
-
-
-def cut_line(line: Line, columns: int) -> Line:
-    """The beginning of a line."""
-    spans = []
-    for span in line:
-        spans.append(Span(span.text[:columns], span.style))
-        columns -= len(spans[-1].text)
-    return tuple(span for span in spans if span.text)
 
 
 def open_watched_tasks(
@@ -197,7 +174,6 @@ def open_watched_tasks(
     options: SourceOptions,
     cluster: str | None,
     days: int,
-    environment: Mapping[str, str],
     clock: Clock,
     *,
     is_local: bool,
@@ -208,7 +184,7 @@ def open_watched_tasks(
     """
 
     def running_here() -> Iterator[Report]:
-        running = open_source(SourceOptions(), environment, clock).running(RunFilter(run=name))
+        running = open_source(SourceOptions(), os.environ, clock).running(RunFilter(run=name))
         return (run.report for run in running)
 
     def past_runs() -> RunSource | None:
@@ -218,7 +194,7 @@ def open_watched_tasks(
         return open_source(selected, without_progress, clock)
 
     # A row with the progress would be in the table.
-    without_progress = {**environment, "TERM": "dumb"}
+    without_progress = {**os.environ, "TERM": "dumb"}
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
         collected=LocalRuns(running_here) if is_local else RunningRuns(RunFilter(run=name)),
@@ -284,7 +260,11 @@ def watch_lines(
     title = line(Span(f"{place}: {f'{running} running' if running else nothing}", "bold"))
     if not runs:
         return [title]
-    count = len(runs) if height is None else max(height - 3 - min(_notices(runs), height // 3), 1)
+    count = (
+        len(runs)
+        if height is None
+        else max(height - 3 - min(sum(len(one.run.notices) for one in runs), height // 3), 1)
+    )
     rows = _table(runs[:count], width, glyphs)
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1
@@ -300,10 +280,6 @@ def watch_lines(
                 text = f"{name}, {notice.kind}: {notice.message}"
                 lines += wrapped(text, width or _WIDE, first="! ", style="yellow")
     return lines[:height]
-
-
-def _notices(runs: Iterable[WatchedRun]) -> int:
-    return sum(len(watched.run.notices) for watched in runs)
 
 
 def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> list[Line]:

@@ -33,16 +33,13 @@ def bounded_client(service: str, region: str | None = None) -> AwsClient:
     return boto3.client(service, region_name=region, config=bounded_config())
 
 
-def bounded_config(
-    *, connect_timeout_seconds: float = 2, read_timeout_seconds: float = 5, attempts: int = 3, connections: int = 10
-) -> Any:  # noqa: ANN401  as above
+def bounded_config(*, connect_timeout_seconds: float = 2, read_timeout_seconds: float = 5, attempts: int = 3) -> Any:  # noqa: ANN401  as above
     """The limits of a client's calls, with botocore's standard retries. boto3's own last longer than an invocation.
 
     Args:
         connect_timeout_seconds: The limit for the connection of one attempt.
         read_timeout_seconds: The limit between two parts of a response.
         attempts: The first attempt and its retries.
-        connections: The concurrent calls of one client.
     """
     from botocore.config import Config  # see the module's docstring
 
@@ -50,5 +47,4 @@ def bounded_config(
         connect_timeout=connect_timeout_seconds,
         read_timeout=read_timeout_seconds,
         retries={"mode": "standard", "total_max_attempts": attempts},
-        max_pool_connections=connections,
     )

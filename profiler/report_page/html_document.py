@@ -86,14 +86,13 @@ def render_page(data: PageData, assets: Assets, *, title: str) -> str:
 
 
 def import_map(modules: Mapping[str, str]) -> str:
-    """Return the import map that holds all modules, so that a page needs no other file."""
-    return json.dumps({"imports": {_MODULE_PREFIX + name: _address(name, text) for name, text in modules.items()}})
-
-
-def _address(name: str, module: str) -> str:
-    """Return the module as a data: address. ``sourceURL`` is its name in the browser's developer tools."""
-    source = f"{module}//# sourceURL=page/{name}\n"
-    return f"data:text/javascript;base64,{base64.b64encode(source.encode()).decode('ascii')}"
+    """Return the import map that holds all modules as data: addresses, so that a page needs no other file."""
+    imports = {}
+    for name, module in modules.items():
+        source = f"{module}//# sourceURL=page/{name}\n"  # the name in the browser's developer tools
+        encoded = base64.b64encode(source.encode()).decode("ascii")
+        imports[_MODULE_PREFIX + name] = f"data:text/javascript;base64,{encoded}"
+    return json.dumps({"imports": imports})
 
 
 def _escape_end_tag(script: str) -> str:

@@ -24,6 +24,9 @@ _MAX_RUNS_WITH_STACKS = 50
 _DIGITS = 3
 # Below that, nobody sees the line in the chart.
 _MIN_SHOWN_WAIT = 0.05
+_PARTS = [
+    field for field in TimeBreakdown.__struct_fields__ if field.endswith("_percent") and field != "covered_percent"
+]
 
 
 def no_stacks(_report: Report) -> None:
@@ -129,16 +132,6 @@ def _steps(stacks: StacksLine | None) -> dict[str, Any]:
 
 
 def _parts(breakdown: TimeBreakdown) -> list[float | None] | None:
-    percents = (
-        breakdown.on_cpu_percent,
-        breakdown.waiting_for_cpu_percent,
-        breakdown.disk_percent,
-        breakdown.network_percent,
-        breakdown.sleep_percent,
-        breakdown.lock_percent,
-        breakdown.pipe_percent,
-        breakdown.child_percent,
-        breakdown.other_percent,
-    )
+    percents = (getattr(breakdown, field) for field in _PARTS)
     parts = [finite_number(percent) for percent in percents]
     return parts if any(parts) else None

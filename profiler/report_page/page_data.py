@@ -6,7 +6,7 @@ The page must stay below 8 MB. If the data does not fit, details of runs and tim
 the oldest runs.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -34,8 +34,6 @@ from profiler.sizing.what_if import SizeOption, runs_per_month
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
 _SCALE = {"nearLimit": MIN_SHARE_OF_LIMIT, "vcpu": LEAST_VCPU, "mb": LEAST_MB, "minSamples": MIN_SAMPLES}
-_SIZING_SHARE = 0.1
-_NOTICES_SHARE = 0.05
 # The time series get the other half of the space that the runs leave.
 _DETAILS_SHARE = 0.5
 # The counts of omitted items, and names.
@@ -81,7 +79,7 @@ def build_page_data(
     """
     now_ns, overrides = parse_ns(generated_at) or 0, price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
-    noticed = _families_of(notices, dict.fromkeys(keys))
+    noticed = [*map(family_of_notice, notices)]
     labels = family_labels([*keys, *noticed])
     of_runs = evidence_of_past_runs((run.past for run in runs), on_fargate) if evidence is None else evidence
     sizing = size_rows(of_runs, labels, overrides)
@@ -90,18 +88,15 @@ def build_page_data(
         for run, key in zip(runs, keys, strict=True)
     )
     about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
-    start = to_json({"scale": _SCALE, **about})[:-1]
+    missed = [_notice_fields(line, labels[key]) for line, key in zip(notices, noticed, strict=True)]
+    start = to_json({"scale": _SCALE, **about, "sizing": list(sizing), "notices": missed})[:-1]
     room = max_bytes - _END_BYTES - len(compressed(start))
-    sizes, room = first_that_fit(sizing, room, share=_SIZING_SHARE)
-    noticed_labels = (labels[key] for key in noticed)
-    missed, room = first_that_fit(map(_notice_fields, notices, noticed_labels), room, share=_NOTICES_SHARE)
     rows, room = first_that_fit(fields, room, at_least=1)
     shown = runs[: len(rows)]
     details, _ = first_that_fit((run_details(run, now_ns) for run in shown), room, share=_DETAILS_SHARE)
     left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
     text = compressed(
-        f'{start},"sizing":{array_of(sizes)},"notices":{array_of(missed)},"runs":{array_of(rows)},'
-        f'"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
+        f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
     )
     packed = _packed_series(shown, max_bytes - len(text))
     opened = [run.past.report for run in (shown[:1] if only_one else shown)]
@@ -119,22 +114,6 @@ def _packed_series(runs: Sequence[Run], max_bytes: int) -> str:
     series = (series_columns(run.steps, digits) or None for run in runs)
     texts, _ = first_that_fit(series, max_bytes - _END_BYTES)
     return compressed(array_of(texts, len(runs)))
-
-
-def _families_of(notices: Iterable[ScheduleNoticeLine], known: Collection[FamilyKey]) -> list[FamilyKey]:
-    """The families of the notices. A run that does not know its account or Region is of the same family."""
-    return [_family_among(known, family_of_notice(line)) for line in notices]
-
-
-def _family_among(known: Collection[FamilyKey], family: FamilyKey) -> FamilyKey:
-    wanted = (family.account_id, family.region)
-    agreeing = (
-        key
-        for key in known
-        if key.name == family.name
-        and all(None in pair or pair[0] == pair[1] for pair in zip(wanted, (key.account_id, key.region), strict=True))
-    )
-    return family if family in known else next(agreeing, family)
 
 
 def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:

@@ -10,11 +10,9 @@ from profiler.record.record_model import (
     Cost,
     Distribution,
     Gpu,
-    MemoryKills,
     Neuron,
     Process,
     RaisedNotice,
-    Record,
     outcome,
 )
 from profiler.record.spot_price import is_on_spot
@@ -86,17 +84,17 @@ def run_fields(run: Run, family: str, cost: Cost | None) -> dict[str, Any]:
 def run_details(run: Run, now_ns: int) -> dict[str, Any]:
     """Return the fields that only an opened run shows."""
     record = run.record
-    verdict = verdict_of(run.past, now_ns)
+    verdict, kills = verdict_of(run.past, now_ns), record.memory_kills
     return without_none(
         {
             "verdict": [verdict.tone, verdict.text, *([verdict.evidence] if verdict.evidence else [])],
             "moments": _moments(run) or None,
-            "peakAt": _peak_at_ms(record),
+            "peakAt": _ms_after(record.started_at, record.metrics.max_memory_used_at),
             "image": record.container.image,
             "logGroup": record.log_group,
             "logStream": record.log_stream,
             "processes": _processes(record.processes) or None,
-            "kills": None if record.memory_kills is None else _kills(record.memory_kills),
+            "kills": None if kills is None else [kills.count, _processes(kills.processes)],
             "gpus": [_gpu(gpu) for gpu in record.gpus] or None,
             "gpuNotes": [*map(as_sentence, gpu_idle_texts(record)), *gpu_advice(record)] or None,
             "neuron": None if record.neuron is None else _neuron(record.neuron) or None,
@@ -118,19 +116,15 @@ def _moments(run: Run) -> list[list[object]]:
     ]
 
 
+def _ms_after(started_at: str | None, at: str | None) -> int | None:
+    started_ns, at_ns = parse_ns(started_at), parse_ns(at)
+    return None if started_ns is None or at_ns is None or at_ns < started_ns else (at_ns - started_ns) // NS_PER_MS
+
+
 def _notice(notice: RaisedNotice, started_at: str | None) -> str:
     """Return the kind, and the time from the start until the notice was raised."""
-    started_ns, at_ns = parse_ns(started_at), parse_ns(notice.at)
-    if started_ns is None or at_ns is None or at_ns < started_ns:
-        return notice.kind
-    return f"{notice.kind} at {elapsed((at_ns - started_ns) / NS_PER_MS)}"
-
-
-def _peak_at_ms(record: Record) -> int | None:
-    started_ns, at_ns = parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)
-    if started_ns is None or at_ns is None or at_ns < started_ns:
-        return None
-    return (at_ns - started_ns) // NS_PER_MS
+    after_ms = _ms_after(started_at, notice.at)
+    return notice.kind if after_ms is None else f"{notice.kind} at {elapsed(after_ms)}"
 
 
 def _processes(processes: Sequence[Process]) -> list[list[object]]:
@@ -146,10 +140,6 @@ def _processes(processes: Sequence[Process]) -> list[list[object]]:
         ]
         for process in processes
     ]
-
-
-def _kills(kills: MemoryKills) -> list[object]:
-    return [kills.count, _processes(kills.processes)]
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:

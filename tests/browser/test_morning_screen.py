@@ -152,17 +152,6 @@ def test_the_page_begins_with_the_last_night_and_its_failures(opened: Opener, ni
     assert yesterday.inner_text("#last-night").startswith("Last night: 1 missed")
 
 
-def test_the_newest_ten_families_with_failures_are_listed_and_all_on_demand(opened: Opener, tmp_path: Path) -> None:
-    runs = [at(shown_runs.failure(), number, f"family-{number:02d}") for number in range(25)]
-    (tmp_path / "lines").write_bytes(lines(runs))
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
-    rows = tab.locator("#failures tbody tr")
-    assert rows.count() == 10
-    assert rows.first.inner_text().startswith("family-00")
-    tab.click("#failures button:has-text('Show all 25 families')")
-    assert rows.count() == 25
-
-
 def test_each_run_is_in_one_tile(opened: Opener, nights: Path) -> None:
     tab = opened(nights)
     tiles = tab.locator("#tiles .tile:has(.outcome)").all_inner_texts()

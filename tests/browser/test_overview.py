@@ -58,17 +58,6 @@ def test_the_night_chart_moves_by_days(opened: Opener, ecs_dashboard: Path) -> N
     tab.wait_for_selector("#detail[open] .verdict.good")
 
 
-def test_a_new_start_does_not_hide_the_failure_before_it(opened: Opener, tmp_path: Path) -> None:
-    failed, again = shown_runs.failure(), shown_runs.etl("again")
-    short = replace(failed, record=replace(failed.record, metrics=replace(failed.record.metrics, duration_ms=10_000)))
-    later = format_ms(shown_runs.STARTED_NS + 15 * NS_PER_SECOND)
-    reports = (short, replace(again, record=replace(again.record, started_at=later)), shown_runs.etl("old", days_ago=3))
-    (tmp_path / "lines").write_bytes(lines(reports) + MISSED)
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
-    tab.click("#night a[aria-label$='failure']")
-    tab.wait_for_selector("#detail[open] .verdict.bad")
-
-
 def test_back_from_a_run_keeps_the_overview_and_the_focus(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard)
     tab.evaluate("document.querySelector('#morning table').dataset.kept = 'yes'")
@@ -163,49 +152,6 @@ def test_days_clusters_and_tags_select_runs(opened: Opener, tmp_path: Path) -> N
     assert tab.evaluate("location.hash") == "#cluster=night&tag=team%3Ddata"
 
 
-def test_enter_opens_a_run_and_escape_leads_back(opened: Opener, ecs_dashboard: Path) -> None:
-    tab = opened(ecs_dashboard)
-    first = tab.locator("#runs tbody a").first
-    first.focus()
-    tab.keyboard.press("Enter")
-    tab.wait_for_selector("#detail[open] dl.facts")
-    assert tab.evaluate("document.activeElement.id") == "run-title", "and not the button that closes it"
-    tab.keyboard.press("Escape")
-    tab.wait_for_selector("#detail", state="hidden")
-    assert first.evaluate("(one) => one === document.activeElement")
-
-
-def test_dates_are_iso_in_the_filters_and_on_the_axes(opened: Opener, ecs_dashboard: Path) -> None:
-    tab = opened(ecs_dashboard)
-    tab.fill("#from", "2026-11-2")
-    assert count(tab) == 10, "not a whole date yet"
-    tab.fill("#from", "2026-11-20")
-    wait_for_count(tab, 8)
-    assert tab.evaluate("[...document.getElementById('days').options].map((one) => one.value)") == [
-        "2026-11-20",
-        "2026-11-19",
-        "2026-11-18",
-    ]
-    tab.fill("#from", "")
-    wait_for_count(tab, 10)
-    ready(tab)
-    for ticks in ("#morning thead .group", "#night i"):
-        texts = " ".join(tab.locator(ticks).all_text_contents())
-        assert "2026-11-" in texts
-        assert "Nov" not in texts
-
-
-def test_focus_is_visible(opened: Opener, ecs_dashboard: Path) -> None:
-    tab = opened(ecs_dashboard)
-    tab.locator("#last-night a").last.focus()
-    tab.keyboard.press("Tab")
-    outline = (
-        "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth"
-    )
-    assert tab.evaluate("document.activeElement.id") == "family"
-    assert tab.evaluate(outline) == "solid2px"
-
-
 def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
     odd = replace(shown_runs.failure(), record=replace(shown_runs.failure().record, family='=1+1,"x"', task_id="odd"))
     (tmp_path / "lines").write_bytes(b"\n".join(encode(one) for one in (*shown_runs.night(), odd)))
@@ -236,15 +182,6 @@ def test_money_is_in_tiles_and_the_largest_saving_comes_first(opened: Opener, ec
     assert any("more" in text or "saves" in text for text in changes)
 
 
-def test_a_filter_without_runs_says_so(opened: Opener, dashboard: Path) -> None:
-    tab = opened(dashboard, "#family=gone")
-    ready(tab)
-    assert count(tab) == 0
-    assert tab.input_value("#family") == "gone"
-    assert "No run matches" in tab.inner_text("#runs")
-    assert "No run" in tab.inner_text("#night")
-
-
 def page_of(folder: Path, *reports: Report, options: tuple[str, ...] = ()) -> Path:
     (folder / "lines").write_bytes(lines(reports) + (MISSED if len(reports) <= 20 else b""))
     return make_page(folder / "page.html", "--from", str(folder / "lines"), *options)
@@ -267,15 +204,6 @@ def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opene
     wait_for_count(tab, 4)
     tab.select_option("#region", "us-east-1")
     wait_for_count(tab, 2)
-
-
-def test_one_account_and_region_take_no_room(opened: Opener, tmp_path: Path) -> None:
-    tab = opened(page_of(tmp_path, *(run_report(number, account_id="1") for number in range(2))))
-    assert tab.locator("#sizing td.family").all_inner_texts() == ["nightly"]
-    for name in ("account", "region", "tag", "cluster"):
-        assert not tab.is_visible(f"#{name}")
-    assert tab.is_visible("#family")
-    assert "Account" not in " ".join(tab.locator("#runs th").all_inner_texts())
 
 
 def both_containers() -> list[Report]:
@@ -346,13 +274,3 @@ def test_a_row_of_the_table_shows_the_course_of_the_memory_and_its_share_of_the_
     assert row.locator(".course .bar i").get_attribute("style") == "width: 80.8105%; --tone: var(--memory);"
     unmeasured = tab.locator("#runs tbody tr", has_text="unmeasured-one")
     assert unmeasured.locator("svg, .bar").count() == 0
-
-
-def test_the_page_says_that_runs_count_as_if_on_fargate(opened: Opener, tmp_path: Path) -> None:
-    ec2 = run_report(launch_type="EC2")
-    tab = opened(page_of(tmp_path, ec2, options=("--on-fargate", "us-east-1")))
-    assert "Runs outside Fargate count as if they had run on Fargate in us-east-1" in tab.inner_text("#about")
-    assert "Cost" in tab.inner_text("#tiles")
-    without = opened(page_of(tmp_path, ec2))
-    assert "Fargate" not in without.inner_text("#about")
-    assert "Cost" not in without.inner_text("#tiles")

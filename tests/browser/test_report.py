@@ -62,63 +62,6 @@ def test_the_overview_is_drawn_without_the_chart_library(opened: Opener, dashboa
     tab.screenshot(path=tmp_path / "light.png", full_page=True)
 
 
-def test_no_run_is_lost_in_the_hour_that_comes_twice(opened: Opener, tmp_path: Path) -> None:
-    """In the night in which summer time ends, later runs have an earlier local time."""
-    lines = []
-    for place, minute in enumerate(("00:30", "00:50", "01:05", "01:10")):
-        record = Record(
-            task_id=str(place),
-            family="etl",
-            container=Container(name="batch"),
-            status="running" if place == 3 else "success",
-            started_at=f"2026-10-25T{minute}:00.000Z",
-            metrics=Metrics(duration_ms=1000.0 * 10**place, cpu_utilization_percent=Distribution(avg=10.0)),
-        )
-        lines.append(encode(Report(time="2026-10-25T02:00:00.000Z", type="task.report", record=record)))
-    file = tmp_path / "lines"
-    file.write_bytes(b"\n".join((*lines, MISSED)))
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(file)), zone="Europe/Berlin")
-    counts = tab.locator("#morning td.count").all_inner_texts()
-    assert sum(int(count or "0") for count in counts) == 4
-    tab.click("#night-controls button:has-text('All')")
-    assert tab.locator("#night a").count() == 4
-    tile = tab.locator("#tiles .tile", has_text="Median duration").locator("b").inner_text()
-    assert tile == "10.0 s", "of the three that have ended"
-
-
-def test_filters_hold_for_everything(opened: Opener, dashboard: Path) -> None:
-    tab = opened(dashboard)
-    assert count(tab) == RUNS
-    tab.select_option("#family", label="thumbnails")
-    wait_for_count(tab, families()["thumbnails"])
-    ready(tab)
-    assert tab.locator("#morning tbody tr").count() == 1
-    assert tab.locator("#sizing tbody tr").count() == 1
-    tab.select_option("#family", "")
-    tab.select_option("#outcome", "failure")
-    ready(tab)
-    assert 0 < count(tab) < RUNS
-    assert set(tab.locator("#runs .outcome").all_inner_texts()) == {"failure"}
-
-
-def test_search_and_sorting(opened: Opener, dashboard: Path) -> None:
-    tab = opened(dashboard)
-    tab.fill("#search", "MAIL success")
-    expected = sum(
-        1
-        for one, _ in runs(RUNS, max_points=300)
-        if one.record.family == "mail-digest" and one.record.status == "success"
-    )
-    wait_for_count(tab, expected)
-    tab.fill("#search", "no such thing")
-    wait_for_count(tab, 0)
-    tab.fill("#search", "")
-    wait_for_count(tab, RUNS)
-    tab.click("#runs th:has-text('Peak memory') button")
-    assert tab.get_attribute("#runs th:has-text('Peak memory')", "aria-sort") == "descending"
-    assert tab.inner_text("#runs tbody tr:first-child td:nth-child(2)") == "train-ranker"
-
-
 def open_run(tab: Page, family: str) -> None:
     tab.click(f"#runs tbody tr:has-text('{family}') a >> nth=0")
     tab.wait_for_selector("#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached")
@@ -192,17 +135,6 @@ def test_dark_and_light(opened: Opener, dashboard: Path, tmp_path: Path) -> None
     tab.wait_for_selector("html[data-theme=dark]", state="attached")
     ready(tab)
     assert (tab.evaluate(ground), tab.evaluate(text)) == dark
-
-
-def test_on_paper_it_is_light(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
-    tab = opened(dashboard, theme="dark")
-    assert tab.pdf(path=tmp_path / "page.pdf").startswith(b"%PDF")
-    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    ready(tab)
-    assert tab.get_attribute("html", "data-theme") == "light"
-    tab.emulate_media(media="print")
-    assert tab.is_hidden("#filters")
-    assert tab.is_visible("#morning table")
 
 
 def test_printing_at_once_has_all_tables(browser: Browser, dashboard: Path) -> None:
@@ -323,7 +255,3 @@ def test_a_browser_without_decompression_shows_a_sentence(browser: Browser, dash
     tab.goto(dashboard.as_uri())
     assert tab.inner_text("#unsupported").startswith("This page needs a newer browser")
     tab.close()
-
-
-def test_a_current_browser_is_not_called_old(opened: Opener, dashboard: Path) -> None:
-    assert opened(dashboard).is_hidden("#unsupported")

@@ -213,14 +213,6 @@ def test_deep_stacks_and_long_names_fit(opened: Opener, tmp_path: Path, width: i
     tab.locator(".flame").screenshot(path=tmp_path / f"deep-{width}-{theme}.png")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_parts_have_no_violation(opened: Opener, page: Path, theme: str) -> None:
-    tab = opened(page, ADDRESS, theme=theme)
-    tab.get_by_label("Search", exact=True).last.fill("load")
-    frame(tab, "load_orders").click()
-    assert violations(tab) == []
-
-
 def test_no_text_of_a_process_or_function_becomes_html(opened: Opener, tmp_path: Path) -> None:
     series = present(WAITING.record.series)
     moment = StackMoment(
@@ -251,15 +243,6 @@ def test_no_text_of_a_process_or_function_becomes_html(opened: Opener, tmp_path:
     assert tab.evaluate("window.hurt") is None
     assert tab.locator("#detail :is(img, b > a, script)").count() == 0
     assert tab.evaluate(DIALOG_OVERFLOW) <= 0
-
-
-def test_without_the_line_of_stacks_the_functions_of_the_record_are_shown(opened: Opener, tmp_path: Path) -> None:
-    (tmp_path / "lines").write_bytes(encode(WAITING))
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines"), "--run", WAITING.record.task_id))
-    assert tab.locator(".frame").count() == 0
-    functions = tab.locator("table[aria-label=Functions]").inner_text()
-    assert "parse_row" in functions
-    assert "etl/parse.py:88" in functions
 
 
 # The texts of the charts and of the time lane that overlap each other or leave their chart.

@@ -175,15 +175,6 @@ def test_what_was_recorded_is_shown(
         assert text in shown
 
 
-def test_numbers_have_one_unit_system_and_standard_terms(opened: Opener, ecs_dashboard: Path) -> None:
-    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
-    shown = text_of(tab)
-    assert "4 GB" in shown
-    assert "4096" not in shown
-    facts = tab.locator("#detail .facts dt").all_inner_texts()
-    assert {"Duration", "Peak vCPU", "Peak memory", "Memory size", "Cost"} <= set(facts)
-
-
 def test_a_run_fits_a_phone_without_broken_words(opened: Opener, tmp_path: Path) -> None:
     made: Report = shown_runs.out_of_memory()
     metrics: Metrics = made.record.metrics

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -20,6 +22,8 @@ from tests.unit.forwarder.task.test_task_event import ARN, event
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("SLACK_FAILURE_WEBHOOK_URL", "SLACK_SECRET_ID", "EVENT_BUS_NAME", "KIBANA_URL"):
         monkeypatch.delenv(name, raising=False)
+    # CliRunner replaces the stream, not the file descriptor.
+    monkeypatch.setattr("profiler.cli.printing.write_out", partial(click.echo, nl=False))
     with moto_account(monkeypatch, "us-west-2"):
         yield
 

@@ -81,17 +81,6 @@ def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> 
     assert "build" not in str(account.docker.commands("version", "buildx version"))
 
 
-def test_a_dry_run_needs_no_docker(account: Account) -> None:
-    done = account.setup("image", "--dry-run", PATH="/nowhere")
-    assert done.returncode == 0, done.stderr
-    assert "Docker is not installed: install it" in done.stderr
-    assert " The commands are those for a Docker with buildx.\n" in done.stderr
-    *_, create, build = done.stdout.splitlines()
-    assert create == "docker buildx create --name task-profiler --driver docker-container"
-    assert build.startswith("docker buildx build --builder task-profiler --platform linux/amd64,linux/arm64 --file ")
-    assert build.endswith(f" --tag {IMAGE} --build-arg VERSION={VERSION} --push {ROOT}")
-
-
 def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
     account.ecr.create_repository(repositoryName="task-profiler")
     account.push()
@@ -135,7 +124,6 @@ def rule(priority: int, **selection: object) -> dict[str, Any]:
         ((), {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
         ((), {"AWS_REGION": "", "AWS_DEFAULT_REGION": ""}, "the Region is unknown: use --region"),
         (("--profile", "nobody"), {}, "there is no profile 'nobody'"),
-        (("--tag", "a b"), {}, "--tag 'a b' is not an image tag"),
         (("--platform", "linux/arm64"), {}, "--platform needs Docker's plugin buildx"),
     ],
 )

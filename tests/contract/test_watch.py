@@ -34,7 +34,7 @@ ACCOUNT, REGION = "123456789012", "us-east-1"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 KEYS: dict[str, Any] = {"region": REGION, "account_id": ACCOUNT}
 LIMIT_SECONDS = 60
-ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
+ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
 BATCH = {"name": "batch", "image": "etl:26", "memory": 256, "essential": True, "logConfiguration": awslogs(BATCHES)}

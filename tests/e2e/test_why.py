@@ -23,7 +23,7 @@ _POINTS = 5.0
 
 def findings(task: Task) -> dict[str, Any]:
     """What the doctor finds in the monitor's container; its exit code is 1 for a problem."""
-    output = task[MONITOR].execute("sh", "-c", "task-profiler doctor --json --seconds 0 || true")
+    output = task[MONITOR].execute("sh", "-c", "task-profiler doctor --json --seconds 1 || true")
     return {finding["topic"]: finding for finding in map(json.loads, output.splitlines())}
 
 

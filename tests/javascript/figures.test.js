@@ -57,18 +57,6 @@ test("a limit near the values is a line, one far above them is words", () => {
   assert.ok(far.yaxis2.range[1] < 1100);
 });
 
-test("moments and the kill are marked", () => {
-  const moments = [
-    ["memory-peak", 2000, 2000, "memory peak"],
-    ["saturated", 0, 1000, "used all vCPUs"],
-  ];
-  const { traces, layout } = runFigure({ ...RUN, moments, outcome: "out of memory" });
-  assert.ok(traces.some(({ name, x }) => name === "memory peak" && x[0] === 2000));
-  assert.ok(layout.shapes.some(({ name, x1 }) => name === "saturated" && x1 === 1000));
-  assert.ok(layout.shapes.some(({ name, x0 }) => name === "oom" && x0 === 3000));
-  assert.ok(layout.annotations.some(({ text }) => text === "killed: out of memory"));
-});
-
 test("the other run is pale and in the readings", () => {
   const other = { ...RUN, series: { ms: [2000], mb: [300] }, ms: 2000 };
   const names = runFigure(RUN, other).traces.map(({ name }) => name);

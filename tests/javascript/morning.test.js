@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cellLines, cellName, countName, morningGrid, ratioText, STATISTICS, sparkline } from "#page/morning_grid.js";
-import { HOUR, runAt } from "./browser.js";
+import { cellLines, cellName, morningGrid, ratioText, sparkline } from "#page/morning_grid.js";
+import { runAt } from "./browser.js";
 
 const DAY_HOURS = 24;
 const nightOf = (nights, fields = {}) => runAt(DAY_HOURS * nights, { size: 1000, peak: 500, ...fields });
@@ -57,24 +57,6 @@ test("a night is a day of the reader, also where summer time begins or ends", ()
   }
 });
 
-test("a cell opens the killed run, else the failed one, else the highest, and marks each kill and failure", () => {
-  const failed = nightOf(4, { outcome: "failure", peak: 10 });
-  const lower = nightOf(4, { outcome: "failure", peak: 5, began: failed.began + HOUR });
-  const killed = nightOf(4, { outcome: "out of memory", peak: 990 });
-  const high = nightOf(4, { peak: 999 });
-  const cellOf = (...runs) => morningGrid([nightOf(0), ...runs]).rows[0].cells.get(4);
-  assert.equal(cellOf(high, lower, failed, killed).opens, killed);
-  assert.equal(cellOf(high, lower, failed).opens, failed);
-  assert.equal(cellOf(nightOf(4), high).opens, high);
-  assert.deepEqual(cellLines(cellOf(high, lower, failed, killed)), ["100", "✕!2"]);
-  assert.equal(
-    cellName("etl", "2026-11-24", cellOf(high, lower, failed, killed)),
-    "etl, 2026-11-24, memory peak 100 %, 1 killed, 2 failed, 4 runs",
-  );
-  assert.equal(cellName("etl", "2026-11-24", cellOf(killed)), "etl, 2026-11-24, memory peak 99 %, killed");
-  assert.equal(cellName("etl", "2026-11-24", cellOf(lower)), "etl, 2026-11-24, memory peak 0.5 %, failed");
-});
-
 test("a cell without a percentage shows the outcome", () => {
   const unknown = { runs: 1, killed: 0, failed: 0, outcome: "stopped" };
   assert.deepEqual(cellLines(unknown), ["■"]);
@@ -82,51 +64,6 @@ test("a cell without a percentage shows the outcome", () => {
   assert.deepEqual(cellLines({ ...unknown, percent: 0 }), ["0"]);
   const [{ cells }] = morningGrid([runAt(0, { family: "a\nb", peak: 812, outcome: "stopped" })]).rows;
   assert.equal(cellName("a\nb", "now", cells.get(0)), "a\\u{a}b, now, memory peak 812 MB, stopped");
-});
-
-test("a cell shows the peak or the average of memory or CPU", () => {
-  const runs = [
-    nightOf(0, { peak: 500, memory: 30, cpu: 20, vcpuMax: 1, vcpuSize: 2 }),
-    nightOf(0, { peak: 800, memory: 40, cpu: 40, vcpuMax: 2, vcpuSize: 2, outcome: "failure" }),
-  ];
-  const shown = Object.values(STATISTICS).map((statistic) => {
-    const cell = morningGrid(runs, { statistic }).rows[0].cells.get(0);
-    return [cell.tone, cell.value, ...cellLines(cell)];
-  });
-  assert.deepEqual(shown, [
-    ["memory", "memory peak 80 %", "80", "!"],
-    ["memory", "average memory 35 %", "35", "!"],
-    ["cpu", "average CPU 30 %", "30", "!"],
-    ["cpu", "CPU peak 100 %", "100", "!"],
-  ]);
-  const [none] = morningGrid([runAt(0)], { statistic: STATISTICS.cpu }).rows;
-  assert.equal(none.cells.get(0).value, "average CPU not measured");
-});
-
-test("every night has the number of its runs by outcome", () => {
-  const { counts } = morningGrid([nightOf(0), nightOf(0, { outcome: "failure" }), nightOf(3)]);
-  assert.deepEqual(
-    counts.map(({ count, share }) => [count, share]),
-    [
-      [2, 1],
-      [0, 0],
-      [0, 0],
-      [1, 0.5],
-    ],
-  );
-  assert.equal(countName("2026-11-20", counts[0]), "2026-11-20, 2 runs, 1 success, 1 failure");
-});
-
-test("of too many families, those with kills and failures stay, in the order of all charts", () => {
-  const runs = ["a", "b", "b", "c", "d", "d", "d"].map((family, at) => nightOf(at, { family }));
-  runs[0].outcome = "failure";
-  runs[3].outcome = "out of memory";
-  const grid = morningGrid(runs, { maxRows: 3 });
-  assert.deepEqual(
-    grid.rows.map(({ family }) => family),
-    ["d", "a", "c"],
-  );
-  assert.equal(grid.families, 4);
 });
 
 test("runs of long ago and runs without a start time are counted, not drawn", () => {

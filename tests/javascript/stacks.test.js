@@ -41,36 +41,6 @@ test("names of functions are names only", () => {
   assert.equal(child(root, "").count, 1);
 });
 
-test("a frame is as wide as its share, the widest first, inside its caller", () => {
-  const root = growTree(STEPS);
-  const { frames, hidden } = layOut(root, 100);
-  assert.deepEqual(
-    frames.map(({ node, left, width }) => [node.name, Math.round(left), Math.round(width)]),
-    [
-      ["all samples", 0, 100],
-      ["<module> (job.py)", 0, 100],
-      ["parse (etl.py)", 0, 67],
-      ["load (etl.py)", 67, 33],
-      ["recv (socket.py)", 67, 33],
-    ],
-  );
-  assert.equal(hidden, 0);
-});
-
-test("a zoomed frame and its callers have the whole width, and others are not there", () => {
-  const root = growTree(STEPS);
-  const { frames } = layOut(child(root, "<module> (job.py)", "load (etl.py)"), 100);
-  assert.deepEqual(
-    frames.map(({ node, width }) => [node.name, width]),
-    [
-      ["all samples", 100],
-      ["<module> (job.py)", 100],
-      ["load (etl.py)", 100],
-      ["recv (socket.py)", 100],
-    ],
-  );
-});
-
 test("frames that are too narrow, or too many, are counted", () => {
   const stacks = Object.fromEntries(Array.from({ length: 3000 }, (_, number) => [`f${number}`, 1]));
   assert.deepEqual(layOut(growTree([[0, 1, stacks]]), 1500).frames.length, 1);

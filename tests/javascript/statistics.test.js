@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { usdByTask } from "#page/run_values.js";
 import { grouped, max, mean, min, quantile, total } from "#page/statistics.js";
 
 test("statistics of nothing are unknown", () => {
@@ -21,9 +20,4 @@ test("groups keep the order of the runs", () => {
       [0, [2]],
     ],
   );
-});
-
-test("a task with two reports is paid once", () => {
-  const runs = [{ id: "a", usd: 0.5 }, { id: "a", usd: 0.25 }, { id: "b", usd: 1 }, { id: "c" }];
-  assert.deepEqual(usdByTask(runs), [0.5, 1]);
 });

@@ -3,7 +3,6 @@ import { test } from "node:test";
 import { changeText, isUsual, lastSuccess, peakText } from "#page/comparison.js";
 import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content } from "#page/content.js";
-import { csvOf } from "#page/csv.js";
 import { asChangeFrom, asMemory } from "#page/formats.js";
 import { bySaving } from "#page/right_sizing_table.js";
 import { sortRuns } from "#page/runs_table.js";
@@ -70,16 +69,6 @@ test("addresses of the console are those of the partition, and none without a kn
   assert.equal(taskLink({ ...run, region: "javascript:" }), undefined);
   assert.equal(taskLink({ ...run, region: "us-iso-east-1" }), undefined);
   assert.equal(logStreamLink({ ...run, logStream: undefined }), undefined);
-});
-
-test("a CSV file has a row for each run, quotes what needs it, and runs no formula", () => {
-  const run = runAt(0, { id: "=1+1", name: 'a,"b"', exit: 0, tags: ["x=1", "y=2"] });
-  const [names, values, end] = csvOf([run]).split("\r\n");
-  assert.ok(names.startsWith("taskId,container,family,"));
-  assert.ok(values.startsWith('\'=1+1,,"a,""b""",'));
-  assert.ok(values.includes(",0,2026-11-20T06:00:00.000Z,60000,"));
-  assert.ok(values.endsWith(",x=1 y=2,"));
-  assert.equal(end, "");
 });
 
 const ADVICE = {

@@ -5,7 +5,7 @@ import click
 from profiler.cli import run_monitor_process
 from profiler.cli.options import (
     CommandGroup,
-    Seconds,
+    Quantity,
     StacksCommand,
     WholeNumber,
     add_options,
@@ -13,6 +13,7 @@ from profiler.cli.options import (
     ca_file_option,
     implemented_in,
     json_format_option,
+    repeatable,
     report_stream_option,
     search_options,
     stacks_option,
@@ -22,13 +23,12 @@ from profiler.core.version import __version__
 _MAX_CONCURRENCY = 32
 # The implementation gathers them as RolloutRequest.
 _rollout_options = add_options(
-    click.option("--family", "globs", metavar="GLOB", multiple=True, help="Plan these families of ECS. Repeatable."),
-    click.option(
+    repeatable("--family", "globs", "GLOB", "Plan these families of ECS."),
+    repeatable(
         "--cluster",
         "clusters",
-        metavar="NAME",
-        multiple=True,
-        help="Plan the families of tasks in this cluster, and of schedules that start tasks there. Repeatable.",
+        "NAME",
+        "Plan the families of tasks in this cluster, and of schedules that start tasks there.",
     ),
     click.option("--scheduled", is_flag=True, help="Only families that an EventBridge rule or schedule starts."),
     click.option("--services", is_flag=True, help="Include families that services run."),
@@ -92,13 +92,7 @@ def taskdef() -> None:
     help="Share the process namespace of the task, which makes the kernel's peaks readable.",
 )
 @stacks_option
-@click.option(
-    "--setting",
-    "settings",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="Set this environment variable of each monitor. Repeatable.",
-)
+@repeatable("--setting", "settings", "NAME=VALUE", "Set this environment variable of each monitor.")
 @_output_options
 @aws_options
 @implemented_in("profiler.cli.taskdef.monitor_commands", "add_monitor")
@@ -187,7 +181,7 @@ def container() -> None:
 @click.option(
     "--seconds",
     metavar="TIME",
-    type=Seconds(0, 600),
+    type=Quantity("parse_seconds", 0, 600),
     default=25.0,
     show_default=True,
     help="Watch the stats for at most this time, to measure how often they are refreshed (on Fargate every 10 s).",

@@ -15,6 +15,7 @@ from profiler.cli.options import (
     last_option,
     on_fargate_option,
     past_run_options,
+    repeatable,
     search_options,
     source_options,
 )
@@ -175,12 +176,11 @@ def recommend() -> None:
 
 @click.command("watch", cls=PastRunsCommand, epilog="Example: task-profiler watch nightly-etl --log-group /ecs/jobs")
 @click.argument("name", metavar="[FAMILY|TASK]", required=False, shell_complete=completes(families=True))
-@click.option(
+@repeatable(
     "--log-group",
     "groups",
-    metavar="GROUP",
-    multiple=True,
-    help="Read this log group of monitors or batches in CloudWatch, or those that match * ? []. Repeatable.",
+    "GROUP",
+    "Read this log group of monitors or batches in CloudWatch, or those that match * ? [].",
 )
 @click.option("--cluster", metavar="NAME", help="Ask ECS for the running tasks of this cluster.")
 @click.option(

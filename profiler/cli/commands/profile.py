@@ -10,7 +10,7 @@ import click
 from profiler.cli.options import (
     Number,
     PastRunsCommand,
-    Seconds,
+    Quantity,
     WholeNumber,
     completes,
     history_option,
@@ -18,6 +18,7 @@ from profiler.cli.options import (
     json_format_option,
     last_option,
     on_fargate_option,
+    repeatable,
     source_options,
 )
 from profiler.cli.run_options import MAX_INTERVAL_SECONDS, MAX_RUNS, MIN_INTERVAL_SECONDS, RunOptions, with_stacks_value
@@ -44,31 +45,6 @@ class _RunCommand(click.Command):
         return super().parse_args(ctx, with_stacks_value(args))
 
 
-class _Budget(click.types.FloatParamType):
-    """A limit with its unit, which a function of ``profiler.core.quantities`` parses."""
-
-    def __init__(self, parser: str) -> None:
-        self._parser = parser
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
-        """Convert the text of the command line."""
-        from profiler.core import quantities  # not for the help
-
-        try:
-            limit: float = getattr(quantities, self._parser)(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return limit
-
-
-class _Percent(Number):
-    """A number within limits, with or without the sign."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
-        """Convert the text of the command line."""
-        return super().convert(value.removesuffix("%") if isinstance(value, str) else value, param, ctx)
-
-
 @click.command(
     "run",
     cls=_RunCommand,
@@ -85,7 +61,7 @@ class _Percent(Number):
     "--interval",
     "interval_seconds",
     metavar="TIME",
-    type=Seconds(MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
+    type=Quantity("parse_seconds", MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
     default=_DEFAULTS.interval_seconds,
     show_default=True,
     help="Sampling period, such as 100ms; a number without a unit is seconds.",
@@ -109,7 +85,7 @@ class _Percent(Number):
 @click.option("-o", "--output", metavar="FILE", help="Append the report line to FILE instead of printing it to stderr.")
 @history_option("history_file", verb="Add the run to")
 @click.option("--no-history", is_flag=True, help="Do not add the run to the history.")
-@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Add a label to the run. Repeatable.")
+@repeatable("--label", "labels", "NAME=VALUE", "Add a label to the run.")
 @click.option(
     "--live",
     is_flag=True,
@@ -142,21 +118,21 @@ class _Percent(Number):
     "--max-memory",
     "max_memory_mb",
     metavar="SIZE",
-    type=_Budget("parse_memory_mb"),
+    type=Quantity("parse_memory_mb"),
     help="Exit with 3 if CMD succeeds but its memory peak is above SIZE, such as 900MB, 900MiB or 1.5g.",
 )
 @click.option(
     "--max-duration",
     "max_duration_ms",
     metavar="TIME",
-    type=_Budget("parse_duration_ms"),
+    type=Quantity("parse_duration_ms"),
     help="Exit with 3 if CMD succeeds but takes longer than TIME, such as 90s or 1h30m. CMD is not killed.",
 )
 @click.option(
     "--max-cpu-seconds",
     "max_cpu_seconds",
     metavar="TIME",
-    type=_Budget("parse_seconds"),
+    type=Quantity("parse_seconds"),
     help="Exit with 3 if CMD succeeds but uses more CPU time than TIME.",
 )
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
@@ -182,19 +158,18 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
 @source_options
 @last_option(_MAX_COMPARED_RUNS, 50, "Use the N newest successes of each set.")
 @click.option("--container", metavar="NAME", help="Compare this container, if the tasks have reports of several.")
-@click.option(
+@repeatable(
     "--metric",
     "names",
-    metavar="NAME",
+    "NAME",
+    f"Compare only this metric: {', '.join(METRIC_NAMES)}.",
     type=click.Choice(METRIC_NAMES),
-    multiple=True,
-    help=f"Compare only this metric: {', '.join(METRIC_NAMES)}. Repeatable.",
 )
 @click.option(
     "--fail-above",
     "limit_percent",
     metavar="PERCENT",
-    type=_Percent(0, _MAX_PERCENT),
+    type=Number(0, _MAX_PERCENT),
     help="Exit with 3 if the whole 95 % interval of a metric's change is above PERCENT, such as 10%.",
 )
 @on_fargate_option

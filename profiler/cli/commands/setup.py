@@ -13,6 +13,7 @@ from profiler.cli.options import (
     aws_options,
     ca_file_option,
     implemented_in,
+    repeatable,
     search_options,
 )
 from profiler.core.errors import UsageError
@@ -22,7 +23,6 @@ from profiler.core.version import __version__
 DEFAULT_STACK = "task-profiler"
 # The names of the functions, which begin with the stack's, have at most 64 characters.
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
-_MAX_SECRET = 65_536  # of Secrets Manager
 
 
 def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
@@ -34,33 +34,30 @@ def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) 
     return name
 
 
+_name_option = click.option(
+    "--name", default=DEFAULT_STACK, show_default=True, metavar="STACK", callback=stack_name, help="Name of the stack."
+)
+
+
 def _secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """A secret, or that in the file of ``@FILE``: all users of the machine see a command line."""
     if value is None or not value.startswith("@"):
         return value
     try:
         with click.open_file(value[1:], encoding="utf-8-sig") as file:
-            secret = str(file.read(_MAX_SECRET + 1)).strip()
-    except OSError as error:
-        reason = error.strerror
-    except ValueError:
-        reason = "it is not text"
-    except AttributeError:
-        reason = "standard input is closed"
-    else:
-        if 0 < len(secret) <= _MAX_SECRET:
-            return secret
-        reason = "it is too long" if secret else "it is empty"
+            secret = str(file.read()).strip()
+    except (OSError, ValueError):
+        secret = ""
+    if secret:
+        return secret
     # Without the value, which may be a password.
-    raise click.BadParameter(f"The file that follows @ cannot be read ({reason}): check it and its path.")
+    raise click.BadParameter("The file that follows @ is empty or cannot be read: check it and its path.")
 
 
 @click.group(
     "setup", cls=CommandGroup, invoke_without_command=True, epilog="Example: task-profiler setup --cluster jobs"
 )
-@click.option(
-    "--cluster", "clusters", metavar="NAME", multiple=True, help="Only this ECS cluster (default: all). Repeatable."
-)
+@repeatable("--cluster", "clusters", "NAME", "Only this ECS cluster (default: all).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step.")
 @aws_options
 @click.pass_context
@@ -79,13 +76,11 @@ def setup(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  th
 @click.argument("options", metavar="[DOCKER_OPTION]...", nargs=-1)
 @click.option("--repository", metavar="NAME", default="task-profiler", show_default=True, help="ECR repository.")
 @click.option("--tag", metavar="TAG", default=__version__, help="The image's tag (default: this version).")
-@click.option(
+@repeatable(
     "--platform",
     "platforms",
-    metavar="PLATFORM",
-    multiple=True,
-    help="Build for this platform with buildx (default: linux/amd64 and linux/arm64 with buildx, else this machine's). "
-    "Repeatable.",
+    "PLATFORM",
+    "Build for this platform with buildx (default: linux/amd64 and linux/arm64 with buildx, else this machine's).",
 )
 @apply_options
 @click.option("--json", "as_json", is_flag=True, help="Print the image's URI, or the commands, as a JSON object.")
@@ -101,9 +96,7 @@ def image() -> None:
 
 
 @setup.command("stack", epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --yes")
-@click.option(
-    "--name", default=DEFAULT_STACK, show_default=True, metavar="STACK", callback=stack_name, help="Name of the stack."
-)
+@_name_option
 @click.option(
     "--slack-failure-webhook",
     "failure_webhook",
@@ -123,17 +116,14 @@ def image() -> None:
 @click.option(
     "--otlp-headers", metavar="NAME=VALUE,…", callback=_secret, help="Headers of the export, such as an API key."
 )
-@click.option(
+@repeatable(
     "--log-group",
     "groups",
-    metavar="NAME",
-    multiple=True,
-    help="Subscribe this log group, or all that match NAME*, in place of groups of earlier deployments. Repeatable.",
+    "NAME",
+    "Subscribe this log group, or all that match NAME*, in place of groups of earlier deployments.",
 )
 @click.option("--all-log-groups", is_flag=True, help="Subscribe all log groups of the Region.")
-@click.option(
-    "--parameter", "parameters", metavar="NAME=VALUE", multiple=True, help="Set a template parameter. Repeatable."
-)
+@repeatable("--parameter", "parameters", "NAME=VALUE", "Set a template parameter.")
 @click.option("--bucket", metavar="NAME", help="Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
 @click.option("--zip", "zip_file", metavar="FILE", help="The forwarder's zip of a release, instead of building it.")
 @click.option("--delete", is_flag=True, help="Delete the stack, and print what stays.")
@@ -151,14 +141,7 @@ def stack() -> None:
 
 
 @setup.command("redrive", epilog="Example: task-profiler setup redrive --region eu-west-1 --yes")
-@click.option(
-    "--name",
-    default=DEFAULT_STACK,
-    show_default=True,
-    metavar="STACK",
-    callback=stack_name,
-    help="Stack of the queues.",
-)
+@_name_option
 @apply_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each function.")
 @aws_options

@@ -6,11 +6,9 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import click
 from msgspec.structs import replace
 
 from profiler.cli.compare.change_texts import (
@@ -27,17 +25,15 @@ from profiler.cli.compare.change_texts import (
     set_titles,
 )
 from profiler.cli.options import (
-    Number,
     SourceOptions,
     gathered,
 )
-from profiler.cli.printing import warn, warned_notes, write_json_lines, write_out
-from profiler.cli.styled_text import Line, table_width, write_lines
+from profiler.cli.printing import say, warn, warned_notes, write_json_lines
+from profiler.cli.styled_text import table_width, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import UsageError
 from profiler.core.text import on_one_line, printable
-from profiler.record.record_model import Record
 from profiler.record.units import format_value
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange, compare_metrics
 from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
@@ -46,19 +42,9 @@ from profiler.sizing.prices import PriceOverrides
 
 _ABOVE_LIMIT_EXIT_CODE = 3
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
-_SIGNIFICANT_DIGITS = 15
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _TITLE = "task-profiler compare"
-_COMMAND_START = "##["
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
-
-
-class Percent(Number):
-    """A number within limits, with or without the sign."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
-        """Convert the text of the command line."""
-        return super().convert(value.removesuffix("%") if isinstance(value, str) else value, param, ctx)
 
 
 @gathered(SourceOptions, "options")
@@ -87,7 +73,9 @@ def compare_sets(
     for remark in remarks:
         warn(remark)
     overrides = PriceOverrides() if on_fargate is None else price_overrides(os.environ, on_fargate)
-    a_records, b_records = ([_priced(record, on_fargate, overrides) for record in one.records] for one in sets)
+    a_records, b_records = (
+        [replace(record, cost=cost_on_fargate(record, on_fargate, overrides)) for record in one.records] for one in sets
+    )
     if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
         warn(
             f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate does not have, or the "
@@ -99,42 +87,21 @@ def compare_sets(
     sentences = () if limit is None else tuple(limit.sentences())
     conditions = list(conditions_of_comparison(sets))
     if output_format == "json":
-        _warn_about_left_out(sets)
-        for condition in conditions:
-            warn(condition)
+        left_out = (f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text)
+        for sentence in (*left_out, *conditions):  # the object has no field for them
+            warn(sentence)
         write_json_lines([comparison_as_json(sets, changes)])
     elif output_format == "text":
-        write_lines(comparison_lines(sets, changes, table_width()), os.environ)
+        write_lines(comparison_lines(sets, changes, table_width()))
     else:
-        _write_for_github(
-            sets, changes, limit, [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
-        )
+        write_lines(comparison_lines(sets, changes, None))
+        if limit is not None:
+            say("".join(annotations(sets, limit)), end="")
+        notes = [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
+        append_summary(sets, changes, notes, os.environ)
     for sentence in sentences:
         warn(sentence)
     return _ABOVE_LIMIT_EXIT_CODE if limit is not None and limit.exceeded else 0
-
-
-def _priced(record: Record, on_fargate: str | None, overrides: PriceOverrides) -> Record:
-    return replace(record, cost=cost_on_fargate(record, on_fargate, overrides))
-
-
-def _warn_about_left_out(sets: Sequence[RunSet]) -> None:
-    """Print the runs that were left out on standard error: the object has no field for them."""
-    for one in sets:
-        if one.left_out_text:
-            warn(f"Left out of {one.text}: {one.left_out_text}.")
-
-
-def _write_for_github(
-    sets: Sequence[RunSet], changes: Sequence[MetricChange], limit: ChangeLimit | None, sentences: Sequence[str]
-) -> None:
-    write_lines(without_commands(comparison_lines(sets, changes, None)), os.environ)
-    if limit is not None:
-        write_out("".join(annotations(sets, limit)).encode(errors="replace"))
-    try:
-        append_summary(sets, changes, sentences, os.environ)
-    except TaskProfilerError as error:
-        warn(str(error))
 
 
 def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
@@ -146,8 +113,8 @@ def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) 
 def _change_as_json(one: MetricChange) -> Mapping[str, object]:
     change = one.change
     return {
-        "a": _plain(change.a),
-        "b": _plain(change.b),
+        "a": change.a,
+        "b": change.b,
         "changePercent": _rounded(change.change_percent),
         "lowPercent": _rounded(change.low_percent),
         "highPercent": _rounded(change.high_percent),
@@ -160,17 +127,6 @@ def _rounded(percent: float | None) -> float | None:
     return None if percent is None else round(percent, _DIGITS) + 0.0
 
 
-def _plain(value: float | None) -> float | None:
-    """The value without a rounding error, and a whole number without its decimal point."""
-    rounded = value if value is None else float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-    return int(rounded) if rounded is not None and rounded.is_integer() else rounded
-
-
-def without_commands(lines: Iterable[Line]) -> Iterator[Line]:
-    """The lines without workflow commands of the older form, which may be anywhere in a line."""
-    return (tuple(replace(span, text=span.text.replace(_COMMAND_START, "##(")) for span in one) for one in lines)
-
-
 def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
     """A workflow command for each metric above the limit."""
     for one in limit.exceeded:
@@ -180,16 +136,18 @@ def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
             f"{one.metric.title} {percent_text(change.change_percent)} ({interval_text(change)}), above the limit of "
             f"{limit.percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
         )
-        yield f"::error title={_property(f'{_TITLE}: {one.metric.name}')}::{_data(message)}\n"
+        title = _data(f"{_TITLE}: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
+        yield f"::error title={title}::{_data(message)}\n"
 
 
 def append_summary(
     sets: Sequence[RunSet], changes: Sequence[MetricChange], sentences: Sequence[str], environment: Mapping[str, str]
 ) -> None:
-    """Append the tables and the sentences to the summary. Raises TaskProfilerError if that cannot be done."""
+    """Append the tables and the sentences to the summary. A summary that cannot be written is a warning."""
     path = environment.get(SUMMARY_VARIABLE)
     if not path:
-        raise TaskProfilerError(f"{SUMMARY_VARIABLE} is not set, so no summary was written: GitHub Actions sets it.")
+        warn(f"{SUMMARY_VARIABLE} is not set, so no summary was written: GitHub Actions sets it.")
+        return
     parts = (
         "",
         f"### {_markdown(f'{sets[1].text} compared with {sets[0].text}')}",
@@ -203,20 +161,12 @@ def append_summary(
         with Path(path).open("a", encoding="utf-8", errors="replace") as file:
             file.write("\n".join(parts) + "\n")
     except OSError as error:
-        raise TaskProfilerError(
-            f"The summary {path} cannot be written ({error.strerror}): check {SUMMARY_VARIABLE}."
-        ) from error
+        warn(f"The summary {path} cannot be written ({error.strerror}): check {SUMMARY_VARIABLE}.")
 
 
 def _table(titles: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
-    yield _row(titles)
-    yield _row(["---"] * len(titles), escape=str)
-    for row in rows:
-        yield _row(row)
-
-
-def _row(cells: Sequence[str], escape: Callable[[str], str] | None = None) -> str:
-    return f"| {' | '.join(map(escape or _markdown, cells))} |"
+    for cells in (titles, ["---"] * len(titles), *rows):
+        yield f"| {' | '.join(map(_markdown, cells))} |"
 
 
 def _markdown(text: str) -> str:
@@ -225,7 +175,3 @@ def _markdown(text: str) -> str:
 
 def _data(text: str) -> str:
     return printable(text).replace("%", "%25")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

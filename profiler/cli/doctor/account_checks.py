@@ -164,9 +164,9 @@ def check_cluster(cluster: str, options: SourceOptions, clock: Clock, *, as_json
     if as_json:
         write_json_lines(judged)
     else:
-        write_lines(_lines(judged, table_width()), os.environ)
+        write_lines(_lines(judged, table_width()))
         for sentence in container_insights_sentences(open_client, (cluster,)):
-            write_lines([EMPTY, *wrapped(sentence, table_width(), first="")], os.environ)
+            write_lines([EMPTY, *wrapped(sentence, table_width(), first="")])
     wrong = sum(health.level == "problem" for health in judged)
     warn(f"{len(judged)} families: {wrong or 'none'} with a problem.")
     return 1 if wrong else 0

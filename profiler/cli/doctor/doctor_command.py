@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.cli.options import SourceOptions, gathered, is_file_name
-from profiler.cli.printing import write_json_lines
-from profiler.cli.styled_text import Line, Span, line, terminal_width, wrapped, write_lines
+from profiler.cli.printing import terminal_columns, write_json_lines
+from profiler.cli.styled_text import Line, Span, line, wrapped, write_lines
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading
@@ -75,7 +75,7 @@ def run_doctor(
         if as_json:
             write_json_lines([finding])
         else:
-            write_lines(_lines(finding, terminal_width()), os.environ)
+            write_lines(_lines(finding, terminal_columns()))
     sys.exit(1 if problems else 0)
 
 

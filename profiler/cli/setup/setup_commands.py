@@ -14,12 +14,12 @@ import click
 
 from profiler.aws_account.setup.image_repository import ImageRepository
 from profiler.cli.options import SignIn, gathered
-from profiler.cli.printing import NOT_APPLIED, warn, write_json_lines
+from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import EMPTY, Line, Span, line, terminal_width, wrapped, write_lines
+from profiler.cli.styled_text import EMPTY, Line, Span, line, wrapped, write_lines
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import UsageError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import format_count
 
@@ -34,8 +34,6 @@ _PERMISSIONS = (
     "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, lambda:InvokeFunction, "
     "kinesis:GetShardIterator and GetRecords"
 )
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None, profile: str | None) -> None:
@@ -55,9 +53,9 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
         write_json_lines(found)
         return
     for number, step in enumerate(found, 1):
-        write_lines(_lines(number, step, terminal_width()), os.environ)
+        write_lines(_lines(number, step, terminal_columns()))
     for sentence in steps.container_insights:
-        write_lines([EMPTY, *wrapped(sentence, terminal_width(), first="")], os.environ)
+        write_lines([EMPTY, *wrapped(sentence, terminal_columns(), first="")])
 
 
 def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
@@ -97,16 +95,16 @@ def redrive_events(
         documents.append({"function": function, "isApplied": is_applied, "events": count, "refused": len(reasons)})
         if not as_json:
             events = format_count(count, "event")
-            click.echo(f"Sent {events} to {function} again." if is_applied else f"would send {events} to {function}")
+            say(f"Sent {events} to {function} again." if is_applied else f"would send {events} to {function}")
         for sentence in reasons:
             warn(f"{sentence} It is still in the queue.")
             code = 1
     if as_json:
         write_json_lines(documents)
     elif not documents:
-        click.echo(f"The stack {name} has no dead-letter queue: nothing to send.")
+        say(f"The stack {name} has no dead-letter queue: nothing to send.")
     elif not is_applied:
-        click.echo(NOT_APPLIED)
+        say(NOT_APPLIED)
     return code
 
 
@@ -123,8 +121,6 @@ def build_image(
     profile: str | None,
 ) -> None:
     """Build the monitor's image, push it to Amazon ECR, and print its URI."""
-    if not _TAG.fullmatch(tag):
-        raise UsageError(f"--tag {tag!r} is not an image tag: use letters, digits, '_', '.' and '-'.")
     ecr = ImageRepository(open_clients(region, profile)("ecr"), repository)
     uri = ecr.uri()
     if uri is not None and ecr.has_tag(tag):
@@ -134,7 +130,7 @@ def build_image(
         if as_json:
             write_json_lines([{"isApplied": False, "commands": commands}])
             return
-        click.echo("\n".join(commands))
+        say("\n".join(commands))
         click.echo(NOT_APPLIED, err=True)
         return
     else:
@@ -144,7 +140,7 @@ def build_image(
     if as_json:
         write_json_lines([{"isApplied": True, "image": f"{uri}:{tag}"}])
     else:
-        click.echo(f"{uri}:{tag}")
+        say(f"{uri}:{tag}")
 
 
 def _push(ecr: ImageRepository, uri: str | None, tag: str, platforms: tuple[str, ...], options: tuple[str, ...]) -> str:
@@ -175,17 +171,11 @@ def _dry_run(
     profile: str | None,
 ) -> Iterator[str]:
     """The commands as a shell would run them. The build context of an installation does not exist before the build."""
-    from profiler.aws_account.setup.image_docker import PLATFORMS, Docker, ImageBuild, clone_folder  # as above
+    from profiler.aws_account.setup.image_docker import Docker, clone_folder  # as above
 
     docker = Docker(os.environ)
-    try:
-        docker.check()
-    except TaskProfilerError as error:
-        warn(f"{error} The commands are those for a Docker with buildx.")
-        wanted = platforms or PLATFORMS
-        build = ImageBuild(platforms=wanted, needs_builder=len(wanted) > 1, options=options)
-    else:
-        build = docker.plan(platforms, options)
+    docker.check()
+    build = docker.plan(platforms, options)
     aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
     registry = ecr.login().registry
     if uri is None:
@@ -222,7 +212,6 @@ def deploy_stack(
     from profiler.aws_account.setup.stack_deployment import StackRequest  # slow to import, like the next modules
     from profiler.cli.setup.stack_output import Output, SearchCluster, deploy, remove
 
-    _check_bucket(bucket)
     open_client = open_clients(sign_in.region, sign_in.profile)
     output = Output(is_applied=yes and not dry_run, as_json=as_json)
     if delete:
@@ -238,13 +227,6 @@ def deploy_stack(
     )
     cluster = SearchCluster(url, search_session(sign_in)) if url else None
     deploy(request, open_client, cluster, output)
-
-
-def _check_bucket(bucket: str | None) -> None:
-    if bucket is not None and not _BUCKET.fullmatch(bucket):
-        raise UsageError(
-            f"--bucket {bucket!r} is not a bucket's name: use 3 to 63 lower-case letters, digits, hyphens and dots."
-        )
 
 
 def _settings(

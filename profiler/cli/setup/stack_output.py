@@ -1,6 +1,5 @@
 """What ``setup stack`` prints: the changes as a table, the events, the outputs, and what stays."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,8 +13,8 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.setup.stack_changes import Change, ChangeSet, StackChanges, StackEvent, remains
 from profiler.aws_account.setup.stack_deployment import StackDeployment, StackPlan, StackRequest
 from profiler.aws_account.setup.stack_template import find_gap
-from profiler.aws_account.stack_state import StackState, obstacle, read_state
-from profiler.cli.printing import NOT_APPLIED, STDERR, STDOUT, fitting, warn, write_json_lines
+from profiler.aws_account.stack_state import obstacle, read_state
+from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write_json_lines
 from profiler.cli.styled_text import Column, Span, table, table_width, write_lines
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
@@ -43,7 +42,7 @@ class SearchCluster:
         except TaskProfilerError as error:
             self._warn(error)
 
-    def install(self, prefix: str, period: str, on_step: Callable[[str], object] = click.echo) -> None:
+    def install(self, prefix: str, period: str, on_step: Callable[[str], object] = say) -> None:
         """Install the index templates and the indices of the month or day (``period``); ``on_step`` gets their number.
 
         A warning is printed if the cluster does not answer or if the sign-in is not permitted to install them. Raises
@@ -79,7 +78,10 @@ class Output(Struct, frozen=True, kw_only=True):
 
     def step(self, sentence: str) -> None:
         """Print a step that was done."""
-        click.echo(fitting(sentence, STDERR if self.as_json else STDOUT), err=self.as_json)
+        if self.as_json:
+            click.echo(fitting(sentence), err=True)
+        else:
+            say(fitting(sentence, STDOUT))
 
     def event(self, event: StackEvent) -> None:
         """Print an event of CloudFormation."""
@@ -92,8 +94,8 @@ class Output(Struct, frozen=True, kw_only=True):
             write_json_lines([{"stack": stack, "isApplied": False, "plan": [*map(str.strip, sentences)]}])
             return
         for sentence in sentences:
-            click.echo(fitting(sentence, STDOUT))
-        click.echo(NOT_APPLIED)
+            say(fitting(sentence, STDOUT))
+        say(NOT_APPLIED)
 
 
 def deploy(request: StackRequest, open_client: OpenClient, cluster: SearchCluster | None, output: Output) -> None:
@@ -141,11 +143,11 @@ def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None
         document = {"stack": state.name, "isApplied": True, "version": state.version, "changes": made}
         write_json_lines([document | {"outputs": state.outputs}])
     elif change_set is None:
-        click.echo(f"The stack {state.name} is up to date: nothing changed.")
+        say(f"The stack {state.name} is up to date: nothing changed.")
     else:
         if state.outputs:
-            write_lines(table(_OUTPUT_COLUMNS, sorted(state.outputs.items())), os.environ)
-        click.echo(f"The stack {state.place} is deployed: version {state.version}.")
+            write_lines(table(_OUTPUT_COLUMNS, sorted(state.outputs.items())))
+        say(f"The stack {state.place} is deployed: version {state.version}.")
 
 
 @contextmanager
@@ -168,7 +170,8 @@ def remove(name: str, open_client: OpenClient, output: Output) -> None:
     elif not output.is_applied:
         queues = ["queues with events that failed"] if state.phase != "absent" else []
         stays = [f"  {sentence}" for sentence in (*queues, *remains(state, ()))]
-        output.plan(name, (f"would delete the stack {state.place} ({_describe(state)})", "These would stay:", *stays))
+        what = f"version {state.version}" if state.version else state.status
+        output.plan(name, (f"would delete the stack {state.place} ({what})", "These would stay:", *stays))
         return
     else:
         changes = StackChanges(name, open_client, SystemClock(), output.event)
@@ -178,13 +181,9 @@ def remove(name: str, open_client: OpenClient, output: Output) -> None:
     if output.as_json:
         write_json_lines([{"stack": name, "isApplied": state.stack_id is not None, "remains": kept}])
         return
-    click.echo(head)
+    say(head)
     for sentence in kept:
-        click.echo(f"  {sentence}")
-
-
-def _describe(state: StackState) -> str:
-    return f"version {state.version}" if state.version else str(state.status)
+        say(f"  {sentence}")
 
 
 def _print_changes(changes: tuple[Change, ...]) -> None:
@@ -197,4 +196,4 @@ def _print_changes(changes: tuple[Change, ...]) -> None:
         )
         for change in changes
     ]
-    write_lines(table(_CHANGE_COLUMNS, rows, width=table_width()), os.environ)
+    write_lines(table(_CHANGE_COLUMNS, rows, width=table_width()))

@@ -1,14 +1,13 @@
 """Task definitions in files and on standard input: reads, prints, writes and compares them."""
 
 import difflib
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from profiler.cli.printing import STDERR, is_terminal, warn
+from profiler.cli.printing import STDERR, is_terminal, warn, write_out
 from profiler.cli.styled_text import Span, is_coloured, line, render_lines
 from profiler.core.errors import UsageError
 from profiler.task_definitions.definition_files import ChangeDefinition, change_text, read_bytes, write_definition
@@ -48,7 +47,7 @@ def change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | N
         elif in_place and changed.is_changed:
             write_definition(Path(file), changed.after, remedy=_OUTPUT_REMEDY)
         elif not in_place:
-            click.echo(changed.after, nl=False)
+            write_out(changed.after)
 
 
 def read_input(file: str) -> bytes:
@@ -68,5 +67,5 @@ def _print_diff(changed: ChangedText, name: str) -> None:
     old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
     rows = difflib.unified_diff(old, new, name, f"{name} (new)", lineterm="")
     lines = [line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows]
-    text = render_lines(lines, is_coloured=is_coloured(os.environ, STDERR), encoding=sys.stderr.encoding)
+    text = render_lines(lines, is_coloured=is_coloured(STDERR), encoding=sys.stderr.encoding)
     click.echo(text, err=True, nl=False)

@@ -15,7 +15,7 @@ from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, plan_addition, plan_removal
 from profiler.aws_account.setup.image_repository import has_default_image
 from profiler.cli.options import gathered, is_file_name
-from profiler.cli.printing import UNKNOWN, warn, write_json_lines
+from profiler.cli.printing import UNKNOWN, say, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
 from profiler.cli.taskdef.definition_output import change_files
@@ -140,7 +140,7 @@ def print_container(*, output_format: ContainerFormat, request: ContainerRequest
     )
     if request.stacks is not None and output_format != "cdk":
         warn("Set pidMode to task in the task definition, too, because the monitor must see the batch's processes.")
-    click.echo(container_text(complete, output_format), nl=False)
+    say(container_text(complete, output_format), end="")
 
 
 def _remove(definition: Mapping[str, object], image: str | None) -> ChangedDefinition:
@@ -262,7 +262,7 @@ def roll_out(
         plan_change,
         image=image,
         names_starters=names_starters,
-        on_step=partial(click.echo, err=as_json),
+        on_step=partial(click.echo, err=True) if as_json else say,
         on_problem=warn,
     )
     families = rollout.families()
@@ -316,7 +316,7 @@ def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_jso
         rows = ((one.family, one.batch, one.started_by, one.action, one.notes) for one in planned)
         write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
     else:
-        write_lines(_plan_table(planned, table_width(), names_starters=names_starters), os.environ)
+        write_lines(_plan_table(planned, table_width(), names_starters=names_starters))
 
 
 def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, names_starters: bool) -> list[Line]:
@@ -337,7 +337,7 @@ def _print_policy(planned: Sequence[PlannedFamily]) -> None:
         raise TaskProfilerError(
             "No selected family needs a permission, because no report is written to a batch's log stream: see the plan."
         )
-    click.echo(json.dumps(policy(streams), indent=2))
+    say(json.dumps(policy(streams), indent=2))
 
 
 def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> None:

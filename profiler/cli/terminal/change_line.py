@@ -1,37 +1,26 @@
 """How a run differs from the last successes of its family, in one line."""
 
-from collections.abc import Callable, Iterator, Sequence
-
-from msgspec import Struct
+from collections.abc import Iterable, Iterator, Sequence
 
 from profiler.cli.styled_text import BLOCKS, Glyphs, Span
+from profiler.cli.terminal.two_runs import MEMORY_PEAK, Row, metric_row, peak_note
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.record.hardware import processor_difference
-from profiler.record.record_model import Metrics, Record, known_status
-from profiler.record.units import format_change, format_duration, format_memory
-from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS, MIN_SHARE, usual_range
+from profiler.record.metric_catalogue import Unit, reader, view_of
+from profiler.record.record_model import Record, known_status
+from profiler.record.units import format_duration, format_memory
+from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS
 
-# Smaller differences are noise.
-_MIN_CHANGE_MS = 50
-_MIN_CHANGE_MB = 1
-_MS_PER_SECOND = 1000
+# A shorter run has no change that matters.
+_MIN_RUN_MS = 50
+# Each number with its unit, its path, and the least difference, below which it is noise.
+_METRICS: tuple[tuple[str, Unit, str, float], ...] = (
+    ("duration", "ms", "metrics.duration_ms", 50),
+    ("memory", "MB", MEMORY_PEAK, 1),
+    ("CPU time", "s", "metrics.cpu_seconds", 0.05),
+)
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 _COMMIT_LENGTH = 7
 _GIT_COMMIT = "gitCommit"
-
-
-class _Change(Struct, frozen=True):
-    name: str
-    difference: float | None
-    change: str
-    old: str
-    new: str
-
-    def text(self, glyphs: Glyphs, *, has_values: bool) -> str:
-        if self.difference is None:
-            return f"{self.name} {self.old} {glyphs.arrow} {self.new}"
-        values = f" ({self.old} {glyphs.arrow} {self.new})" if has_values and self.old != self.new else ""
-        return f"{self.name} {self.change.replace(BLOCKS.times, glyphs.times)}{values}"
 
 
 def change_spans(
@@ -41,87 +30,68 @@ def change_spans(
 
     ``earlier`` are successes of the family, the newest first. A change matters if it is beyond what is usual for them.
     """
-    last = earlier[0]
-    few = "" if len(earlier) >= MIN_RUNS else f" ({FEW_RUNS})"
-    when = _when(record, last, now_ns)
+    when = _when(record, earlier[0], now_ns)
     if known_status(record) != "success":
-        return _of_the_last(last, when, width)
-    changes = tuple(_changes(record.metrics, [one.metrics for one in earlier]))
-    if any(change.difference is None for change in changes):  # fewer than five runs have the number
-        few = f" ({FEW_RUNS})"
-    if not changes:
-        texts = (
-            f"nothing notable since the last success{when}{few}",
-            f"nothing notable since the success{when}{few}",
-            f"nothing notable{few}",
-        )
-        is_comparable = (record.metrics.duration_ms or 0) >= _MIN_CHANGE_MS
-        return _first_fitting(texts, width) if is_comparable else ()
-    for shown in (changes, changes[:2], changes[:1]):
-        for has_values in (True, False):
-            for since in (f" since the last success{when}{few}", f" since the success{when}{few}"):
-                spans = _joined(shown, glyphs, since, has_values=has_values)
-                if sum(len(span.text) for span in spans) <= width:
-                    return spans
-    return _first_fitting((changes[0].text(glyphs, has_values=False),), width)
+        return _first_fitting(map(_plain, _texts_of_the_last(earlier[0], when)), width)
+    rows = tuple(_changes(record, earlier))
+    has_few = len(earlier) < MIN_RUNS or not all(row.change for row in rows)
+    few = f" ({FEW_RUNS})" if has_few else ""
+    if not rows:
+        texts = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
+        is_comparable = (record.metrics.duration_ms or 0) >= _MIN_RUN_MS
+        return _first_fitting(map(_plain, texts), width) if is_comparable else ()
+    lines = (
+        (*_joined(shown, glyphs, has_values=has_values), Span(f" since the {last}success{when}{few}"))
+        for shown in (rows, rows[:2], rows[:1])
+        for has_values in (True, False)
+        for last in ("last ", "")
+    )
+    return _first_fitting((*lines, tuple(_joined(rows[:1], glyphs, has_values=False))), width)
 
 
-def _joined(changes: tuple[_Change, ...], glyphs: Glyphs, since: str, *, has_values: bool) -> tuple[Span, ...]:
-    spans: list[Span] = []
-    for change in changes:
-        spans += [Span(", ")] if spans else []
-        style = "" if change.difference is None else "yellow" if change.difference > 0 else "green"
-        spans.append(Span(change.text(glyphs, has_values=has_values), style))
-    return (*spans, Span(since))
+def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[Row]:
+    last = earlier[0]
+    for name, unit, path, least in _METRICS:
+        get = reader(path)
+        new, old = get(view_of(record)), get(view_of(last))
+        is_known = new is not None and old and (path != MEMORY_PEAK or peak_note(record, last) is None)
+        if is_known and abs((new or 0) - (old or 0)) >= least:
+            row = metric_row(name, unit, path, record, last, earlier)
+            if row is not None and row.is_changed:
+                yield row
 
 
-def _first_fitting(texts: tuple[str, ...], width: int) -> tuple[Span, ...]:
-    return next(((Span(text),) for text in texts if len(text) <= width), ())
+def _joined(rows: Sequence[Row], glyphs: Glyphs, *, has_values: bool) -> Iterator[Span]:
+    for number, row in enumerate(rows):
+        values, change = f"{row.other} {glyphs.arrow} {row.this}", row.change.replace(BLOCKS.times, glyphs.times)
+        text = f"{change} ({values})" if change and has_values else change or values
+        style = ("yellow" if (row.change_percent or 0) > 0 else "green") if change else ""
+        yield from (Span(", " if number else ""), Span(f"{row.name} {text}", style))
 
 
-def _of_the_last(last: Record, when: str, width: int) -> tuple[Span, ...]:
+def _plain(text: str) -> tuple[Span, ...]:
+    return (Span(text),)
+
+
+def _first_fitting(lines: Iterable[tuple[Span, ...]], width: int) -> tuple[Span, ...]:
+    return next((spans for spans in lines if sum(len(span.text) for span in spans) <= width), ())
+
+
+def _texts_of_the_last(last: Record, when: str) -> Iterator[str]:
     """For a run that did not succeed: the duration and the memory of the last success."""
     metrics = last.metrics
-    if metrics.duration_ms is None:
-        return ()
-    text = f"the last success{when} took {format_duration(metrics.duration_ms)}"
-    peak = "" if metrics.max_memory_used_mb is None else f" and {format_memory(metrics.max_memory_used_mb)} of memory"
-    return _first_fitting((text + peak, text), width)
-
-
-def _changes(new: Metrics, earlier: Sequence[Metrics]) -> Iterator[_Change]:
-    def changed(
-        name: str, read: Callable[[Metrics], float | None], least: float, format_value: Callable[[float], str]
-    ) -> Iterator[_Change]:
-        this, old = read(new), [read(metrics) for metrics in earlier]
-        that, usual = old[0], usual_range(old)
-        if this is None or not that or abs(this - that) < max(least, MIN_SHARE * that):
-            return
-        if usual is None:
-            yield _Change(name, None, "", format_value(that), format_value(this))
-        elif not usual.holds(this):
-            change = format_change(this, that, lambda value: f"{value}")
-            yield _Change(name, this - that, change, format_value(that), format_value(this))
-
-    def peak(metrics: Metrics) -> float | None:
-        return metrics.max_memory_used_mb if metrics.memory_peak_source == new.memory_peak_source else None
-
-    yield from changed("duration", lambda metrics: metrics.duration_ms, _MIN_CHANGE_MS, format_duration)
-    yield from changed("memory", peak, _MIN_CHANGE_MB, format_memory)
-    yield from changed("CPU time", lambda metrics: _ms(metrics.cpu_seconds), _MIN_CHANGE_MS, format_duration)
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * _MS_PER_SECOND
+    if metrics.duration_ms is not None:
+        text = f"the last success{when} took {format_duration(metrics.duration_ms)}"
+        if metrics.max_memory_used_mb is not None:
+            yield f"{text} and {format_memory(metrics.max_memory_used_mb)} of memory"
+        yield text
 
 
 def _when(record: Record, last: Record, now_ns: int) -> str:
-    """How long ago the other run ended, and another difference: the processor, else the commit."""
+    """How long ago the other run ended, and its commit if that is another one."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
     seconds = 0 if ended_ns is None else (now_ns - ended_ns) // NS_PER_SECOND
     ago = f" {_rounded(seconds)} ago" if seconds > 0 else ""
-    if processor_difference(record, last) is not None:
-        return f"{ago} on another processor"
     commit, own = (last.labels or {}).get(_GIT_COMMIT), (record.labels or {}).get(_GIT_COMMIT)
     return f"{ago} at {commit[:_COMMIT_LENGTH]}" if commit and own and commit != own else ago
 

@@ -3,23 +3,22 @@
 Nothing is wrapped into more lines than the page has, and no number is cut: a narrow terminal gets shorter texts.
 """
 
-import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.cli.printing import STDERR, encodable
+from profiler.cli.printing import STDERR, terminal_columns
 from profiler.cli.styled_text import (
-    ASCII,
     BLOCKS,
     INDENT,
     RESET,
     Glyphs,
     Line,
     Span,
+    glyphs_for,
     is_coloured,
     line,
     render_lines,
@@ -42,7 +41,7 @@ from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 
 MAX_LINES = 8
-# Below _LEAST_WIDTH columns, long texts are cut.
+# On a narrower terminal, lines wrap.
 _LEAST_WIDTH = 40
 _LABEL_WIDTH = LABEL_WIDTH - 1
 _CURVE_SHARE = 0.36
@@ -83,8 +82,7 @@ class _Part(Struct, frozen=True):
 
 def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[Line]:
     """Draw the end of a run. ``earlier`` are comparable successes of its family, the newest first."""
-    record, columns = report.record, view.width
-    view = replace(view, width=max(columns, _LEAST_WIDTH))
+    record = report.record
     verdict = verdict_of(PastRun(report=report), view.now_ns)
     pointer = _command("show", record.task_id[:_ID_LENGTH], view) if _has_curves(record.series) else ""
     head = _head(verdict, record, pointer, view)
@@ -104,7 +102,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         _Part(3, () if advice is None else _wrapped("advice", advice.text, view)),
         _Part(8, () if has_pointer else _labelled("more", pointer, view)),
     ]
-    return [_cut(row, columns, view.glyphs) for row in _fitting(parts, view.max_lines)]
+    return _fitting(parts, view.max_lines)
 
 
 def _command(name: str, argument: str, view: EndView) -> str:
@@ -121,23 +119,6 @@ def _fitting(parts: Sequence[_Part], max_lines: int) -> list[Line]:
             max_lines -= len(parts[place].lines)
             shown.add(place)
     return [row for place, part in enumerate(parts) if place in shown for row in part.lines]
-
-
-def _cut(row: Line, columns: int, glyphs: Glyphs) -> Line:
-    """The line without the part that the terminal would wrap."""
-    if columns_of("".join(span.text for span in row)) <= columns:
-        return row
-    left = columns - len(glyphs.ellipsis)
-    spans: list[Span] = []
-    for span in row:
-        text = span.text
-        while text and columns_of(text) > left:
-            text = text[:-1]
-        left -= columns_of(text)
-        spans.append(Span(text, span.style))
-        if text != span.text:
-            break
-    return (*spans, Span(glyphs.ellipsis))
 
 
 def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
@@ -167,7 +148,9 @@ def run_line(report: Report, view: EndView) -> Line:
 def _facts(record: Record, room: int, glyphs: Glyphs) -> str:
     """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
     facts = ""
-    for texts in (_peak_alone(record, glyphs), _cpu_time(record.metrics)):
+    seconds = record.metrics.cpu_seconds
+    cpu_time = () if seconds is None else (f"{format_duration(seconds * _MS_PER_SECOND)} of CPU time",)
+    for texts in (_peak_alone(record, glyphs), cpu_time):
         added = (glyphs.separator + text for text in texts)
         facts += next((text for text in added if len(facts) + len(text) <= room), "")
     return facts
@@ -179,11 +162,6 @@ def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ..
     if verdict.evidence is None or not (is_kill or known_status(record) in ("stopped", "unknown")):
         return ()
     return _rows(verdict.evidence, INDENT, view)[:_MAX_WRAPPED]
-
-
-def _cpu_time(metrics: Metrics) -> tuple[str, ...]:
-    seconds = metrics.cpu_seconds
-    return () if seconds is None else (f"{format_duration(seconds * _MS_PER_SECOND)} of CPU time",)
 
 
 def _peak_alone(record: Record, glyphs: Glyphs) -> tuple[str, ...]:
@@ -331,7 +309,6 @@ def _rows(text: str, first: str, view: EndView, style: str = "") -> tuple[Line, 
 def printed_end(
     report: Report,
     earlier: Sequence[Record],
-    environment: Mapping[str, str],
     now_ns: int,
     *,
     is_file: bool,
@@ -344,7 +321,6 @@ def printed_end(
     Args:
         report: The run.
         earlier: The successes that the run can be compared with, the newest first.
-        environment: NO_COLOR, FORCE_COLOR and TERM are read.
         now_ns: The time now.
         is_file: Whether it is for a file, else for standard error.
         is_one_line: Whether a line is enough, because more runs follow.
@@ -352,12 +328,12 @@ def printed_end(
         printed: Warnings that are on standard error already.
     """
     encoding = _FILE_ENCODING if is_file else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
-    is_colourful = not is_file and is_coloured(environment, STDERR)
+    is_colourful = not is_file and is_coloured(STDERR)
     # The command may have left the cursor within a line, and a colour: the end begins on its own line.
     before = b"" if is_file else RESET.encode() * is_colourful + b"\n"
     view = EndView(
         width=_PIPE_WIDTH if is_file else _stderr_width(),
-        glyphs=BLOCKS if encodable(_SHOWN, encoding) else ASCII,
+        glyphs=glyphs_for(_SHOWN, encoding),
         now_ns=now_ns,
         max_lines=MAX_LINES - before.count(b"\n"),
         history=history,
@@ -377,12 +353,8 @@ def printed_summary(sentence: str, *, is_file: bool) -> bytes:
 
 
 def _stderr_width() -> int:
-    """The used columns of the terminal; 80 in a pipe, and on a terminal without a size."""
-    try:
-        columns = os.get_terminal_size(STDERR).columns
-    except OSError:
-        columns = 0
-    return min(columns or _PIPE_WIDTH, MAX_WIDTH)
+    """The used columns of the terminal, within limits; 80 in a pipe, and on a terminal without a size."""
+    return min(max(terminal_columns(STDERR) or _PIPE_WIDTH, _LEAST_WIDTH), MAX_WIDTH)
 
 
 def summary_sentence(successes: Sequence[Metrics]) -> str:

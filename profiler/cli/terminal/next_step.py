@@ -1,6 +1,6 @@
 """One line of advice for the end of a run. Each follows from numbers of the record."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -49,17 +49,16 @@ def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recom
         return NextStep(_more_memory(record, recommend))
     if known_status(record) != "success":
         return None
-    texts: tuple[Callable[[], str | None], ...] = (
-        lambda: idle_advice(record.gpus),
-        lambda: _near_limit(metrics),
-        lambda: next(gpu_advice(record), None),
-        lambda: _saturated(metrics, glyphs),
-        lambda: _waited_for_cpu(record),
+    texts = (
+        idle_advice(record.gpus),
+        _near_limit(metrics),
+        next(gpu_advice(record), None),
+        _saturated(metrics, glyphs),
+        _waited_for_cpu(record),
     )
-    for text in texts:
-        found = text()
-        if found is not None:
-            return NextStep(found)
+    found = next(filter(None, texts), None)
+    if found is not None:
+        return NextStep(found)
     wait = next((one for one in waits if one.kind != _OTHER and one.percent >= _MIN_ADVICE_PERCENT), None)
     if wait is not None:
         percent, target = wait.percent, f"{wait.target} ({wait.kind})"

@@ -107,7 +107,8 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     yield from labelled("when", _when(record, view), view)
     place = record.availability_zone or record.region
     size_text = format_task_size(limits.vcpu, limits.memory_mb)
-    parts = (size_text, _devices(record, view.glyphs), launch, _processor(record), place)
+    model = None if record.processor is None else record.processor.model
+    parts = (size_text, _devices(record, view.glyphs), launch, model and short_processor_name(model), place)
     yield from labelled("size", separator.join(part for part in parts if part), view)
     if is_sampled_each_minute(record):
         yield from labelled("source", "Container Insights, sampled each minute: shorter peaks were not seen", view)
@@ -129,11 +130,6 @@ def _labels(record: Record) -> Iterator[tuple[str, str]]:
             yield "commit", value[:_ID_LENGTH]
         elif name != "user":
             yield name, value
-
-
-def _processor(record: Record) -> str | None:
-    model = None if record.processor is None else record.processor.model
-    return model and short_processor_name(model)
 
 
 def _devices(record: Record, glyphs: Glyphs) -> str:
@@ -369,15 +365,11 @@ def _others(record: Record, view: View) -> Iterator[Line]:
         yield from labelled("killed", text + (f": {named}" if named else ""), view)
     yield from labelled("I/O", io_text(record.metrics, view.glyphs), view)
     yield from labelled("largest", _processes(record, view.glyphs), view)
-    yield from labelled("stacks", _stacks(record), view)
+    samples = record.stacks and record.stacks.samples
+    if samples:
+        yield from labelled("stacks", f"{format_count(samples, 'sample')}: --stacks shows the functions", view)
     for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
         yield from labelled("warning", with_local_times(warning, view.zone), view)
-
-
-def _stacks(record: Record) -> str:
-    if record.stacks is None or not record.stacks.samples:
-        return ""
-    return f"{format_count(record.stacks.samples, 'sample')}: --stacks shows the functions"
 
 
 def _processes(record: Record, glyphs: Glyphs) -> str:

@@ -12,7 +12,6 @@ from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.duration_factors import MIN_SLOWER_FACTOR, SAME_DURATION, DurationFactor, smaller_vcpus
-from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.what_if import SizeOption
 
@@ -74,7 +73,8 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     if advice is not None:
         choice = advice.choice
         size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
-        basis = f"(based on {_runs_text(advice.evidence)})"
+        runs = advice.evidence.runs + advice.evidence.out_of_memory_unmeasured
+        basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'})"
         if choice.is_right and advice.risk is None and choice.current is not None:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
         else:
@@ -82,8 +82,3 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
             yield from advice.reasons[1 : _MAX_REASONS + 1]
     texts = (*gpu_advice(record), visible_memory_advice(record), visible_cpus_advice(record))
     yield from (text for text in texts if text is not None)
-
-
-def _runs_text(evidence: Evidence) -> str:
-    runs = evidence.runs + evidence.out_of_memory_unmeasured
-    return "this run" if runs == 1 else f"{runs} runs"

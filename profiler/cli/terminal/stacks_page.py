@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator, Sequence
 from profiler.cli.styled_text import INDENT, Column, Glyphs, Line, Span, line, separated, shorten, table, wrapped
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
-from profiler.record.bounded_json_line import MAX_FRAMES, MAX_FUNCTIONS, MAX_MOMENTS
 from profiler.record.record_model import Record
 from profiler.record.units import format_count, format_percent
 from profiler.runs.past_runs.moments import elapsed
@@ -70,8 +69,8 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs)
         (
             wrapped(title, width, first="", style="bold"),
             _tree(root, width, glyphs),
-            _most_run(known.top[:MAX_FUNCTIONS], known.samples, width),
-            *(_moment(moment, record, width, glyphs) for moment in known.moments[:MAX_MOMENTS]),
+            _most_run(known.top, known.samples, width),
+            *(_moment(moment, record, width, glyphs) for moment in known.moments),
         )
     )
 
@@ -191,5 +190,5 @@ def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> 
     if moment.percent is not None and moment.samples:
         title += f", this stack in {format_percent(moment.percent)} of {format_count(moment.samples, 'sample')}"
     yield from wrapped(title, width, first="", style="bold")
-    for text, frame in list(zip(moment.stack, frames_of(moment), strict=True))[-MAX_FRAMES:]:
+    for text, frame in zip(moment.stack, frames_of(moment), strict=True):
         yield line(INDENT, Span(shorten(text, width - len(INDENT), glyphs), "bold" if frame.is_own else ""))

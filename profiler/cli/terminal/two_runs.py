@@ -69,7 +69,7 @@ def compare(
     """
     this, that = run.report.record, other.report.record
     usual = () if is_complete else earlier or ()
-    of_metrics = (_row(*metric, this, that, usual) for metric in _METRICS)
+    of_metrics = (metric_row(*metric, this, that, usual) for metric in _METRICS)
     rows = (*_size_rows(this, that), *(row for row in of_metrics if row is not None), *_time_rows(this, that))
     has_few = not is_complete if earlier is None else len(earlier) < MIN_RUNS
     return Comparison(other=other, name=name, rows=rows, is_complete=is_complete, has_few=has_few)
@@ -135,12 +135,13 @@ def _table(rows: Sequence[Row], glyphs: Glyphs, *, has_few: bool = False) -> Ite
         yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, Span(f"{change:>{_VALUE_WIDTH}}", style))
 
 
-def _row(name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]) -> Row | None:
+def metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]) -> Row | None:
+    """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
     get = reader(path)
     new, old = get(view_of(this)), get(view_of(that))
     if new is None and old is None:
         return None
-    is_peak = path == _PEAK  # a peak that was measured in another way does not show the usual range
+    is_peak = path == MEMORY_PEAK  # a peak that was measured in another way does not show the usual range
     usual = usual_range(get(view_of(one)) for one in earlier if not is_peak or peak_note(this, one) is None)
     this_text, other_text = _text(new, unit), _text(old, unit)
     percent = None if new is None or not old or this_text == other_text else 100 * (new - old) / old
@@ -205,7 +206,7 @@ def _text(value: Number | None, unit: Unit) -> str:
 
 
 # The name of each number, its unit, and its path in the view of a record.
-_PEAK = "metrics.max_memory_used_mb"
+MEMORY_PEAK = "metrics.max_memory_used_mb"
 _METRICS: tuple[tuple[str, Unit, str], ...] = (
     ("duration", "ms", "metrics.duration_ms"),
     ("pull and start", "ms", "metrics.init_duration_ms"),
@@ -217,7 +218,7 @@ _METRICS: tuple[tuple[str, Unit, str], ...] = (
     ("all vCPU in use", "%", "metrics.vcpu_saturated_percent"),
     ("memory size", "MB", "metrics.memory_size_mb"),
     ("memory average", "MB", "metrics.memory_used_mb.avg"),
-    ("memory peak", "MB", _PEAK),
+    ("memory peak", "MB", MEMORY_PEAK),
     ("read", "bytes", "metrics.block_read_bytes"),
     ("written", "bytes", "metrics.block_write_bytes"),
     ("received", "bytes", "metrics.network_rx_bytes"),

@@ -18,17 +18,8 @@ if TYPE_CHECKING:
     from profiler.cli.options import SignIn
 
 _MAX_RETRIES = 10
-FUNCTION_SECONDS = 910  # a function runs for 900 s at most; after a shorter time, boto3 would invoke it again
-
-
-def aws_client(
-    service: str,
-    region: str | None,
-    profile: str | None,
-    config: Any = None,  # noqa: ANN401  botocore's own
-) -> AwsClient:
-    """A client of a service. Like the AWS CLI, it honours AWS_REGION, which boto3 alone does not read."""
-    return open_session(region_of_environment(region), profile or None).client(service, config=config)
+MAX_CONCURRENCY = 32  # of the calls of one client
+_FUNCTION_SECONDS = 910  # a function runs for 900 s at most; after a shorter time, boto3 would invoke it again
 
 
 def aws_environment(region: str | None, profile: str | None, environment: Mapping[str, str]) -> dict[str, str]:
@@ -97,7 +88,8 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
         from botocore.session import Session
 
         is_configured = Session(profile=profile or None).get_config_variable("max_attempts") is not None
-        config = Config() if is_configured else Config(retries={"max_attempts": _MAX_RETRIES})
+        retries = None if is_configured else {"max_attempts": _MAX_RETRIES}
+        config = Config(retries=retries, max_pool_connections=MAX_CONCURRENCY)
         return open_session(region_of_environment(region), profile or None), config
 
     @cache
@@ -106,7 +98,7 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
         with aws_errors("AWS cannot be used"):
             session, config = session_and_config()
             if service == "lambda":
-                config = config.merge(type(config)(read_timeout=FUNCTION_SECONDS))
+                config = config.merge(type(config)(read_timeout=_FUNCTION_SECONDS))
             return session.client(service, config=config)
 
     return open_client

@@ -145,7 +145,9 @@ class _AcceleratorFactory(Struct, frozen=True):
 
     def gpu_collectors(self, make_scope: "Callable[[], GpuScope]") -> tuple[Collector, ...]:
         """One collector of all GPUs, or none. ``make_scope`` is called only where there are GPUs."""
-        if not self._is_gpu_enabled():
+        library_path = self.environment.get("LD_LIBRARY_PATH")
+        is_present = self.settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)
+        if not (is_present or self.settings.gpu == "on"):
             return ()
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
         from profiler.collectors.nvidia.nvml_library import load_binding
@@ -161,11 +163,6 @@ class _AcceleratorFactory(Struct, frozen=True):
             hour_usd=self.hour_usd,
         )
         return (collector,)
-
-    def _is_gpu_enabled(self) -> bool:
-        if self.settings.gpu == "auto":
-            return is_driver_present(self.environment.get("LD_LIBRARY_PATH"), os.path.exists)
-        return self.settings.gpu == "on"
 
     def neuron_collectors(self) -> tuple[Collector, ...]:
         """One collector of all Neuron devices, or none."""

@@ -8,7 +8,7 @@ from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_p
 from profiler.cli.wiring.task_endpoint import metadata_source
 from profiler.collectors.collector import Collector
 from profiler.core.clock import SystemClock, Ticker
-from profiler.core.deadline_writer import Output, standard_outputs
+from profiler.core.deadline_writer import standard_outputs
 from profiler.core.log import JsonLog
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
@@ -75,7 +75,8 @@ def run_monitor(stop: SignalHandler) -> None:
         read_own_usage=read_own_usage,
         collectors=collectors,
     )
-    delivery = _delivery(stdout, clock, log)
+    sink = CloudWatchLogsSink(connect, clock)
+    delivery = Delivery(sink, stdout, log, lambda seconds, put: BackgroundCall(put, clock, seconds))
     loop = MonitorLoop(
         settings,
         sampler,
@@ -104,20 +105,12 @@ def _stacks(
 
 def _to_all(*collectors: Collector) -> Callable[[str, ContainerSample], None]:
     """A function that passes each sample to all collectors."""
-    if len(collectors) == 1:
-        return collectors[0].on_sample
 
     def on_sample(name: str, sample: ContainerSample) -> None:
         for collector in collectors:
             collector.on_sample(name, sample)
 
     return on_sample
-
-
-def _delivery(stdout: Output, clock: SystemClock, log: JsonLog) -> Delivery:
-    return Delivery(
-        CloudWatchLogsSink(connect, clock), stdout, log, lambda seconds, put: BackgroundCall(put, clock, seconds)
-    )
 
 
 def _exporter(

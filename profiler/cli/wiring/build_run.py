@@ -6,7 +6,6 @@ group, or before the fork if the kernel does that at once (:mod:`profiler.local_
 """
 
 import gc
-import math
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -180,8 +179,6 @@ class _Runner:
 def _check_options(options: RunOptions) -> None:
     if not options.words:
         raise UsageError("The command to run is missing: write it after --, as in task-profiler run -- python etl.py")
-    if math.isnan(options.interval_seconds):
-        raise UsageError("--interval must be a number of seconds.")
     if options.name is not None and not options.name.strip():
         raise UsageError("--name is empty: give the run a name or omit the option.")
     if options.name is not None and len(options.name) > MAX_NAME_CHARS:

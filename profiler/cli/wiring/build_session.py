@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.cli.run_options import RunOptions, Stacks, printed_format
+from profiler.cli.run_options import RunOptions, printed_format
 from profiler.cli.wiring.build_collectors import local_collectors
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 _STDERR = 2
 _VIEW_AFTER_NS = NS_PER_SECOND // 4
-# For the usual duration, and for the comparison at the end. The runs may be of different scripts.
-_MAX_RUNS_READ, _MAX_RUNS_COMPARED = 200, 50
+_MAX_RUNS_COMPARED = 50
 
 
 class RunSession:
@@ -56,7 +55,8 @@ class RunSession:
         )
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _LateView(options, clock, stderr) if options.live and _draws(_STDERR) else None
+        draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
+        self._view = _LateView(options, clock, stderr) if draws else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
@@ -83,7 +83,9 @@ class RunSession:
     def run(self, prepared: PreparedRun) -> RunResult:
         """Run the command to its end."""
         if self._stacks != "off":
-            self._plan = _with_stacks(self._plan, self._stacks, prepared)
+            from profiler.cli.wiring.build_stacks import with_local_stacks  # only where it is enabled
+
+            self._plan = with_local_stacks(self._plan, self._stacks, prepared)
         result = run(prepared, self._plan)
         if self._view is not None:
             self._view.close()
@@ -97,7 +99,11 @@ class RunSession:
                 return line, self._end(result)
             except Exception:  # noqa: BLE001  a defect of the picture must not lose the run
                 return line, line + b"\n"
-        return line, (line if self._format == "json" else _text_line(result.report)) + b"\n"
+        if self._format == "json":
+            return line, line + b"\n"
+        from profiler.record.text_line import report_text  # the catalogue of metrics, which JSON does without
+
+        return line, report_text(result.report).encode(errors="replace") + b"\n"
 
     def _end(self, result: RunResult) -> bytes:
         """The end for a person; empty if a sentence on standard error contains everything."""
@@ -108,7 +114,7 @@ class RunSession:
         is_one_line = self._options.runs > 1 and not (self._options.live or is_file)
         if recorder is not None and recorder.keeps_runs:
             if not is_one_line:
-                wait = recorder.search(partial(_family_of_run, report, self._plan.prices, _comparable(self._options)))
+                wait = recorder.search(partial(_family_of_run, report, self._plan.prices, self._options))
             file = self._options.history_file
             history = () if file is None else ("--history", file)
         from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
@@ -117,7 +123,6 @@ class RunSession:
         return printed_end(
             report,
             earlier,
-            os.environ,
             self._clock.wall_ns(),
             is_file=is_file,
             is_one_line=is_one_line,
@@ -172,13 +177,6 @@ def _task_lookup() -> "Callable[[], Placement | None] | None":
     return task_lookup(*endpoint)
 
 
-def _with_stacks(plan: RunPlan, mode: Stacks, prepared: PreparedRun) -> RunPlan:
-    """The plan with a collector of the call stacks, whose modules are imported only here."""
-    from profiler.cli.wiring.build_stacks import with_local_stacks
-
-    return with_local_stacks(plan, mode, prepared)
-
-
 def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]":
     """Print notices on standard error: as JSON where the report will be printed as JSON, else as a sentence."""
 
@@ -191,21 +189,17 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
     return on_notice
 
 
-def _comparable(options: RunOptions) -> "Callable[[Record], bool]":
-    """Whether another run of the family ran the same program: ``python3 -c`` without a name runs any program."""
+def _is_comparable(options: RunOptions) -> bool:
+    """Whether all runs of the family ran the same program: ``python3 -c`` without a name runs any program."""
     from profiler.readers.linux.script_names import is_interpreter, what_runs  # not for the report as JSON
 
-    is_same = options.name is not None or not is_interpreter(os.path.basename(options.words[0]))
-    is_same = is_same or what_runs(options.words) is not None
-    return lambda other: is_same  # noqa: ARG005
+    words = options.words
+    is_program = options.name is not None or not is_interpreter(os.path.basename(words[0]))
+    return is_program or what_runs(words) is not None
 
 
 def _family_of_run(
-    report: Report,
-    prices: "PriceOverrides | None",
-    is_comparable: Callable[[Record], bool],
-    path: str,
-    store: "HistoryStore",
+    report: Report, prices: "PriceOverrides | None", options: RunOptions, path: str, store: "HistoryStore"
 ) -> tuple[Report, tuple[Record, ...]]:
     """The report with the size for its family, and the successes of the family that it can be compared with."""
     from profiler.cli.terminal.next_step import may_name_size  # while the end is imported
@@ -213,9 +207,10 @@ def _family_of_run(
     record = report.record
     if may_name_size(record):
         report = with_family_size(report, path, store, prices)
-    successes = islice(store.last_successes(record.family or "", record.started_at or ""), _MAX_RUNS_READ)
-    comparable = (success.record for success in successes if is_comparable(success.record))
-    return report, tuple(islice(comparable, _MAX_RUNS_COMPARED))
+    if not _is_comparable(options):
+        return report, ()
+    successes = islice(store.last_successes(record.family or "", record.started_at or ""), _MAX_RUNS_COMPARED)
+    return report, tuple(success.record for success in successes)
 
 
 def with_family_size(report: Report, path: str, store: "HistoryStore", prices: "PriceOverrides | None") -> Report:
@@ -236,12 +231,6 @@ def with_family_size(report: Report, path: str, store: "HistoryStore", prices: "
     return replace(report, record=replace(report.record, recommendation=recommendation))
 
 
-def _text_line(report: Report) -> bytes:
-    from profiler.record.text_line import report_text  # the catalogue of metrics, which JSON does without
-
-    return report_text(report).encode(errors="replace")
-
-
 def _find_labels() -> dict[str, str]:
     """Find the default labels: host, user, git commit of the working directory, and runner, as far as known."""
     try:
@@ -258,11 +247,6 @@ def _user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
-
-
-def _draws(descriptor: int) -> bool:
-    """Whether the descriptor is a terminal that can draw the live view."""
-    return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
 
 
 class _LateView:
@@ -324,11 +308,11 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
         from profiler.runs.history.history_file import history_path
         from profiler.runs.history.run_database import HistoryStore
 
+        if not _is_comparable(options):
+            return None
         store = HistoryStore(history_path(options.history_file, os.environ), clock)
-        is_comparable = _comparable(options)
-        successes = islice(store.last_successes(family_name(options.name, options.words), "~"), _MAX_RUNS_READ)
-        durations = (one.record.metrics.duration_ms for one in successes if is_comparable(one.record))
-        known = (duration_ms for duration_ms in durations if duration_ms is not None)
-        return usual_duration(list(islice(known, MAX_RUNS_OF_A_FAMILY)))
+        successes = store.last_successes(family_name(options.name, options.words), "~")
+        durations = (one.record.metrics.duration_ms for one in islice(successes, MAX_RUNS_OF_A_FAMILY))
+        return usual_duration([duration_ms for duration_ms in durations if duration_ms is not None])
     except Exception:  # noqa: BLE001  whatever is wrong with the history: the end of the run reports it
         return None

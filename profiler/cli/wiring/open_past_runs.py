@@ -186,15 +186,10 @@ def price_overrides(environment: Mapping[str, str], on_fargate: str | None = Non
     """Read the prices that replace the table's.
 
     Problems with them, and a Region ``on_fargate`` without a known price, cause a message on standard error.
-
-    Raises:
-        UsageError: if ``on_fargate`` is empty.
     """
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs
     from profiler.sizing.prices import PriceOverrides, is_priced
 
-    if on_fargate == "":
-        raise UsageError("--on-fargate is empty: name a Region or omit the option.")
     reader = SettingsReader(environment)
     prices = reader.prices() or PriceOverrides()
     if reader.problems:

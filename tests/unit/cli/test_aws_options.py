@@ -4,55 +4,19 @@ import os
 from pathlib import Path
 
 import boto3
-import click
 import pytest
 
 from profiler.aws_account.aws_errors import UNKNOWN_REGION
-from profiler.cli.app import group
-from profiler.cli.wiring.aws_options import aws_client, aws_environment, check_region, open_clients
+from profiler.cli.wiring.aws_options import aws_environment, check_region, open_clients
 from profiler.core.errors import TaskProfilerError
 from tests.command_line import run_here
-from tests.values import present
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["doctor", "history", "notify", "recommend", "replay", "report", "show"]
-    + [f"taskdef {name}" for name in ("add-monitor", "remove-monitor")],
-)
-def test_every_command_that_uses_aws_takes_a_region_and_a_profile(words: str) -> None:
-    command: click.Command | None = group
-    for word in words.split():
-        assert isinstance(command, click.Group)
-        command = command.get_command(click.Context(command), word)
-    assert {"region", "profile"} <= {parameter.name for parameter in present(command).params}
-
-
-@pytest.mark.parametrize(
-    ("region", "profile", "environment", "expected"),
-    [
-        (None, None, {}, {}),
-        (None, None, {"AWS_REGION": ""}, {}),
-        (None, None, {"AWS_REGION": "eu-west-1"}, {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-1"}),
-        (
-            "us-east-2",
-            "ops",
-            {"AWS_REGION": "eu-west-1"},
-            {"AWS_REGION": "us-east-2", "AWS_DEFAULT_REGION": "us-east-2", "AWS_PROFILE": "ops"},
-        ),
-    ],
-)
-def test_code_that_uses_boto3_alone_gets_the_region_and_the_profile(
-    region: str | None, profile: str | None, environment: dict[str, str], expected: dict[str, str]
-) -> None:
-    assert aws_environment(region, profile, environment) == expected
 
 
 def test_a_client_has_the_region_of_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """boto3 alone reads AWS_DEFAULT_REGION."""
     environment = aws_environment(None, None, {"AWS_REGION": "eu-west-1"})
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert aws_client("logs", None, None).meta.region_name == "eu-west-1"
+    assert open_clients(None, None)("logs").meta.region_name == "eu-west-1"
     monkeypatch.setenv("AWS_DEFAULT_REGION", environment["AWS_DEFAULT_REGION"])
     assert boto3.Session().region_name == "eu-west-1"
 
@@ -75,11 +39,6 @@ def test_the_users_number_of_attempts_is_kept(
         monkeypatch.setenv(name, value)
     client = open_clients("eu-west-1", profile)("ecs")
     assert client.meta.config.retries["total_max_attempts"] == attempts
-
-
-def test_the_users_way_of_repeating_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
-    assert open_clients("eu-west-1", None)("ecs").meta.config.retries["mode"] == "adaptive"
 
 
 def test_a_function_is_awaited_until_its_longest_time_and_other_services_are_not() -> None:

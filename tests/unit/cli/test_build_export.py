@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.cli.wiring.build_export import certificate_file, max_export_seconds, standard_targets, user_attributes
+from profiler.cli.wiring.build_export import max_export_seconds, standard_targets, user_attributes
 from profiler.core.errors import UsageError
 
 PREFIX = "OTEL_EXPORTER_OTLP"
@@ -39,11 +39,6 @@ def test_grpc_is_refused_in_a_sentence() -> None:
 )
 def test_the_time_is_that_of_the_variable_and_at_most_ours(text: str, seconds: float) -> None:
     assert max_export_seconds({f"{PREFIX}_TIMEOUT": text}) == seconds
-
-
-def test_the_certificates_are_those_of_the_system_without_a_file() -> None:
-    assert certificate_file({f"{PREFIX}_CERTIFICATE": " "}) is None
-    assert certificate_file({f"{PREFIX}_CERTIFICATE": "/ca.pem"}) == "/ca.pem"
 
 
 def test_the_users_attributes_are_decoded_and_the_service_has_its_own_variable() -> None:

@@ -11,10 +11,8 @@ from msgspec.structs import replace
 
 from profiler.cli.app import group
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.record_model import GpuIdle, Report, encode
-from profiler.runs.history.run_database import HistoryStore
-from tests.fakes import FakeClock
-from tests.runs import checkpoint, lines, report, slowdown
+from profiler.record.record_model import GpuIdle, Report
+from tests.runs import lines, report, slowdown
 
 
 @pytest.fixture(autouse=True)
@@ -111,16 +109,6 @@ def test_the_idle_time_of_the_gpus_in_a_month(
     assert found["idleGpuHoursPerMonth"] == monthly
 
 
-def test_checkpoints_and_unreadable_lines_are_skipped_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
-    source = kept([report(), checkpoint(report()), checkpoint(report(1))], more=b'\n{"type":1}\nhello\n')
-    found = Printed(capfd, "--json", "--from", source)
-    assert [one["runs"] for one in found.objects] == [1]
-    assert found.err == (
-        "task-profiler: runs.jsonl: skipped 2 invalid lines: 5, 6\n"
-        "task-profiler: runs.jsonl: skipped 1 run with checkpoints but no report.\n"
-    )
-
-
 def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest.CaptureFixture[str]) -> None:
     bare = report(peak_mb=None, p95=None, family="bare")
     found = Printed(capfd, "--json", "--from", kept([bare, report()]))
@@ -128,13 +116,6 @@ def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest
     assert found.err == "task-profiler: No run of bare was measured, so its size cannot be recommended.\n"
     alone = Printed(capfd, "--json", "--from", kept([bare]))
     assert (alone.code, alone.out) == (0, "")
-
-
-@pytest.mark.parametrize("reports", [[], [checkpoint(report())]], ids=["empty", "only a checkpoint"])
-def test_no_record_at_all_is_a_failure(reports: list[Report]) -> None:
-    with pytest.raises(TaskProfilerError, match=r"No runs in runs\.jsonl") as failure:
-        call("--from", kept(reports))
-    assert failure.value.exit_code == 1
 
 
 def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str]) -> None:
@@ -147,17 +128,6 @@ def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str
     assert missing.err == "task-profiler: No run of monthly in runs.jsonl.\n"
     with pytest.raises(TaskProfilerError, match=r"No run of monthly in runs.jsonl"):
         call("monthly", "--from", source)
-
-
-def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
-    local = report(peak_mb=100, p95=0.5, size=None, launch_type="LOCAL")
-    history.add(encode(local), local, (), max_runs=10)
-    (found,) = Printed(capfd, "--json").objects
-    assert (found["current"], found["recommended"]) == (None, {"vcpu": 0.5, "memoryMB": 128})
-    assert found["savingPercent"] is None
-    with pytest.raises(TaskProfilerError, match=r"The history file other.db does not exist: check --history."):
-        call("--history", "other.db")
 
 
 def slow(**more: Any) -> Report:
@@ -206,19 +176,6 @@ def test_sizes_prints_what_each_size_would_take_and_cost(capfd: pytest.CaptureFi
     local = Printed(capfd, "--sizes", "--from", kept([report(launch_type="LOCAL")]))
     assert "Times as long" not in local.out
     assert "There is no table of sizes: the runs were outside Fargate." in local.out
-
-
-def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """If memory costs nothing, a quarter of the vCPUs costs a quarter, in any region."""
-    source = kept([report(region="mars-1")])
-    (unknown,) = Printed(capfd, "--json", "--from", source).objects
-    assert unknown["savingPercent"] is None
-    monkeypatch.setenv("TASK_PROFILER_PRICE_VCPU_HOUR", "1")
-    monkeypatch.setenv("TASK_PROFILER_PRICE_GB_HOUR", "0")
-    (known,) = Printed(capfd, "--json", "--from", source).objects
-    assert known["savingPercent"] == 75
-    monkeypatch.setenv("TASK_PROFILER_PRICE_GB_HOUR", "cheap")
-    assert "TASK_PROFILER_PRICE_GB_HOUR='cheap' is not a price in USD" in Printed(capfd, "--from", source).err
 
 
 @pytest.mark.parametrize(
@@ -364,12 +321,6 @@ def test_containers_that_do_not_fit_are_refused(containers: list[dict[str, Any]]
     assert applied(definition(containerDefinitions=fitting), "--from", source)["cpu"] == "256"
 
 
-def test_a_definition_of_windows_is_refused() -> None:
-    Path("task.json").write_text(json.dumps(definition(runtimePlatform={"operatingSystemFamily": "WINDOWS_SERVER_X"})))
-    with pytest.raises(TaskProfilerError, match="for WINDOWS_SERVER_X, where the monitor does not work"):
-        call("--apply", "task.json", "--from", kept([report()]))
-
-
 def test_a_definition_of_another_family_is_left_alone() -> None:
     source = kept([report(family="weekly", peak_mb=None, p95=None, metrics={"network_rx_bytes": 1})])
     text = json.dumps(definition(family="weekly"))
@@ -402,23 +353,6 @@ def test_families_of_one_name_in_several_accounts_are_apart(capfd: pytest.Captur
         call("--task-region", "eu-west-1", "--from", source)
 
 
-def test_the_table_has_an_account_only_where_there_are_several(capfd: pytest.CaptureFixture[str]) -> None:
-    source = kept(in_accounts("111122223333", "444455556666", None))
-    several = Printed(capfd, "--from", source)
-    assert several.out.splitlines()[0].split() == ["Family", "Account", "Runs", "Current", "Recommended", "Saving"]
-    assert "nightly (unknown account)" in Printed(capfd, "nightly", "--from", source).out
-    one = Printed(capfd, "--from", kept(in_accounts("111122223333")))
-    assert one.out.splitlines()[0].split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
-    assert "1111" not in one.out
-
-
-def test_one_of_several_families_of_a_name_is_chosen_for_a_definition() -> None:
-    Path("nightly.json").write_text(json.dumps(definition()))
-    source = kept(in_accounts("1", "2"))
-    with pytest.raises(UsageError, match="--account and --task-region"):
-        call("--apply", "nightly.json", "--from", source)
-
-
 def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     runs = [report(n, launch_type="LOCAL", region=None, size=None, metrics=MACHINE) for n in range(6)]
     source = kept(runs)
@@ -430,8 +364,6 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: py
     assert "$" in found.out
     unknown = Printed(capfd, "--on-fargate", "mars-1", "--from", source)
     assert "Fargate's prices in mars-1 are unknown" in unknown.err
-    with pytest.raises(UsageError, match="--on-fargate is empty"):
-        call("--on-fargate", "", "--from", source)
     several = [*runs, *(replace(one, record=replace(one.record, family="other")) for one in runs)]
     without = Printed(capfd, "--sizes", "--from", kept(several))
     assert without.out.count("--on-fargate REGION") == 1

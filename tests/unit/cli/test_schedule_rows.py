@@ -74,12 +74,6 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert narrow.partition("\n\n")[2] == WIDE.partition("\n\n")[2]  # the sentences fit
 
 
-def test_outcomes_are_coloured() -> None:
-    text = shown(None, is_coloured=True)
-    assert "\x1b[31mmissed" in text
-    assert "\x1b[32mran" in text
-
-
 @pytest.mark.usefixtures("los_angeles")
 def test_the_times_of_the_sentences_are_those_of_the_table() -> None:
     late = replace(rows()[0], last_ns=parse_ns("2026-11-20T01:00:00Z"), reason="It ran at 2026-11-20T01:00:06.000Z.")
@@ -87,14 +81,6 @@ def test_the_times_of_the_sentences_are_those_of_the_table() -> None:
     assert "(PST/PDT)" in text
     assert text.count("2026-11-19 17:00") == 2
     assert late.as_json()["reason"] == "It ran at 2026-11-20T01:00:06.000Z."
-
-
-def test_the_cluster_is_shown_where_there_are_several() -> None:
-    first, second, *_ = rows()
-    other = replace(second, schedule=replace(second.schedule, cluster_arn=f"{CLUSTER}-2"))
-    text = render_lines(table_lines([first, other], None), is_coloured=False, encoding="utf-8").decode()
-    assert "Cluster" in text.splitlines()[0]
-    assert "jobs-2" in text
 
 
 def test_a_row_as_json() -> None:
@@ -113,13 +99,3 @@ def test_a_row_as_json() -> None:
         "usualDurationMs": 4_200_000,
         "overlap": "takes 1h 10m, due every 1h 00m",
     }
-
-
-def test_a_disabled_schedule_has_no_next_due_time() -> None:
-    row = schedule_row(JudgedSchedule(schedule=schedule("a", "rate(1 hour)", is_enabled=False)), None, NOW)
-    assert (row.outcome, row.next_ns) == ("disabled", None)
-
-
-def test_an_expression_that_cannot_be_read_is_unknown() -> None:
-    row = schedule_row(JudgedSchedule(schedule=schedule("a", "cron()"), problem="It has no fields."), None, NOW)
-    assert (row.outcome, row.reason, row.next_ns) == ("unknown", "It has no fields.", None)

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNotice
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
-from profiler.cli.styled_text import ASCII, BLOCKS, Line, Span
-from profiler.cli.watch_command import _draw, _watch, cut_line, run_document, watch_lines
-from profiler.core.errors import TaskProfilerError
-from profiler.record.record_model import Interval, Report
+from profiler.cli.styled_text import ASCII, BLOCKS
+from profiler.cli.watch_command import _draw, _watch, watch_lines
+from profiler.record.record_model import Report
 from profiler.record.usual_duration import UsualDuration
 from tests.command_line import run_here
 from tests.fakes import START_NS, FakeClock
@@ -95,47 +94,10 @@ def test_the_table_is_as_wide_as_the_terminal(width: int) -> None:
     assert max(map(len, rows)) <= width
 
 
-def test_a_line_is_cut_to_the_terminal() -> None:
-    line: Line = (Span("abc", "red"), Span("de"), Span("f"))
-    assert cut_line(line, 4) == (Span("abc", "red"), Span("d"))
-    assert cut_line(line, 9) == line
-    assert cut_line(line, 0) == ()
-
-
-def test_the_json_has_the_newest_interval_and_null_for_what_is_unknown() -> None:
-    first, second = run_document(watched(notices=(NOTICE,))), run_document(watched(usual=None))
-    assert first == {
-        "taskId": "158d1c8044f2",
-        "container": "batch",
-        "cluster": None,
-        "family": "nightly-etl",
-        "status": "running",
-        "startedAt": LINE.record.started_at,
-        "elapsedMs": 600_000,
-        "usual": {"medianMs": 900_000, "p95Ms": 1_200_000, "runs": 9},
-        "vcpuUsed": 0.4,
-        "vcpuSize": 1,
-        "memoryUsedMB": 1024,
-        "memorySizeMB": 2048,
-        "notices": [{"kind": "stuck", "at": NOTICE.at, "message": MESSAGE}],
-    }
-    assert (second["usual"], second["notices"]) == (None, [])
-    bare = replace(LINE, record=replace(LINE.record, interval=Interval()))
-    unmeasured = run_document(watched(bare))
-    assert (unmeasured["vcpuUsed"], unmeasured["memoryUsedMB"]) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--log-group", "/ecs/jobs", "--cluster", "jobs"), "Name either log groups"),
-        (("", "--cluster", "jobs"), "The name is empty"),
-    ],
-)
-def test_a_wrong_command_line_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:
-    done = run_here({}, "watch", *words)
+def test_a_wrong_command_line_is_a_sentence() -> None:
+    done = run_here({}, "watch", "--log-group", "/ecs/jobs", "--cluster", "jobs")
     assert (done.returncode, done.stdout) == (2, "")
-    assert sentence in done.stderr
+    assert "Name either log groups" in done.stderr
 
 
 class InterruptedClock(FakeClock):
@@ -163,20 +125,7 @@ def test_a_read_every_15_seconds_and_a_table_every_second() -> None:
     assert shown[-1] == (f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.",)
 
 
-def test_past_runs_are_read_while_the_table_is_there() -> None:
-    logs, clock = FakeLogs(), InterruptedClock(1)
-    logs.put(START_NS, text(checkpoint_at(START_NS)))
-    shown: list[Sequence[str]] = []
-
-    def refused() -> None:
-        raise TaskProfilerError("Refused.")
-
-    with pytest.raises(KeyboardInterrupt):
-        _watch(watched_tasks(logs, clock, past=refused), shown.append, clock)
-    assert shown[1:] == [("Reading the usual durations …",), ("The usual durations are unknown. Refused.",)]
-
-
-@pytest.mark.parametrize("size", [(100, 24), (30, 5), (1, 1)])
+@pytest.mark.parametrize("size", [(100, 24), (80, 5)])
 def test_what_is_drawn_fits_the_terminal(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

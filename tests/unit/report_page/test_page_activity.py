@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.record.activity_model import ProcessSeries, StacksLine, StackStep, TimeBreakdown
 from profiler.record.record_model import Report
 from profiler.report_page.limited_gzip import array_of, compressed, first_that_fit
-from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, activity_texts, no_stacks
+from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, activity_texts
 from profiler.report_page.page_data import build_page_data
 from tests import shown_runs
 from tests.report_page import parsed, report, run_of
@@ -55,26 +55,9 @@ def test_the_parts_of_the_time_have_the_order_of_the_breakdown() -> None:
     assert activity_fields(partly)["covered"] == 94.96
 
 
-def test_a_part_that_is_not_known_is_null() -> None:
-    known = TimeBreakdown(on_cpu_percent=60, waiting_for_cpu_percent=0, disk_percent=10, other_percent=30)
-    fields = activity_fields(replace(WAITING.record, time_breakdown=known))
-    assert fields["time"] == [60, 0, 10, None, None, None, None, None, 30]
-    assert "targets" not in fields
-
-
 def test_a_run_that_nobody_looked_into_has_no_fields() -> None:
     assert activity_fields(report().record) == {}
     assert activity_fields(replace(WAITING.record, time_breakdown=TimeBreakdown())).get("time") is None
-
-
-def test_the_functions_and_stacks_of_a_run() -> None:
-    step = StackStep(offset_ms=0, duration_ms=1, stacks={"f (b.py)": 3, "g (c.py)": 0})
-    line = replace(shown_runs.waiting_stacks(), steps=(step,))
-    (found,) = lines(activity_texts([WAITING], lambda _report: line, MAX_CHARACTERS))
-    assert found["stacks"] == [[0, 1, {"f (b.py)": 3}]]
-    assert activity_fields(WAITING.record)["functions"][0] == ["parse_row", "etl/parse.py", 88, 31.2, 64]
-    assert activity_fields(WAITING.record)["samples"] == 412
-    assert activity_fields(WAITING.record)["processor"] == "Xeon 8259CL"
 
 
 def test_processes_and_stacks_are_a_text_for_each_run() -> None:
@@ -87,18 +70,6 @@ def test_processes_and_stacks_are_a_text_for_each_run() -> None:
     assert set(found["wait"]) == {0.1}
     assert found["stacks"][1][:2] == [420_000, 60_000]
     assert found["stacks"][1][2]["<module> (job.py);load_orders (etl/load.py);recv (socket.py) [waiting]"] == 54
-
-
-def test_waiting_that_nobody_would_see_is_left_out() -> None:
-    series = present(WAITING.record.series)
-    calm = replace(WAITING, record=replace(WAITING.record, series=replace(series, cpu_wait=(0.01,) * 119)))
-    (found,) = lines(activity_texts([calm], no_stacks, MAX_CHARACTERS))
-    assert "wait" not in found
-    assert "stacks" not in found
-
-
-def test_runs_without_processes_and_stacks_take_no_room() -> None:
-    assert activity_texts([report(str(number)) for number in range(5000)], no_stacks, MAX_CHARACTERS) == ""
 
 
 def test_the_newest_runs_have_texts_as_far_as_there_is_room() -> None:
@@ -122,12 +93,6 @@ def test_the_stacks_of_at_most_fifty_runs_are_read() -> None:
 
     activity_texts([with_stacks(number) for number in range(80)], stacks_of, MAX_CHARACTERS)
     assert asked == [f"{number:032x}" for number in range(50)]
-
-
-def test_a_page_of_one_run_has_the_activity_of_that_run_only() -> None:
-    runs = [run_of(WAITING), run_of(with_stacks(2))]
-    data = build_page_data(runs, generated_at="", version="", only_one=True, stacks_of=waiting_stacks)
-    assert len(lines(data.activity)) == 1
 
 
 def test_the_page_with_stacks_is_not_longer_than_its_limit() -> None:
@@ -162,15 +127,3 @@ def test_an_array_is_no_longer_than_it_may_be(values: list[object], room: int, a
     assert parsed(text) == values[: len(texts)]
     if at_least < len(texts) < len(values):
         assert len(compressed(array_of([*texts, json.dumps(values[len(texts)])]))) > room / 2 - 8
-
-
-def test_what_compression_saves_is_room_for_more() -> None:
-    chance = random.Random(1)
-    block = chance.randbytes(1000).hex()
-    assert len(first_that_fit([block] * 1000, 300_000)[0]) == 1000
-    assert 150 < len(first_that_fit((chance.randbytes(1000).hex() for _ in range(1000)), 300_000)[0]) < 300
-
-
-def test_null_takes_the_place_of_what_is_missing() -> None:
-    assert array_of(["1", '"a"'], 4) == '[1,"a",null,null]'
-    assert array_of([]) == "[]"

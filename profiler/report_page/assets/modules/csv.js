@@ -42,7 +42,7 @@ const csvText = (value) => {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 };
 
-export const csvOf = (runs) =>
+const csvOf = (runs) =>
   [CSV_COLUMNS.map(([name]) => name), ...runs.map((run) => CSV_COLUMNS.map(([, pick]) => csvText(pick(run))))]
     .map((row) => `${row.join(",")}\r\n`)
     .join("");

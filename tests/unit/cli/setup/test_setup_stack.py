@@ -45,7 +45,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_its_product_is_found_and_its_templates_are_installed(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
     search = SearchCluster(cluster.url, requests.Session())
     search.find_engine()
@@ -53,7 +53,7 @@ def test_its_product_is_found_and_its_templates_are_installed(
     assert cluster.put == []
     search.install("jobs", "day")
     assert cluster.put
-    assert capsys.readouterr().out == f"installed: {len(cluster.put)} index templates, policies and indices\n"
+    assert capfd.readouterr().out == f"installed: {len(cluster.put)} index templates, policies and indices\n"
     assert any(path.startswith("/_index_template/jobs-reports") for path in cluster.put)
     assert [path for path in cluster.put if re.fullmatch(r"/jobs-reports-\d{4}\.\d\d\.\d\d", path)]
 
@@ -113,28 +113,10 @@ def test_a_secret_may_come_from_a_file_or_from_standard_input(tmp_path: Path, mo
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"\xff", "it is not text"),
-        (b" \r\n", "it is empty"),
-        (b"a" * 65_537, "it is too long"),
-        (None, "No such file or directory"),
-    ],
-)
-def test_a_secret_that_cannot_be_read_is_not_in_the_error(tmp_path: Path, content: bytes | None, said: str) -> None:
+@pytest.mark.parametrize("content", [b"\xff", b" \r\n", None])
+def test_a_secret_that_cannot_be_read_is_not_in_the_error(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "hunter2").write_bytes(content)
-    with pytest.raises(click.BadParameter, match=rf"cannot be read \({said}\): check it") as error:
+    with pytest.raises(click.BadParameter, match="is empty or cannot be read: check it") as error:
         stack.main(["--user", f"@{tmp_path}/hunter2"], standalone_mode=False)
     assert "hunter2" not in error.value.format_message()
-
-
-@pytest.mark.parametrize(("given", "said"), [(None, "standard input is closed"), (io.StringIO(""), "it is empty")])
-def test_standard_input_without_a_secret_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, given: io.StringIO | None, said: str
-) -> None:
-    """As of the second of two options that read it."""
-    monkeypatch.setattr(sys, "stdin", given)
-    with pytest.raises(click.BadParameter, match=said):
-        stack.main(["--api-key", "@-"], standalone_mode=False)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.cli.styled_text import BLOCKS
 from profiler.cli.terminal.change_line import change_spans
-from profiler.record.record_model import Processor, Record
+from profiler.record.record_model import Record
 from profiler.runs.comparison.usual_values import usual_range
 from tests.shown_runs import NOW_NS
 from tests.unit.cli.terminal.test_end_page import etl, last
@@ -29,7 +29,6 @@ def changes(record: dict[str, Any], last_metrics: dict[str, Any], width: int = 1
     ("last_metrics", "expected"),
     [
         ({}, "nothing notable since the last success 2 h ago"),
-        ({"duration_ms": 12_000}, "nothing notable since the last success 2 h ago"),
         ({"max_memory_used_mb": 1500}, "memory +23 % (1.5 GB → 1.8 GB) since the last success 2 h ago"),
         (
             {"max_memory_used_mb": 1500, "memory_peak_source": "sampled"},
@@ -37,8 +36,6 @@ def changes(record: dict[str, Any], last_metrics: dict[str, Any], width: int = 1
         ),
         ({"cpu_seconds": 29.8}, "CPU time -50 % (29.8 s → 14.9 s) since the last success 2 h ago"),
         ({"duration_ms": 100}, "duration 124× (100 ms → 12.4 s) since the last success 2 h ago"),
-        ({"duration_ms": 5_000_000}, "duration -99.8 % (1h 23m → 12.4 s) since the last success 2 h ago"),
-        ({"duration_ms": 5e8}, "duration -99.9 % (5d 18h → 12.4 s) since the last success 2 h ago"),
         ({"duration_ms": None, "cpu_seconds": 0}, "nothing notable since the last success 2 h ago"),
     ],
 )
@@ -51,10 +48,6 @@ def test_milliseconds_of_a_short_run_are_noise() -> None:
         changes({"metrics": {"duration_ms": 12, "cpu_seconds": 0.004}}, {"duration_ms": 4, "cpu_seconds": 0.001}) == ""
     )
     assert "duration" not in changes({"metrics": {"duration_ms": 340}}, {"duration_ms": 300, "cpu_seconds": 1})
-
-
-def test_values_that_look_alike_are_left_out() -> None:
-    assert changes({"metrics": {"duration_ms": 1060}}, {"duration_ms": 1000}).startswith("duration +6 % since")
 
 
 def test_a_narrow_terminal_loses_the_values_before_the_changes() -> None:
@@ -70,12 +63,10 @@ def test_a_run_that_failed_is_not_compared_but_the_last_success_is_named() -> No
     assert changes(failed, {"duration_ms": None}) == ""
 
 
-def test_another_commit_and_another_processor_are_named() -> None:
+def test_another_commit_is_named() -> None:
     commits = ({"gitCommit": "a" * 40}, {"gitCommit": "b" * 40})
     own, other = (etl(labels=labels).record for labels in commits)
     assert text(own, [other] * 5) == "nothing notable since the last success 5 h ago at bbbbbbb"
-    own, other = replace(own, processor=Processor(model="7R13")), replace(other, processor=Processor(model="8259CL"))
-    assert text(own, [other] * 5).endswith("5 h ago on another processor")
 
 
 @pytest.mark.parametrize(

@@ -7,21 +7,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.commands.look_back import show as command
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
-from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
+from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.activity_model import StackFunction, StackMoment, Stacks, StacksLine, StackStep
+from profiler.record.activity_model import Stacks, StacksLine, StackStep
 from profiler.record.record_model import Container, OtherContainer, encode
-from profiler.runs.past_runs.local_history import LocalRuns
-from profiler.runs.past_runs.log_group_runs import LogGroupRuns
-from profiler.runs.past_runs.run_source import RunSource, no_stacks_sentence
-from profiler.runs.past_runs.search_runs import IndexedRuns
-from tests.run_sources import ListedRuns
 from tests.shown_runs import etl, waiting, waiting_stacks
 
 
@@ -71,15 +64,6 @@ def test_the_whole_page() -> None:
     ]
 
 
-def test_a_record_with_more_rows_than_the_monitor_writes_is_cut() -> None:
-    function = StackFunction(function="f", file="a.py", self_percent=1.0)
-    moment = StackMoment(kind="idle", stack=("g (a.py)",) * 60)
-    rows = shown(waiting_stacks(), known=Stacks(source="", top=(function,) * 20, moments=(moment,) * 7))
-    assert sum(row.endswith("f         a.py") for row in rows) == 10
-    assert rows.count("Where it was idle") == 5
-    assert rows.count("  g (a.py)") == 5 * 50
-
-
 RARE = {f"a (a.py);rare{number} (a.py)": 1 for number in range(5)}
 RECURSIVE = {";".join(["main (a.py)", *["fib (a.py)"] * depth]): depth for depth in range(1, 900)}
 
@@ -98,11 +82,6 @@ RECURSIVE = {";".join(["main (a.py)", *["fib (a.py)"] * depth]): depth for depth
 )
 def test_the_tree(steps: list[dict[str, int]], rows: list[str]) -> None:
     assert tree(*steps) == rows
-
-
-def test_a_name_that_is_cut_still_waits() -> None:
-    rows = tree({"a_function_with_a_long_name (job.py) [waiting]": 1}, width=40)
-    assert rows[-1] == "100 %  a_function_with_a_long… [waiting]"
 
 
 def test_calls_between_functions_of_packages_are_counted() -> None:
@@ -135,21 +114,6 @@ def test_the_tree_of_any_number_of_stacks_is_short(count: int, width: int, glyph
     assert not glyphs.is_ascii or "".join(lines).isascii()
 
 
-def test_a_moment_of_a_newer_kind_and_without_times() -> None:
-    known = Stacks(source="", moments=(StackMoment(kind="stuck", stack=("a (a.py:1)",)),))
-    assert shown(made({"a (a.py)": 1}), known=known)[-2:] == ["stuck", "  a (a.py:1)"]
-
-
-@given(
-    st.lists(st.dictionaries(st.text(max_size=30) | st.sampled_from([";", " [waiting]", "a;a;b"]), st.integers())),
-    st.integers(60, 120),
-)
-def test_any_stacks_have_a_page(steps: list[dict[str, int]], width: int) -> None:
-    assert shown(made(*steps), width)
-    root = function_tree(made(*steps))
-    assert root.count == sum(count for step in steps for count in step.values() if count > 0)
-
-
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -173,11 +137,6 @@ def test_the_command_prints_the_tree_and_the_line(file: Path, capfd: pytest.Capt
     assert json.loads(line)["type"] == "task.stacks"
 
 
-def test_the_page_of_a_run_names_the_stacks(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert "  stacks   412 samples: --stacks shows the functions\n" in show(capfd, "7b3f", "--from", str(file))
-    assert "stacks" not in show(capfd, "158d", "--from", str(file))
-
-
 def test_a_run_without_stacks_is_a_sentence(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(
         TaskProfilerError, match=r"run --stacks.*TASK_PROFILER_STACKS=on|TASK_PROFILER_STACKS=on.*run --stacks"
@@ -198,14 +157,3 @@ def test_of_several_containers_those_with_stacks_are_shown(file: Path, capfd: py
 def test_stacks_are_shown_alone(words: tuple[str, ...], file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError):
         show(capfd, "--from", str(file), "--stacks", *words)
-
-
-@pytest.mark.parametrize("kind", [LocalRuns, LogGroupRuns, IndexedRuns, ListedRuns])
-def test_lost_stacks_are_a_sentence_that_says_what_to_do(kind: type[RunSource]) -> None:
-    class Source(ListedRuns):
-        stacks_remedy = kind.stacks_remedy
-
-    sentence = no_stacks_sentence(Source([]), waiting().record)
-    assert sentence.startswith("the list has no call stacks of nightly-etl 7b3f")
-    assert sentence.count(": ") == 1
-    assert sentence.endswith(".")

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
+from profiler.cli.styled_text import BLOCKS, Glyphs
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, time_lines
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Metrics
 from tests.shown_runs import waiting
 
@@ -39,17 +38,6 @@ def test_the_parts_of_a_run_and_what_it_waited_for() -> None:
     ]
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-@pytest.mark.parametrize("glyphs", [BLOCKS, ASCII], ids=["blocks", "ascii"])
-def test_the_bar_is_as_wide_as_the_terminal_without_colours_too(width: int, glyphs: Glyphs) -> None:
-    lines = shown(width, glyphs)
-    assert len(lines[0]) == width
-    assert max(map(len, lines)) == width
-    assert "".join(lines).isascii() == glyphs.is_ascii
-    legend = [line[INDENT:] for line in lines[1:] if line[:INDENT].isspace() and "(" not in line]
-    assert {entry[0] for line in legend for entry in line.split("  ")} == set(lines[0][INDENT:])
-
-
 def test_each_part_has_its_share_of_the_bar() -> None:
     assert bar(TimeBreakdown(on_cpu_percent=50, network_percent=30, other_percent=20)) == {"█": 50, "░": 30, "·": 20}
     assert bar(TimeBreakdown(sleep_percent=100)) == {"z": 100}
@@ -64,11 +52,6 @@ def test_parts_below_one_percent_are_others() -> None:
     assert bar(TimeBreakdown(on_cpu_percent=99.5, disk_percent=0.5)) == {"█": 100}
 
 
-def test_a_run_without_a_breakdown_has_no_bar() -> None:
-    assert shown(time_breakdown=None) == []
-    assert shown(time_breakdown=TimeBreakdown()) == []
-
-
 def test_a_run_that_was_seen_in_part() -> None:
     assert (
         "seen for 80 % of the run"
@@ -81,16 +64,6 @@ def test_a_run_whose_waits_could_not_be_read_says_where_to_look() -> None:
     assert shown(60, time_breakdown=times)[-1] == "  waits    not known: see the level of task-profiler doctor"
     for known in (replace(times, network_percent=0), replace(times, on_cpu_percent=83, other_percent=10)):
         assert not [line for line in shown(time_breakdown=known) if "waits" in line]
-
-
-def test_only_five_waits_are_named_the_longest_first() -> None:
-    targets = [WaitTarget(kind="disk", target=f"/{number}", percent=number) for number in range(8)]
-    others = WaitTarget(kind="other", target="other", percent=50)
-    times = TimeBreakdown(disk_percent=50, other_percent=50, waiting_for=(*targets, others))
-    assert [line[INDENT:] for line in shown(time_breakdown=times)[2:]] == [
-        " 50 %  other",
-        *(f"  {number} %  /{number} (disk)" for number in (7, 6, 5, 4)),
-    ]
 
 
 def test_the_wait_for_a_cpu_is_shown_where_it_matters() -> None:
