@@ -340,10 +340,6 @@ def test_a_pattern_of_log_groups_is_subscribed_as_the_groups_that_exist(account:
     planned = account.setup("--log-group", "/ecs/none*", *to_cluster)
     assert planned.returncode == 1
     assert "No log group matches '/ecs/none*'" in planned.stderr
-    account.aws.create_log_group("/aws/lambda/task-profiler-forward-logs")
-    planned = account.setup("--log-group", "/aws*", *to_cluster)
-    assert planned.returncode == 2
-    assert "none of a Lambda function" in planned.stderr
 
 
 def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:
@@ -367,9 +363,6 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--name", "", "--delete"), "--name '' is not a stack's name"),
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
         (("--bucket", "s3://mine"), "use 3 to 63 lower-case letters, digits, hyphens and dots"),
-        (("--log-group", "a b"), "use at most twenty log group names"),
-        (("--parameter", "ScheduleGraceMinutes=46"), "use a whole number from 1 to 45."),
-        (("--all-log-groups",), "Subscribe=account (--all-log-groups) needs a cluster: set ElasticsearchUrl"),
         (("--parameter", "Notify=running"), "needs log groups and a channel"),
         (("--zip", "/nowhere"), "leave it out, and the zip is built"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
