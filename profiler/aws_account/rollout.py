@@ -8,8 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.monitor_log_groups import LogGroups
-from profiler.aws_account.registered_definitions import TaskDefinitions, previous_revision, revision_of
+from profiler.aws_account.monitor_log_groups import create_log_group
+from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.role_policies import RolePolicies, RolePolicy, planned_policy
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, Planner
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
@@ -70,7 +70,7 @@ class Rollout:
         self._names_starters = names_starters
         self._on_step = on_step
         self._on_problem = on_problem
-        self._log_groups = LogGroups(open_client)
+        self._groups: set[str] = set()
         self._role_policies = RolePolicies(open_client)
         self.counts: Counter[str] = Counter()
 
@@ -169,11 +169,12 @@ class Rollout:
                 planned = self._with_log_group_note(self._planner.plan(family))
             yield replace(planned, started_by=self._starters.get(family, ()))
 
-    def _with_log_group_note(self, planned: PlannedFamily) -> PlannedFamily:
+    @staticmethod
+    def _with_log_group_note(planned: PlannedFamily) -> PlannedFamily:
         if planned.log_group is None or not planned.is_new_revision:
             return planned
-        note = self._log_groups.creation_note(planned.log_group)
-        return planned if note is None else replace(planned, notes=(*planned.notes, note))
+        note = f"--register creates the log group {planned.log_group} if it does not exist."
+        return replace(planned, notes=(*planned.notes, note))
 
     def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
         """Carry the plan out. Yields the executed plans: another plan if a definition has changed meanwhile."""
@@ -181,33 +182,40 @@ class Rollout:
             yield self._carry_out(family)
 
     def _carry_out(self, planned: PlannedFamily) -> PlannedFamily:
-        moves = planned.pinned if self._request.update_schedules else ()
-        if not (planned.is_new_revision or moves):
+        if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:
             planned = self._planned_again(planned)
-            planned, arn = self._register_revision(planned)
+            arn = self._register(planned) if planned.is_new_revision else planned.revision_arn
         except TaskProfilerError as error:
             self._fail(planned.family, error)
             return planned
-        for target in planned.pinned if self._request.update_schedules else ():
+        for target in self._moves(planned):
             try:
                 self._move(planned, target, arn)
             except TaskProfilerError as error:
                 self._fail(planned.family, error)
         return planned
 
+    def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
+        return planned.pinned if self._request.update_schedules else ()
+
     def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
         """The plan from the present definition, so that the new revision undoes no deployment."""
+        self._create_log_group(planned)
         current = self._planner.plan(planned.family)
         if current.document != planned.document:
             self._report_new_plan(current)
-        if current.log_group is None or not current.is_new_revision:
-            return current
-        if not self._log_groups.create(current.log_group):
-            return current
-        self._on_step(f"created the log group {current.log_group}")
-        return self._planned_again(current)  # a throttled call may have taken its time
+            self._create_log_group(current)
+        return current
+
+    def _create_log_group(self, planned: PlannedFamily) -> None:
+        group = planned.log_group
+        if group is None or not planned.is_new_revision or group in self._groups:
+            return
+        if create_log_group(self._open, group):
+            self._on_step(f"created the log group {group}")
+        self._groups.add(group)
 
     def _report_new_plan(self, planned: PlannedFamily) -> None:
         notes = " ".join(self._with_log_group_note(planned).notes)
@@ -217,43 +225,26 @@ class Rollout:
         start = f"{planned.family} changed meanwhile, so it is planned again from {planned.revision}"
         self._on_step(f"{start}: {planned.action} {notes}".rstrip())
 
-    def _register_revision(self, planned: PlannedFamily) -> tuple[PlannedFamily, str]:
-        """Register the new revision, and return its plan and its ARN.
-
-        ECS registers without a condition, so a deployment at the same moment shows only afterwards, by its number. The
-        family is then planned again from it, and registered again even without a change: the latest revision counts.
-        """
-        if not planned.is_new_revision:
-            return planned, planned.revision_arn
-        known = {planned.revision}
-        while True:
-            arn = self._definitions.register(planned.definition)
-            self._on_step(f"registered {revision_of(arn)}")
-            self.counts["registered"] += 1
-            previous = previous_revision(arn)
-            if previous in known or not self._definitions.is_active(previous):
-                return planned, arn
-            known.add(revision_of(arn) or "")
-            planned = self._planner.plan(planned.family, previous)
-            self._report_new_plan(planned)
-            if planned.action == "failed":
-                return planned, arn
+    def _register(self, planned: PlannedFamily) -> str:
+        """Register the new revision, and return its ARN."""
+        arn = self._definitions.register(planned.definition)
+        self._on_step(f"registered {revision_of(arn)}")
+        self.counts["registered"] += 1
+        return arn
 
     def _move(self, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
         """Move a pinned target, unless it is pinned to another version of the job at this moment."""
         current = self._schedules.read(target)
-        while current is not None and current.is_pin_of(arn):
-            difference = self._planner.pin_difference(planned, current)
-            if difference == "other":
-                self._skip(current, f"pinned to {current.pinned_revision}")
-            if difference != "monitor":
-                return
-            current = self._schedules.move(current, arn)
-            if current is not None and current.pinned_revision == revision_of(arn):
-                self._on_step(f"moved {current.title} to {revision_of(arn)}")
-                self.counts["moved"] += 1
-                return
-        self._skip(target, f"no longer pinned to a revision of {planned.family}")
+        if current is None or not current.is_pin_of(arn):
+            self._skip(target, f"no longer pinned to a revision of {planned.family}")
+            return
+        difference = self._planner.pin_difference(planned, current)
+        if difference == "other":
+            self._skip(current, f"pinned to {current.pinned_revision}")
+        elif difference == "monitor":
+            self._schedules.move(current, arn)
+            self._on_step(f"moved {current.title} to {revision_of(arn)}")
+            self.counts["moved"] += 1
 
     def _skip(self, target: ScheduledTarget, reason: str) -> None:
         self._on_step(f"{target.title} skipped: {reason}")

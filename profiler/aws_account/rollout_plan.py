@@ -130,10 +130,10 @@ class Planner(Struct):
     image: str | None
     _pinned: dict[str, Mapping[str, object]] = {}
 
-    def plan(self, family: str, revision: str | None = None) -> PlannedFamily:
-        """Read a revision (None: the latest active one), and plan its change."""
+    def plan(self, family: str) -> PlannedFamily:
+        """Read the latest active revision, and plan its change."""
         try:
-            document = read_document(self.describe(revision or family), family)
+            document = read_document(self.describe(family), family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
         try:

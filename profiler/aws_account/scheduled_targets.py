@@ -117,42 +117,28 @@ class Schedules:
         except self._scheduler.exceptions.ResourceNotFoundException:
             return None
 
-    def move(self, target: ScheduledTarget, revision_arn: str) -> ScheduledTarget | None:
-        """Let the target start another revision, if it still starts the revision of ``target``.
-
-        It is read again right before the write. Only its revision changes.
-
-        Returns:
-            The target as it is now; None if it no longer exists.
-        """
-        with aws_errors(f"The {target.title} was not updated", f"{_READ[target.kind]}, {_WRITE[target.kind]}"):
-            current = self._current(target)
-            if current is None or current.definition_arn != target.definition_arn:
-                return current
-            family_arn, revision = current.definition_arn.rpartition(":")[0], revision_arn.rpartition(":")[2]
-            moved = f"{family_arn}:{revision}"
-            if current.kind == "rule":
-                self._put_rule(current, moved)
+    def move(self, target: ScheduledTarget, revision_arn: str) -> None:
+        """Let a target that was just read start another revision. Only its revision changes."""
+        moved = f"{target.definition_arn.rpartition(':')[0]}:{revision_arn.rpartition(':')[2]}"
+        with aws_errors(f"The {target.title} was not updated", _WRITE[target.kind]):
+            if target.kind == "rule":
+                self._put_rule(target, moved)
             else:
-                self._put_schedule(current, moved)
-        return replace(current, definition_arn=moved)
+                self._put_schedule(target, moved)
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
         """The target as it is now; None if it no longer exists."""
         with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
-            return self._current(target)
-
-    def _current(self, target: ScheduledTarget) -> ScheduledTarget | None:
-        try:
-            if target.kind == "schedule":
-                return self._target_of_schedule(target.name, target.group)
-            of_rule = self._targets_of_rule(target.name, target.group)
-            return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
-        except (
-            self._events.exceptions.ResourceNotFoundException,
-            self._scheduler.exceptions.ResourceNotFoundException,
-        ):
-            return None
+            try:
+                if target.kind == "schedule":
+                    return self._target_of_schedule(target.name, target.group)
+                of_rule = self._targets_of_rule(target.name, target.group)
+                return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
+            except (
+                self._events.exceptions.ResourceNotFoundException,
+                self._scheduler.exceptions.ResourceNotFoundException,
+            ):
+                return None
 
     def _targets_of_rules(self) -> Iterator[ScheduledTarget]:
         for bus in self._pages(self._events.list_event_buses, "EventBuses"):
