@@ -41,8 +41,6 @@ _RESTARTED = "The schedule was changed, and AWS does not document whether that s
 # AWS needs a moment to use a change, and does not document whether the creation of a rate is a due time.
 _SETTLING_NS = 60 * NS_PER_SECOND
 
-DueTimes = Callable[[Schedule, int, int], Iterable[int]]
-
 
 class JudgedSchedule(Struct, frozen=True, kw_only=True):
     """A schedule and its due times, ascending. ``problem`` is why its due times are unknown, as a sentence."""
@@ -59,7 +57,6 @@ def judge_schedules(
     now_ns: int,
     since_ns: int,
     grace_ns: int,
-    due_times: DueTimes = due_times,
 ) -> list[JudgedSchedule]:
     """Judge the due times from ``since_ns`` to ``now_ns``.
 
@@ -71,7 +68,6 @@ def judge_schedules(
         now_ns: The time at which the tasks were read.
         since_ns: The first due time.
         grace_ns: A task that starts later after its due time, or after its window, is late.
-        due_times: The due times of a schedule; as ``due_times.due_times()``.
     """
 
     def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:
