@@ -10,7 +10,7 @@ from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to, default_image_note, log_group_note
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, default_image_note, log_group_note
 from profiler.task_definitions.containers import has_monitor, has_own_report_stream, own_log_group
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.monitor_container import default_image
@@ -78,7 +78,7 @@ def plan_addition(
     """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
     if AIRFLOW in started_by:
         options = replace(options, default_report_stream="monitor")
-    added = add_monitor_to(document.definition, options, revision_arn=document.arn)
+    added = add_monitor(document.definition, options, revision_arn=document.arn)
     image = options.image or default_image(document.arn)
     log_group = own_log_group(added.definition, image)
     # The plan shows the default image once, and whether the log group exists.

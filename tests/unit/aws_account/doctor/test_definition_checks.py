@@ -21,7 +21,7 @@ def definition(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def with_monitor(given: dict[str, Any], **options: Any) -> Any:
-    added = add_monitor(given, AddMonitorOptions(image=IMAGE, **options), default_image=IMAGE).definition
+    added = add_monitor(given, AddMonitorOptions(image=IMAGE, **options)).definition
     return {**added, "containerDefinitions": [dict(one) for one in added["containerDefinitions"]]}  # type: ignore[attr-defined]
 
 
@@ -148,7 +148,7 @@ def test_arm64_is_noted_whether_or_not_a_monitor_is_there(image: str, notes: int
     arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
     given: Any = arm
     if has_monitor:
-        given = add_monitor(arm, AddMonitorOptions(image=image), default_image="").definition
+        given = add_monitor(arm, AddMonitorOptions(image=image)).definition
     found = list(definition_findings(given, "add", default_image=image))
     assert [one.level for one in found if "ARM64" in one.text] == ["note"] * notes
 
