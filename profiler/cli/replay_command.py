@@ -50,8 +50,7 @@ def replay_groups(
     aws = _connect(name, region, profile)
     counts = ReplayCounts()
     progress_files = [
-        ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
-        for group in groups
+        ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms) for group in groups
     ]
     for group, file in zip(groups, progress_files, strict=True):
         progress_file = None if dry_run else file
@@ -62,7 +61,7 @@ def replay_groups(
         counts = counts.plus(_replay_group(aws, group, function_name, progress_file, (start_ms, end_ms), concurrency))
     if not dry_run:
         for file in progress_files:
-            file.complete()
+            file.clear()
     if as_json:
         sent = None if dry_run else counts
         document = {"logGroups": groups, "lines": counts.read, "isApplied": not dry_run}
