@@ -8,13 +8,13 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping
 from profiler.task_definitions.permissions import (
     MAX_INLINE_CHARACTERS,
     POLICY_NAME,
     characters,
     log_groups_of,
     merged_policy,
-    read_policy,
 )
 
 _MAX_NAMED = 5
@@ -73,7 +73,7 @@ def inline_policies(iam: AwsClient, role: str, *, without: str | None = None) ->
 def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] | None:
     """The document of a role's inline policy; None if there is none."""
     try:
-        return read_policy(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+        return mapping(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
     except iam.exceptions.NoSuchEntityException:
         return None
 

@@ -139,20 +139,12 @@ def _with_existing_monitor(
     notes = list(_other_batch_notes(batch, others, options.container))
     present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
     is_stricter = depends_on(containers, batch.name, existing.name)
-    has_room = True
-    try:
-        notes += _memory_notes(definition, others, present, is_new=False)
-    except TaskProfilerError as error:
-        has_room = False
-        if (existing.memory_mb or 0) < present.memory_mb:
-            notes.append(f"The monitor's memory is left as it is: {error}")
     parts = list(_raw_containers(definition))
     own, changes = refresh(
         parts.pop(containers.index(existing)),
         present,
         has_image=options.image is not None,
         is_stricter=is_stricter,
-        has_room=has_room,
     )
     parts.append(own)
     if containers[-1] is not existing:
@@ -302,7 +294,7 @@ def _other_batch_notes(batch: Container, others: Sequence[Container], requested:
 
 
 def _memory_notes(
-    definition: Mapping[str, object], containers: Sequence[Container], monitor: MonitorContainer, *, is_new: bool = True
+    definition: Mapping[str, object], containers: Sequence[Container], monitor: MonitorContainer
 ) -> Iterator[str]:
     """Refuse if the containers may use all of the task's memory: the monitor would use memory of the batch."""
     task_mb = task_memory_mb(definition)
@@ -315,7 +307,7 @@ def _memory_notes(
             f"No memory is left for the monitor, because the containers may take {taken_mb} of the task's "
             f"{task_mb:g} MiB: lower a container's memory or raise the task's, so that {RESERVATION_MB} MiB are free."
         )
-    if is_new and left_mb < monitor.memory_mb:
+    if left_mb < monitor.memory_mb:
         yield (
             f"Only {left_mb:g} MiB of the task's memory are not assigned to other containers, and the monitor may use "
             f"{monitor.memory_mb} MiB: leave it that much if the batch uses all of its memory."

@@ -442,13 +442,6 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
     assert added(dict(result.definition), image=None).notes == ()
 
 
-def test_an_old_monitor_of_a_full_task_keeps_its_memory() -> None:
-    old = {**monitor_in(added(definition(BATCH))), "memory": 64}
-    result = added(definition({**BATCH, "memory": 512}, old, memory="512"))
-    assert monitor_in(result)["memory"] == 64
-    assert "memory is left as it is" in result.notes[0]
-
-
 def test_a_stricter_dependency_of_an_existing_monitor_does_not_change() -> None:
     once = monitor_in(added(definition(BATCH)))
     monitor = {name: value for name, value in once.items() if name != "dependsOn"} | {"essential": True}
