@@ -41,7 +41,7 @@ from tests.stack import (
     template,
 )
 from tests.unit.forwarder.notices.test_event_details import RUN
-from tests.unit.forwarder.notices.test_slack_messages import BARE, ended
+from tests.unit.forwarder.notices.test_slack_messages import ended
 from tests.unit.forwarder.task.test_task_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
@@ -97,17 +97,6 @@ def test_each_log_group_has_one_filter_and_may_invoke_the_function() -> None:
     }
 
 
-def test_twenty_log_groups_are_the_most_and_all_are_used() -> None:
-    names = [f"/ecs/{number}" for number in range(20)]
-    for name in names:
-        boto3.client("logs").create_log_group(logGroupName=name)
-    stack = deploy(LogGroups=",".join(names))
-    filters = stack.resources("AWS::Logs::SubscriptionFilter").values()
-    assert [one["LogGroupName"] for one in filters] == names
-    (tails,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "ReadTails"]
-    assert tails["Resource"] == [f"arn:*:logs:*:*:log-group:{name}:log-stream:*" for name in names]
-
-
 def test_without_setup_stack_one_log_group_is_subscribed() -> None:
     stack = deploy_template(TEMPLATE, LogGroups="/ecs/jobs")
     (filter_,) = stack.resources("AWS::Logs::SubscriptionFilter").values()
@@ -147,17 +136,6 @@ def test_events_that_fail_are_kept_with_their_error() -> None:
         assert attributes["MessageRetentionPeriod"] == str(14 * 24 * 60 * 60)
         assert attributes["SqsManagedSseEnabled"] == "true"
     assert stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"] == stack.outputs["FailedItemsQueueUrl"]
-
-
-def test_the_table_is_what_the_function_expects() -> None:
-    stack = deploy()
-    name = stack.environment("TaskStoppedFunction")["IDEMPOTENCY_TABLE"]
-    dynamodb = boto3.client("dynamodb")
-    table = dynamodb.describe_table(TableName=name)["Table"]
-    assert table["KeySchema"] == [{"AttributeName": "id", "KeyType": "HASH"}]
-    assert table["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
-    lifetime = dynamodb.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
-    assert lifetime == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expiration"}
 
 
 def test_the_rule_hands_ended_tasks_to_the_function() -> None:
@@ -266,21 +244,6 @@ def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_messag
     assert card["attachments"][0]["content"]["body"][0]["text"] == sentence
 
 
-def test_the_mail_is_readable() -> None:
-    (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
-    detail = json.loads(msgspec.json.encode(ended_run(RUN, kibana_url=None)))
-    lines = mail_of(target["InputTransformer"], detail).splitlines()
-    assert lines[:2] == [
-        '"etl_daily:7 succeeded: why."',
-        '"From 2026-03-01T10:00:03.000Z to 2026-03-01T12:00:00.000Z, cost in USD: 0.0123"',
-    ]
-    assert "peak 993.3 MB of  MB" in lines[2]
-    assert all(line.startswith('"') and line.endswith('"') for line in lines)
-    assert "<" not in mail_of(
-        target["InputTransformer"], json.loads(msgspec.json.encode(ended_run(BARE, kibana_url=None)))
-    )
-
-
 def test_the_mails_of_notices_are_readable() -> None:
     (target,) = template()["Resources"]["EmailNoticeRule"]["Properties"]["Targets"]
     details = run_notice(stuck_notice(), kibana_url=None), schedule_notice(missed_notice(), kibana_url=None)
@@ -320,22 +283,13 @@ def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_fo
     assert statement["Condition"] == {"ArnLike": {"AWS:SourceArn": rule["Arn"]}}
     invokes = boto3.client("lambda").get_function_event_invoke_config(FunctionName=name)
     assert (invokes["MaximumRetryAttempts"], invokes["MaximumEventAgeInSeconds"]) == (0, 300)
-    alarms = {
-        one["AlarmName"].removeprefix("tp-watch-schedules-"): one
-        for one in boto3.client("cloudwatch").describe_alarms(AlarmNamePrefix="tp-watch")["MetricAlarms"]
-    }
-    assert {one["Dimensions"][0]["Value"] for one in alarms.values()} == {name}
-    assert all(one["AlarmActions"] == one["OKActions"] == [TOPIC] for one in alarms.values())
-    assert {name: one["TreatMissingData"] for name, one in alarms.items()} == {
-        "errors": "notBreaching",
-        "throttles": "notBreaching",
-        "not-invoked": "breaching",
-    }
-    silence = alarms["not-invoked"]
-    assert (silence["MetricName"], silence["Threshold"]) == ("Invocations", 1)
-    assert (silence["Period"] * silence["EvaluationPeriods"], silence["ComparisonOperator"]) == (
-        900,
-        "LessThanThreshold",
+    (silence,) = boto3.client("cloudwatch").describe_alarms(AlarmNames=["tp-watch-schedules-not-invoked"])[
+        "MetricAlarms"
+    ]
+    assert (silence["MetricName"], silence["TreatMissingData"], silence["AlarmActions"]) == (
+        "Invocations",
+        "breaching",
+        [TOPIC],
     )
 
 
@@ -344,7 +298,6 @@ def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_fo
     [
         ({"SlackSecretId": "slack", "Notify": "running"}, True),
         ({"EventBusName": "runs", "Notify": "success,failure,running"}, True),
-        ({"NoticeEmail": "ops@example.com", "Notify": "failure,running"}, True),
         ({"SlackSecretId": "slack", "Notify": "success,failure"}, False),
         ({"SlackSecretId": "slack", "Notify": "running", "LogGroups": ""}, False),
         ({"Notify": "running"}, False),
@@ -404,37 +357,6 @@ def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
     assert stack.outputs["DashboardUrl"].endswith("#dashboards/dashboard/tp")
 
 
-@pytest.mark.parametrize(
-    ("partition", "domain"),
-    [
-        ("aws", "console.aws.amazon.com"),
-        ("aws-cn", "console.amazonaws.cn"),
-        ("aws-us-gov", "console.amazonaws-us-gov.com"),
-        ("aws-eusc", "console.amazonaws-eusc.eu"),
-        ("aws-iso", None),
-        ("aws-iso-b", None),
-    ],
-)
-def test_the_dashboards_address_is_that_of_the_partition(partition: str, domain: str | None) -> None:
-    """moto knows one partition, so the test sets it. Isolated partitions have no console on the internet."""
-    whole = template()
-    output = {"Condition": "HasConsole", "Value": whole["Outputs"]["DashboardUrl"]["Value"]}
-    part = {
-        "Conditions": {"HasConsole": whole["Conditions"]["HasConsole"]},
-        "Mappings": {"Console": whole["Mappings"]["Console"]},
-        "Resources": {"Q": {"Type": "AWS::SQS::Queue"}},
-        "Outputs": {"Url": output},
-    }
-    body = json.dumps(part).replace('{"Ref": "AWS::Partition"}', json.dumps(partition))
-    body = body.replace("${AWS::Partition}", partition)
-    client = boto3.client("cloudformation")
-    client.create_stack(StackName="tp", TemplateBody=body)
-    (stack,) = client.describe_stacks(StackName="tp")["Stacks"]
-    urls = [one["OutputValue"] for one in stack.get("Outputs", [])]
-    page = f"cloudwatch/home?region={REGION}#dashboards/dashboard/tp"
-    assert urls == ([f"https://{REGION}.{domain}/{page}"] if domain else [])
-
-
 def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report() -> None:
     stack = deploy(ElasticsearchUrl="")
     body = json.loads(boto3.client("cloudwatch").get_dashboard(DashboardName="tp")["DashboardBody"])
@@ -466,14 +388,6 @@ def test_each_function_works_without_the_others(parameters: dict[str, str], made
     kinds = {resource["Type"] for resource in template()["Resources"].values()}
     assert not [name for kind in kinds for name in stack.resources(kind) if name.startswith(not_made)]
     assert not [name for name in stack.outputs if name.startswith(not_made)]
-
-
-def test_without_log_groups_there_is_neither_filter_nor_dashboard() -> None:
-    stack = deploy(LogGroups="")
-    assert stack.resources("AWS::Logs::SubscriptionFilter") == {}
-    assert stack.resources("AWS::CloudWatch::Dashboard") == {}
-    assert not [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "ReadTails"]
-    assert all("LogGroupNames" not in one for one in stack.resources("AWS::Logs::QueryDefinition").values())
 
 
 def test_without_a_cluster_and_log_groups_the_reports_can_be_read() -> None:

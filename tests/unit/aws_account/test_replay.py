@@ -86,10 +86,6 @@ def test_every_report_goes_through_the_function_once() -> None:
     assert windows == [WINDOW_MS, 2 * WINDOW_MS, 3 * WINDOW_MS]
 
 
-def test_a_dry_run_only_counts() -> None:
-    assert run([event(1), event(2)], None, []) == ReplayCounts(read=2)
-
-
 def test_a_failing_function_breaks_off_and_what_was_done_is_remembered() -> None:
     windows: list[int] = []
     with pytest.raises(TaskProfilerError):
@@ -159,12 +155,6 @@ def test_the_memory_is_of_one_region_and_account() -> None:
     assert len(files) == len(places)
 
 
-@pytest.mark.parametrize("text", ["99999d", "1969-12-31T23:59:59Z"])
-def test_times_before_there_were_any_logs(text: str) -> None:
-    with pytest.raises(UsageError, match="before 1970"):
-        parse_time(text, 10**12)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -182,7 +172,10 @@ def test_times(text: str, expected: int) -> None:
     assert parse_time(text, 10**12) == expected
 
 
-@pytest.mark.parametrize("text", ["", "soon", "7w", "-1d"])
-def test_bad_times(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a time"):
-        parse_time(text, 0)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("99999d", "before 1970"), ("", "is not a time"), ("soon", "is not a time"), ("-1d", "is not a time")],
+)
+def test_bad_times(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_time(text, 10**12)

@@ -122,13 +122,6 @@ def test_stacks_get_shared_process_ids_the_capability_and_root(mode: str) -> Non
     assert json.dumps(remove_monitor(result.definition).definition) == json.dumps(definition(BATCH))
 
 
-def test_stacks_of_a_neuron_task_keep_its_devices() -> None:
-    batch = {**BATCH, "linuxParameters": {"devices": [NEURON_0]}}
-    monitor = monitor_in(added(definition(batch), stacks="on"))
-    assert monitor["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK", "SYS_PTRACE"]}, "devices": [NEURON_0]}
-    assert monitor["user"] == "root"
-
-
 def test_an_existing_monitor_gets_and_changes_stacks_and_keeps_its_other_parameters() -> None:
     own = {"initProcessEnabled": True, "capabilities": {"drop": ["ALL"], "add": ["KILL"]}}
     old = {**monitor_in(added(definition(BATCH))), "linuxParameters": own}
@@ -271,12 +264,6 @@ def test_the_chosen_container_is_the_batch_and_set_in_the_monitors_environment()
     assert monitor["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
 
 
-@pytest.mark.parametrize("others", [(), (HELPER,), ({"name": "aws-guardduty-agent-1", "essential": False},)])
-def test_the_monitor_always_gets_the_name_of_the_batch(others: tuple[dict[str, Any], ...]) -> None:
-    """AWS may inject a container later, and the metadata endpoint does not return which container is essential."""
-    assert monitor_in(added(definition(BATCH, *others)))["environment"] == NAMES_BATCH
-
-
 def test_an_existing_monitor_gets_the_name_of_its_batch() -> None:
     once = monitor_in(added(definition(BATCH)))
     monitor = {name: value for name, value in once.items() if name != "environment"}
@@ -310,10 +297,6 @@ FOREIGN = "'task-monitor' is not Task Profiler's"
 def test_what_is_refused_and_why(given_definition: dict[str, Any], options: dict[str, Any], words: Any) -> None:
     message = refusal(given_definition, **options)
     assert [word for word in words if word not in message] == []
-
-
-def test_nine_containers_and_the_monitor_are_ten() -> None:
-    assert monitor_in(added(definition(*TEN[:-1])))
 
 
 @pytest.mark.parametrize(

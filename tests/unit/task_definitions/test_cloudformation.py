@@ -115,13 +115,6 @@ def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
     assert added.after.startswith(b'{\n    "Resources"')
 
 
-def test_an_old_monitor_is_renewed_in_place() -> None:
-    old = {"Name": "task-monitor", "Image": {"Fn::Sub": "${Registry}/x"}, "Command": ["task-profiler", "monitor"]}
-    added = add(template({"Name": "batch"}, {**old, "Memory": "64", "Own": {"a": 1}}))
-    monitor = json.loads(added.after)["Resources"]["Task"]["Properties"]["ContainerDefinitions"][1]
-    assert (monitor["Image"], monitor["Memory"], monitor["Own"]) == ("team/task-profiler:1", 128, {"a": 1})
-
-
 def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
     start, containers, batch = YAML.partition("      ContainerDefinitions:\n")
     before = (start + containers + ADDED + batch).encode()

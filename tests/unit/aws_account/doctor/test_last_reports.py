@@ -75,9 +75,3 @@ def test_a_large_group_is_not_read_to_its_end() -> None:
     groups = Groups(large=pages, small=[{"events": []}] * 5)
     found, unread = newest(groups, "a")
     assert (found, unread) == ({}, {"large"})
-
-
-def test_without_a_family_nothing_is_read() -> None:
-    groups = Groups(one=[])
-    assert newest(groups) == ({}, set())
-    assert groups.calls == []

@@ -9,7 +9,6 @@ from profiler.aws_account.doctor.findings import Finding, ok
 from profiler.aws_account.doctor.task_checks import (
     DoctorContext,
     Probes,
-    call_stacks_finding,
     diagnose,
     kernel_finding,
 )
@@ -208,19 +207,6 @@ def test_each_finding_has_its_level_and_says_what_to_change(
     assert ("tags" in findings) is (topic == "tags")
 
 
-def test_every_problem_has_an_advice() -> None:
-    probes = replace(HEALTHY, count_processes=lambda _: 0, may_put=lambda _: DeliveryFailure("It may not."))
-    two = replace(TASK, containers=(BATCH, replace(BATCH, name="other", docker_id="o"), OWN))
-    for findings in (found(None), found(context(two), probes), found(context(Unavailable("HTTP 500")))):
-        for group in findings.values():
-            for finding in group:
-                assert finding.advice or finding.level != "problem"
-
-
-def test_an_endpoint_that_does_not_respond_ends_the_checks_of_the_task() -> None:
-    assert "batch" not in found(context(Unavailable("HTTP 500")))
-
-
 def test_bad_settings_are_problems_one_by_one() -> None:
     environment = {
         "ECS_CONTAINER_METADATA_URI_V4": "http://x",
@@ -300,12 +286,6 @@ def test_this_process_is_not_taken_for_the_batch() -> None:
 
 
 KERNEL = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=1, cgroup_version=2)
-
-
-def test_call_stacks_that_can_be_read_name_their_reader_if_it_is_known() -> None:
-    named = call_stacks_finding("on", may_trace=True, py_spy="py-spy 0.4.3")
-    assert named == ok("call stacks", "TASK_PROFILER_STACKS is on, and py-spy 0.4.3 reads the call stacks.")
-    assert call_stacks_finding("on", may_trace=True, py_spy="").text == "TASK_PROFILER_STACKS is on."
 
 
 def test_the_kernel_is_described_in_few_words() -> None:
