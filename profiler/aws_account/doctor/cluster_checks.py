@@ -284,22 +284,18 @@ def newest_reports(
     account_id: str | None,
     region: str | None,
     now_ns: int,
-    *,
-    awaited: frozenset[str] | None = None,
 ) -> Mapping[str, int]:
     """The start of the newest run of each family that was read. Raises TaskProfilerError.
 
-    Reading ends when each family of ``awaited`` has a run; None: each family.
+    Reading ends when each family has a run.
     """
     newest: dict[str, int] = {}
-    awaited = families if awaited is None else awaited
-    since_ns = max(now_ns - DAYS * 86_400 * NS_PER_SECOND, 0)
-    if awaited:
-        for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
-            record = run.report.record
-            is_here = record.account_id in (None, account_id) and record.region in (None, region)
-            if record.family in families and is_here and run.line is not None:
-                newest[record.family] = max(newest.get(record.family, 0), run.started_ns)
-            if awaited <= newest.keys():
-                break
+    since_ns = max(now_ns - DAYS * _DAY_NS, 0)
+    for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
+        record = run.report.record
+        is_here = record.account_id in (None, account_id) and record.region in (None, region)
+        if record.family in families and is_here and run.line is not None:
+            newest[record.family] = max(newest.get(record.family, 0), run.started_ns)
+        if families <= newest.keys():
+            break
     return newest

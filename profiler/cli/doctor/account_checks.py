@@ -180,13 +180,12 @@ def _last_reports(
     pages = LimitedPages(open_pages(options))
     now_ns = clock.wall_ns()
     reporting = [one for one in healths if one.has_reports]
-    families = frozenset(one.family for one in reporting)
     newest_ns: dict[str, int] = {}
     try:
         with progress_row(os.environ) as show:
             show("Looking for the last reports", None)
-            for source, awaited in _sources(reporting, options, clock, pages):
-                found = newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns, awaited=awaited)
+            for source, families in _sources(reporting, options, clock, pages):
+                found = newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns)
                 newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
@@ -198,7 +197,7 @@ def _sources(
     reporting: Sequence[FamilyHealth], options: SourceOptions, clock: Clock, pages: LimitedPages
 ) -> Iterator[tuple[RunSource, frozenset[str]]]:
     """The sources of the reports and their families. Each log group is read until each of its families has a report."""
-    if options.url is not None:
+    if options.url is not None and reporting:
         yield open_source(options, os.environ, clock), frozenset(health.family for health in reporting)
         return
     for group in sorted({one.log_group for one in reporting if one.log_group is not None and one.log_group_exists}):
