@@ -349,14 +349,10 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
             "The template has no parameter 'NotifyFamilie': did you mean NotifyFamilies?",
         ),
         (("--parameter", "hunter2"), "is not NAME=VALUE"),
-        (("--parameter", "CodeKey=x"), "the command sets it"),
         (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
-        (("--slack-success-webhook", f"{WEBHOOK}\r"), "without spaces and line ends"),
         (("--otlp", "https://otlp", "--otlp-headers", "hunter2"), "--otlp-headers is not a list of headers"),
-        (("--elasticsearch", "https://search", "--api-key", "hunter2\r"), "an invalid character"),
         (("--api-key", "hunter2\r"), "an invalid character"),
         (("--elasticsearch", "https://me:hunter2@search"), "give it as --user NAME:PASSWORD"),
-        (("--otlp", "https://me:hunter2@otlp"), "give it in --otlp-headers"),
         (("--user", "hunter2"), "put a colon between them"),
         (("--user", "a:hunter2", "--api-key", "hunter2"), "give one of them"),
         (("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"), "leave one out"),
@@ -364,7 +360,6 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
         (("--bucket", "s3://mine"), "use 3 to 63 lower-case letters, digits, hyphens and dots"),
         (("--parameter", "Notify=running"), "needs log groups and a channel"),
-        (("--zip", "/nowhere"), "leave it out, and the zip is built"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):
         done = account.setup(*words)

@@ -294,21 +294,6 @@ def test_a_schedule_that_is_deleted_or_unpinned_meanwhile_is_skipped(account: Ac
     assert "PutTargets" not in account.proxy.operations
 
 
-def test_a_family_that_cannot_be_changed_any_more_is_refused_and_not_registered(account: Account) -> None:
-    def deploy() -> None:
-        definition = definitions_with_sidecars()["xray"]
-        account.ecs.register_task_definition(family="job-xray", **{**definition, "memory": "256"})
-        batch = {**definition["containerDefinitions"][0], "memory": 4096}
-        account.ecs.register_task_definition(family="job-xray", **{**definition, "containerDefinitions": [batch]})
-
-    account.meanwhile = {"RegisterTaskDefinition": deploy}
-    done = account.run(*ADD, "--register", "--update-schedules")
-    assert done.returncode == 0, done.stderr
-    assert "job-xray changed meanwhile, so it is planned again from job-xray:4: refused No memory" in done.stdout
-    assert account.ecs.describe_task_definition(taskDefinition="job-xray")["taskDefinition"]["revision"] == 4
-    assert "1 refused" in done.stderr
-
-
 def test_the_policy_allows_the_log_group_of_a_deployment_in_between(account: Account) -> None:
     account.aws.client("iam").create_role(RoleName="nightly-task", AssumeRolePolicyDocument="{}")
 

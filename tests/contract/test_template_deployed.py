@@ -357,22 +357,6 @@ def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
     assert stack.outputs["DashboardUrl"].endswith("#dashboards/dashboard/tp")
 
 
-def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report() -> None:
-    stack = deploy(ElasticsearchUrl="")
-    body = json.loads(boto3.client("cloudwatch").get_dashboard(DashboardName="tp")["DashboardBody"])
-    (shown,) = [one["properties"]["query"] for one in body["widgets"] if "task.ended" in json.dumps(one)]
-    (saved,) = [
-        one
-        for one in stack.resources("AWS::Logs::QueryDefinition").values()
-        if one["QueryString"].startswith("filter type = 'task.ended'")
-    ]
-    (function,) = stack.resources("AWS::Lambda::Function").values()
-    assert saved["LogGroupNames"] == [function["LoggingConfig"]["LogGroup"]]
-    assert shown == f"SOURCE '{saved['LogGroupNames'][0]}' | {saved['QueryString']}".replace("\n", " ")
-    places = [(one["x"], one["y"]) for one in body["widgets"]]
-    assert len(set(places)) == len(places) == 9
-
-
 @pytest.mark.parametrize(
     ("parameters", "made", "not_made"),
     [

@@ -190,14 +190,6 @@ def test_a_long_dead_letter_queue_is_read_to_its_end_and_its_messages_are_visibl
     assert (sqs.reads, sqs.hidden) == (30, set())
 
 
-def test_one_message_is_found_though_a_short_poll_would_not_see_it() -> None:
-    sqs = FakeSqs(
-        letter(f"SCHEDULE_ARN=arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/nightly", SCHEDULED_TIME=DUE)
-    )
-    assert sqs.receive_message(MaxNumberOfMessages=10, VisibilityTimeout=0) == {}
-    assert reasons(sqs=sqs).find(SCHEDULE, DUE_NS) == "AccessDenied: Not allowed."
-
-
 def test_what_is_read_of_queues_is_bounded() -> None:
     said: list[str] = []
     sqs = FakeSqs(*[letter("SCHEDULE_ARN=x", SCHEDULED_TIME=DUE, NUMBER=str(number)) for number in range(1100)])

@@ -219,28 +219,6 @@ def test_the_minutes_about_a_change_of_the_clock_are_those_of_the_oracle(
 # --- Time zones, by hand
 
 
-@pytest.mark.parametrize(
-    ("zone", "expression", "day", "expected"),
-    [
-        ("Europe/Berlin", "cron(30 2 * * ? *)", "2026-03-29", []),  # skipped
-        ("Europe/Berlin", "cron(30 2 * * ? *)", "2026-10-25", ["2026-10-25T00:30"]),  # repeated, once
-        ("Europe/Berlin", "cron(0 3 * * ? *)", "2026-03-29", ["2026-03-29T01:00"]),
-        ("America/New_York", "cron(30 1 * * ? *)", "2026-11-01", ["2026-11-01T05:30"]),
-        ("Australia/Lord_Howe", "cron(45 1 * * ? *)", "2026-04-04", ["2026-04-04T14:45"]),
-        ("America/St_Johns", "cron(0 0 * * ? *)", "2026-07-01", ["2026-07-01T02:30"]),
-        ("Asia/Kathmandu", "cron(0 0 * * ? *)", "2026-07-01", ["2026-07-01T18:15"]),
-        ("Europe/Berlin", "at(2026-03-29T02:30:00)", "2026-03-29", []),
-        ("Europe/Berlin", "at(2026-10-25T02:30:00)", "2026-10-25", ["2026-10-25T00:30"]),
-        ("Asia/Kathmandu", "at(2026-07-01T12:00:30)", "2026-07-01", ["2026-07-01T06:15"]),
-    ],
-)
-def test_local_times_of_a_day(zone: str, expression: str, day: str, expected: list[str]) -> None:
-    of = schedule(expression, zone)
-    assert times(of, f"{day}T00:00", f"{day}T23:59") == expected
-    if expected:
-        assert last_due(of, ns(f"{day}T23:59")) == next_due(of, ns(f"{day}T00:00"))
-
-
 # --- Rates, once, and the life of a schedule
 
 

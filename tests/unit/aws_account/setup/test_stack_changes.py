@@ -82,8 +82,6 @@ def test_a_change_set_that_is_never_there_ends_the_wait() -> None:
             ("AccessDenied", "no"),
             r"^The stack tp cannot be changed: AWS refused .*: allow cloudformation:CreateChangeSet",
         ),
-        (("InsufficientCapabilitiesException", "y"), "InsufficientCapabilitiesException"),
-        (("ExpiredToken", "z"), "the credentials have expired"),
     ],
 )
 def test_what_aws_refuses_is_one_sentence(refusal: tuple[str, str], said: str) -> None:
