@@ -11,13 +11,15 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.monitor_log_groups import create_log_group
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.role_policies import RolePolicies, RolePolicy, planned_policy
-from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, Planner
+from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import starters_of_families
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
-from profiler.task_definitions.definition_json import TaskDefinitionDocument
+from profiler.task_definitions.containers import has_monitor
+from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.permissions import POLICY_NAME
+from profiler.task_definitions.remove_monitor import Difference, difference
 
 _SERVICE_REASON = "A service runs it: --services includes it."
 
@@ -71,6 +73,7 @@ class Rollout:
         self._on_step = on_step
         self._on_problem = on_problem
         self._groups: set[str] = set()
+        self._pinned: dict[str, Mapping[str, object]] = {}
         self._role_policies = RolePolicies(open_client)
         self.counts: Counter[str] = Counter()
 
@@ -100,13 +103,6 @@ class Rollout:
         return tuple(
             target for target in self.targets if not clusters or any(target.is_in(cluster) for cluster in clusters)
         )
-
-    @cached_property
-    def _planner(self) -> Planner:
-        return Planner(self._definitions.describe, self._plan_family, targets=self.targets, image=self._image)
-
-    def _plan_family(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
-        return self._plan_change(family, document, self._starters.get(family, ()))
 
     @cached_property
     def _seen(self) -> Mapping[str, tuple[str, ...]]:
@@ -166,8 +162,67 @@ class Rollout:
             if family in of_services:
                 planned = PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,))
             else:
-                planned = self._with_log_group_note(self._planner.plan(family))
+                planned = self._with_log_group_note(self._plan(family))
             yield replace(planned, started_by=self._starters.get(family, ()))
+
+    def _plan(self, family: str) -> PlannedFamily:
+        """Plan the change of the latest active revision. A family that cannot be read or changed gets the reason."""
+        try:
+            document = read_document(self._definitions.describe(family), family)
+        except TaskProfilerError as error:
+            return PlannedFamily(family=family, action="failed", notes=(str(error),))
+        try:
+            planned = self._plan_change(family, document, self._starters.get(family, ()))
+        except TaskProfilerError as error:
+            return PlannedFamily(family=family, action="refused", notes=(str(error),), document=document)
+        pins = tuple(self._pins(planned))
+        pinned = tuple(target for target, _ in pins)
+        return replace(
+            planned,
+            notes=(*planned.notes, *(note for _, note in pins)),
+            pinned=pinned,
+            unmonitored=tuple(target for target in pinned if not self._starts_monitor(planned, target)),
+        )
+
+    def _pins(self, planned: PlannedFamily) -> Iterator[tuple[ScheduledTarget, str]]:
+        """The targets that are pinned to another revision, each with a note."""
+        for target in self.targets:
+            if not target.is_pin_of(planned.revision_arn):
+                continue
+            note = f"The {target.title} is pinned to {target.pinned_revision}"
+            try:
+                pinned_difference = self._pin_difference(planned, target)
+            except TaskProfilerError as error:
+                yield target, f"{note}. {error}"
+                continue
+            if pinned_difference == "monitor":
+                yield target, f"{note}."
+            elif pinned_difference == "other":
+                yield target, f"{note}, which differs by more than the monitor: --update-schedules skips it."
+
+    def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
+        """How the revision of a pinned target differs from the one that the plan ends with.
+
+        The revision that the plan starts from differs by the monitor alone. Raises TaskProfilerError.
+        """
+        pinned = target.pinned_revision or ""
+        if pinned == planned.revision:
+            return "monitor" if planned.is_new_revision else "none"
+        return difference(self._pinned_definition(pinned), planned.definition, self._image)
+
+    def _pinned_definition(self, revision: str) -> Mapping[str, object]:
+        if revision not in self._pinned:  # many schedules may start one revision, which never changes
+            self._pinned[revision] = read_document(self._definitions.describe(revision), revision).definition
+        return self._pinned[revision]
+
+    def _starts_monitor(self, planned: PlannedFamily, target: ScheduledTarget) -> bool:
+        revision = target.pinned_revision or ""
+        if planned.document is not None and revision == planned.revision:
+            return has_monitor(planned.document.definition, self._image)
+        try:
+            return has_monitor(self._pinned_definition(revision), self._image)
+        except TaskProfilerError:  # the note reports that it cannot be read
+            return True
 
     @staticmethod
     def _with_log_group_note(planned: PlannedFamily) -> PlannedFamily:
@@ -203,7 +258,7 @@ class Rollout:
     def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
         """The plan from the present definition, so that the new revision undoes no deployment."""
         self._create_log_group(planned)
-        current = self._planner.plan(planned.family)
+        current = self._plan(planned.family)
         if current.document != planned.document:
             self._report_new_plan(current)
             self._create_log_group(current)
@@ -238,10 +293,10 @@ class Rollout:
         if current is None or not current.is_pin_of(arn):
             self._skip(target, f"no longer pinned to a revision of {planned.family}")
             return
-        difference = self._planner.pin_difference(planned, current)
-        if difference == "other":
+        pinned_difference = self._pin_difference(planned, current)
+        if pinned_difference == "other":
             self._skip(current, f"pinned to {current.pinned_revision}")
-        elif difference == "monitor":
+        elif pinned_difference == "monitor":
             self._schedules.move(current, arn)
             self._on_step(f"moved {current.title} to {revision_of(arn)}")
             self.counts["moved"] += 1
