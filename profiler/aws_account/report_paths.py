@@ -144,11 +144,6 @@ class ReportPaths:
         return mapping(iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"])
 
 
-def is_in_ecr(image: str) -> bool:
-    """Whether the image is in a private repository of Amazon ECR."""
-    return _ECR_IMAGE.match(image) is not None
-
-
 def _allows(documents: _Policies, action: str, resources: frozenset[str]) -> bool:
     """Whether statements without a condition allow the action on all resources, and none without one denies it."""
     statements = [one for document in documents for one in statements_of(document)]

@@ -21,10 +21,10 @@ from profiler.aws_account.doctor.task_checks import (
     processes_not_visible,
     settings_findings,
 )
-from profiler.aws_account.report_paths import Permission, is_in_ecr
+from profiler.aws_account.report_paths import Permission
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.container_roles import repository
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.monitor.report_delivery import OwnStream, report_target
 from profiler.readers.ecs.reported_containers import select_batch
@@ -40,7 +40,6 @@ _MONITOR = "monitor"
 EXECUTION_ROLE = "execution role"
 SCHEDULES = "schedules"
 _VISIBLE_PIDS = ("task", "host")
-_AWSLOGS_OPTIONS = ("awslogs-group", "awslogs-region", "awslogs-stream-prefix")
 _GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 # The place of the task's id in the name of a log stream.
 _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
@@ -116,13 +115,6 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         yield _log_finding(described, task, settings, own)
     for text in unreachable_notes(definition, monitor.environment):
         yield problem(LOG, text)
-    yield from _start_findings(definition, containers, monitor)
-
-
-def _start_findings(
-    definition: Mapping[str, object], containers: tuple[Container, ...], monitor: Container
-) -> Iterator[Finding]:
-    """Whether ECS can start the task, as far as this depends on the monitor and the log streams of the reports."""
     if repository(monitor.image) == MONITOR_REPOSITORY:
         yield problem(
             _MONITOR,
@@ -130,23 +122,6 @@ def _start_findings(
             "it.",
             "Push it with task-profiler setup image, and set the address that it prints.",
         )
-    if FARGATE not in _words(definition.get("requiresCompatibilities")):
-        return
-    logging = [container for container in containers if container.log_driver == AWSLOGS]
-    if not definition.get("executionRoleArn") and (logging or is_in_ecr(monitor.image or "")):
-        yield problem(
-            EXECUTION_ROLE,
-            "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
-            "Set executionRoleArn to a role with the policy AmazonECSTaskExecutionRolePolicy.",
-        )
-    for container in logging:
-        missing = [option for option in _AWSLOGS_OPTIONS if not container.log_options.get(option)]
-        if missing:
-            yield problem(
-                LOG,
-                f"The log configuration of {container.name} has no {' and no '.join(missing)}, which Fargate needs.",
-                "Set it, or ECS refuses the definition.",
-            )
 
 
 def execution_role_finding(role: str, image: str, permission: Permission) -> Finding | None:
@@ -164,10 +139,6 @@ def execution_role_finding(role: str, image: str, permission: Permission) -> Fin
     if permission == "allowed":
         return ok(EXECUTION_ROLE, f"The execution role {name} allows the pull of the monitor's image.")
     return None
-
-
-def _words(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _without_monitor(

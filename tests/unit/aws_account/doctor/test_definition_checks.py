@@ -101,39 +101,6 @@ def test_what_needs_no_role_or_shows_no_stacks_is_no_problem(options: dict[str, 
     assert problems(with_monitor(given, **options)) == []
 
 
-ON_FARGATE = {"requiresCompatibilities": ["FARGATE"], "cpu": "256", "executionRoleArn": ROLE}
-
-
-def without_option(given: dict[str, Any], name: str) -> dict[str, Any]:
-    """The definition with log configurations that lack an option."""
-    for container in given["containerDefinitions"]:
-        logs = container["logConfiguration"]
-        options = {option: value for option, value in logs["options"].items() if option != name}
-        container["logConfiguration"] = {**logs, "options": options}
-    return given
-
-
-def test_fargate_needs_an_execution_role_for_logs_and_images() -> None:
-    given = with_monitor(definition(BATCH, **ON_FARGATE))
-    assert problems(given) == []
-    del given["executionRoleArn"]
-    (found,) = problems(given)
-    assert (found.topic, found.text) == (
-        "execution role",
-        "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
-    )
-    assert problems(with_monitor(definition(BATCH))) == []  # on an instance, the role of the instance does it
-
-
-def test_fargate_needs_the_region_of_the_logs() -> None:
-    given = without_option(with_monitor(definition(BATCH, **ON_FARGATE)), "awslogs-region")
-    assert [one.text for one in problems(given)] == [
-        f"The log configuration of {name} has no awslogs-region, which Fargate needs."
-        for name in ("etl", "task-monitor")
-    ]
-    assert problems(without_option(with_monitor(definition(BATCH)), "awslogs-region")) == []
-
-
 @pytest.mark.parametrize("kind", definitions_with_sidecars())
 def test_a_task_with_a_sidecar_has_one_batch_and_no_problem(kind: str) -> None:
     given = with_monitor(definitions_with_sidecars()[kind], container="etl", region="us-east-1")
