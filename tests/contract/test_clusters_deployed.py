@@ -95,22 +95,6 @@ def test_the_batch_is_that_of_the_task_definition_in_this_folder(path: Path) -> 
     assert made == here
 
 
-def test_the_schedule_runs_the_task_on_the_capacity_provider() -> None:
-    stack = deploy_cluster(GPU, ScheduleExpression="rate(1 day)", ScheduleTimezone="Europe/Berlin")
-    schedule = stack.schedule
-    assert (schedule["ScheduleExpression"], schedule["ScheduleExpressionTimezone"]) == ("rate(1 day)", "Europe/Berlin")
-    assert schedule["State"] == "ENABLED"
-    target = schedule["Target"]
-    assert target["Arn"].endswith(f":cluster/{stack.outputs['ClusterName']}")
-    parameters = target["EcsParameters"]
-    assert parameters["TaskDefinitionArn"] == stack.outputs["TaskDefinitionArn"]
-    assert parameters["TaskCount"] == 1
-    (strategy,) = parameters["CapacityProviderStrategy"]
-    assert strategy["capacityProvider"] == stack.outputs["CapacityProviderName"]
-    assert "LaunchType" not in parameters
-    assert target["DeadLetterConfig"]["Arn"].endswith(stack.outputs["MissedRunsQueueUrl"].rsplit("/", 1)[-1])
-
-
 @each_cluster
 def test_what_the_schedule_asks_for_runs_on_an_instance_of_the_group(path: Path) -> None:
     """The group starts an instance, the instance joins, and RunTask takes the schedule's words."""

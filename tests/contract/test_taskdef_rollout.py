@@ -29,28 +29,24 @@ def kinds() -> dict[str, dict[str, Any]]:
     arm = {"runtimePlatform": {"cpuArchitecture": "ARM64", "operatingSystemFamily": "LINUX"}}
     windows = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
     gpu = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
-    neuron = {**BATCH, "linuxParameters": {"devices": [{"hostPath": "/dev/neuron0"}]}}
     router = {"name": "router", "image": "fluent-bit:3", "memory": 64, "firelensConfiguration": {"type": "fluentbit"}}
     routed = {**BATCH, "logConfiguration": {"logDriver": "awsfirelens", "options": {}}}
     special: dict[str, dict[str, Any]] = {
         "arm": {"containerDefinitions": [BATCH], **arm},
         "windows": {"containerDefinitions": [BATCH], **windows},
         "gpu": {"containerDefinitions": [gpu]},
-        "neuron": {"containerDefinitions": [neuron]},
         "firelens": {"containerDefinitions": [routed, router]},
         "silent": {"containerDefinitions": [{"name": "batch", "image": "etl:26", "memory": 256}]},
-        "helper": {"containerDefinitions": [HELPER, BATCH]},
         "ambiguous": {"containerDefinitions": [BATCH, {**BATCH, "name": "second"}]},
         "foreign": {"containerDefinitions": [BATCH, {**MONITOR, "image": "other/agent:1"}]},
         "old-monitor": {"containerDefinitions": [BATCH, MONITOR]},
         "full": {"containerDefinitions": [{**BATCH, "memory": 512}], "memory": "512"},
-        "host-pids": {"containerDefinitions": [BATCH], "pidMode": "host"},
         "no-role": {"containerDefinitions": [BATCH], "taskRoleArn": ""},
         "eleventh": {"containerDefinitions": [BATCH, *({**HELPER, "name": f"h{n}"} for n in range(9))]},
         "tagged": {"containerDefinitions": [BATCH], "tags": [{"key": "team", "value": "data"}]},
         "service": {"containerDefinitions": [BATCH]},
     }
-    numbers = (*range(3), *range(10, 15), *range(20, 34))
+    numbers = (*range(3), *range(10, 15), *range(20, 35))
     usual = {f"plain-{n:02}": {"containerDefinitions": [BATCH], "cpu": "256", "memory": "1024"} for n in numbers}
     return {f"job-{name}": {"taskRoleArn": ROLE, **one} for name, one in (special | usual).items()}
 

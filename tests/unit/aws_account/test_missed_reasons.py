@@ -36,13 +36,7 @@ DUE_NS = moment(DUE)
 
 
 class FakeSqs:
-    """A queue on three servers, with the semantics of SQS.
-
-    A long poll asks all servers, a short one asks the next one. A message that was read is hidden from later reads for
-    the visibility timeout, and visible again at once with a timeout of 0. No message is ever deleted here.
-    """
-
-    SERVERS = 3
+    """A queue. A message that was read is hidden until its visibility timeout is set to 0; none is ever deleted."""
 
     def __init__(self, *messages: dict[str, Any], is_redriven: bool = False) -> None:
         self.messages = list(messages)
@@ -61,14 +55,8 @@ class FakeSqs:
     def receive_message(self, **given: Any) -> dict[str, Any]:
         assert given["MaxNumberOfMessages"] <= 10
         self.reads += 1
-        asked = self.messages
-        if not given.get("WaitTimeSeconds"):
-            asked = self.messages[self.reads % self.SERVERS :: self.SERVERS]
-        found = [message for message in asked if message["MessageId"] not in self.hidden][
-            : given["MaxNumberOfMessages"]
-        ]
-        if given["VisibilityTimeout"]:
-            self.hidden.update(message["MessageId"] for message in found)
+        found = [one for one in self.messages if one["MessageId"] not in self.hidden][: given["MaxNumberOfMessages"]]
+        self.hidden.update(message["MessageId"] for message in found)
         return {"Messages": [{**one, "ReceiptHandle": one["MessageId"]} for one in found]} if found else {}
 
     def change_message_visibility_batch(self, **given: Any) -> dict[str, Any]:

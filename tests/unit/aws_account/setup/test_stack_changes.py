@@ -131,11 +131,6 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
             "UPDATE_ROLLBACK_COMPLETE",
             "^The stack tp could not be updated, and its previous version is active: .*; cause: Table: name taken",
         ),
-        (
-            False,
-            "UPDATE_ROLLBACK_FAILED",
-            "continue-update-rollback --stack-name tp --region eu-west-1, and run the command again; cause: Table",
-        ),
     ],
 )
 def test_a_failure_is_explained_by_its_causes(*, is_new: bool, end: str, said: str) -> None:
