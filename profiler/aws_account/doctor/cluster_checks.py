@@ -23,7 +23,6 @@ from profiler.schedules.task_matching import family_of_schedule
 from profiler.task_definitions.containers import (
     Container,
     has_own_report_stream,
-    monitor_of,
     prints_report,
     read_containers,
 )
@@ -102,25 +101,16 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     is_here = writer.log_options.get("awslogs-region", here) == here
     found = paths.log_group(group) if group is not None and is_here and not is_created else None
     exists = None if found is None else found.exists
+    pull = execution_role_finding(planned.definition, paths)
     return replace(
         health,
         role=role,
         permission=None if not streams else "no role" if role is None else paths.permission(role, streams),
-        findings=tuple(_pull_findings(planned.definition, paths)),
+        findings=() if pull is None or pull.level != "problem" else (pull,),
         log_group=group,
         log_group_exists=exists or (None if writer.log_options.get("awslogs-create-group") == "true" else exists),
         forwarded_to=() if found is None else found.forwarded_to,
     )
-
-
-def _pull_findings(definition: Mapping[str, object], paths: ReportPaths) -> Iterator[Finding]:
-    """A problem if the execution role may not pull the monitor's image."""
-    role, monitor = text(definition.get("executionRoleArn")), monitor_of(definition)
-    if role is not None and monitor is not None and monitor.image is not None:
-        permission = paths.may_pull(role, monitor.image)
-        finding = None if permission is None else execution_role_finding(role, monitor.image, permission)
-        if finding is not None and finding.level == "problem":
-            yield finding
 
 
 def _writer(monitor: FamilyMonitor) -> Container:

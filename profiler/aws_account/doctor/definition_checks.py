@@ -21,11 +21,12 @@ from profiler.aws_account.doctor.task_checks import (
     processes_not_visible,
     settings_findings,
 )
-from profiler.aws_account.report_paths import Permission
+from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.container_roles import repository
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import text as string
 from profiler.monitor.report_delivery import OwnStream, report_target
 from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -33,7 +34,14 @@ from profiler.record.units import MIB
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, architecture_notes, unreachable_notes
-from profiler.task_definitions.containers import Container, find_monitor, has_monitor, read_containers, task_memory_mb
+from profiler.task_definitions.containers import (
+    Container,
+    find_monitor,
+    has_monitor,
+    monitor_of,
+    read_containers,
+    task_memory_mb,
+)
 from profiler.task_definitions.remove_monitor import difference
 
 _MONITOR = "monitor"
@@ -124,15 +132,18 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         )
 
 
-def execution_role_finding(role: str, image: str, permission: Permission) -> Finding | None:
-    """Whether the execution role may pull the monitor's image; None: unknown."""
-    name = role.rpartition("/")[2]
+def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths) -> Finding | None:
+    """Whether the execution role may pull the monitor's image; None: unknown, or not needed."""
+    role, monitor = string(definition.get("executionRoleArn")), monitor_of(definition)
+    if role is None or monitor is None or monitor.image is None:
+        return None
+    name, permission = role.rpartition("/")[2], paths.may_pull(role, monitor.image)
     if permission == "no role":
         return problem(EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task.")
     if permission == "denied":
         return problem(
             EXECUTION_ROLE,
-            f"The execution role {name} does not allow the pull of the monitor's image ({image}).",
+            f"The execution role {name} does not allow the pull of the monitor's image ({monitor.image}).",
             "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow ecr:GetAuthorizationToken, ecr:BatchGetImage "
             "and ecr:GetDownloadUrlForLayer.",
         )

@@ -46,12 +46,10 @@ from profiler.cli.wiring.open_past_runs import open_pages, open_source
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import text
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunSource
 from profiler.task_definitions.cloudformation import change_template, is_template
-from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
 from profiler.task_definitions.monitor_container import default_image
 
@@ -98,13 +96,8 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
 
 
 def _execution_role(open_client: OpenClient, definition: Mapping[str, object]) -> Iterator[Finding]:
-    role = text(definition.get("executionRoleArn"))
-    monitor = monitor_of(definition)
-    if role is None or monitor is None or monitor.image is None:
-        return
     paths = ReportPaths(open_client)
-    permission = paths.may_pull(role, monitor.image)
-    finding = None if permission is None else execution_role_finding(role, monitor.image, permission)
+    finding = execution_role_finding(definition, paths)
     if finding is not None:
         yield finding
     yield from (note(EXECUTION_ROLE, sentence) for sentence in sorted(paths.problems))

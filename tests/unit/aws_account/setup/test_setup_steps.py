@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from botocore.exceptions import ClientError
@@ -20,7 +21,7 @@ def refuse(**_: object) -> None:
 class Refusing:
     """A client of an account where nothing is allowed."""
 
-    meta = SimpleNamespace(region_name="eu-west-1")
+    meta = MagicMock(region_name="eu-west-1")
 
     def __getattr__(self, _name: str) -> Any:
         return refuse
