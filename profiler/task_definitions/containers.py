@@ -51,12 +51,11 @@ class Container(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, object] = {}
     user: str | None = None
     capabilities: frozenset[str] = frozenset()
-    is_privileged: bool = False
 
     @property
     def may_trace(self) -> bool:
         """Whether it may read other processes: an added capability has no effect for another user than root."""
-        return self.user in ROOT_USERS and (self.is_privileged or bool(self.capabilities & {SYS_PTRACE, "ALL"}))
+        return self.user in ROOT_USERS and SYS_PTRACE in self.capabilities
 
     @property
     def wraps_batch(self) -> bool:
@@ -245,7 +244,6 @@ def _container(raw: Mapping[str, object]) -> Container:
         environment=environment_of(raw),
         user=text(raw.get("user")),
         capabilities=frozenset(_words(mapping(mapping(raw.get("linuxParameters")).get("capabilities")).get("add"))),
-        is_privileged=raw.get("privileged") is True,
     )
 
 

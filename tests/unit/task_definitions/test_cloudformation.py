@@ -89,12 +89,6 @@ def test_yaml_without_indented_lists_keeps_its_style() -> None:
     assert "      - Name: task-monitor\n        Image: team/task-profiler:1\n" in added
 
 
-def test_process_ids_are_shared_and_not_shared_any_more() -> None:
-    shared = add(YAML.encode(), shared_pids=True).after
-    assert shared.decode().endswith("      PidMode: task\n")
-    assert remove(shared).decode() == YAML
-
-
 def template(*containers: Any, **properties: Any) -> bytes:
     task = {"Type": "AWS::ECS::TaskDefinition", "Properties": {"ContainerDefinitions": list(containers), **properties}}
     return json.dumps({"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}, "Task": task}}, indent=4).encode()
