@@ -89,37 +89,26 @@ class ReplayCounts(Struct, frozen=True, kw_only=True):
         )
 
 
-class LogGroup:
-    """Reads a log group by FilterLogEvents, page by page.
-
-    Args:
-        client: boto3's client of CloudWatch Logs.
-        name: The name of the group.
-    """
-
-    def __init__(self, client: AwsClient, name: str) -> None:
-        self.name = name
-        self._client = client
-
-    def between(self, start_ms: int, end_ms: int) -> Iterator[LogEvent]:
-        """Yield the reports from ``start_ms`` to before ``end_ms``. ``endTime`` of the service is inclusive."""
-        pages = self._client.get_paginator("filter_log_events").paginate(
-            logGroupName=self.name, startTime=start_ms, endTime=end_ms - 1, filterPattern=_FILTER_PATTERN
-        )
-        for page in pages:
-            for event in page["events"]:
-                # An implementation of CloudWatch Logs may ignore the filter pattern.
-                if any(marker in event["message"] for marker in _TYPE_MARKERS):
-                    yield LogEvent(
-                        stream=event["logStreamName"],
-                        id=event["eventId"],
-                        timestamp_ms=event["timestamp"],
-                        message=event["message"],
-                    )
+def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> Iterator[LogEvent]:
+    """Yield a log group's reports from ``start_ms`` to before ``end_ms``. ``endTime`` of the service is inclusive."""
+    pages = client.get_paginator("filter_log_events").paginate(
+        logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=_FILTER_PATTERN
+    )
+    for page in pages:
+        for event in page["events"]:
+            # An implementation of CloudWatch Logs may ignore the filter pattern.
+            if any(marker in event["message"] for marker in _TYPE_MARKERS):
+                yield LogEvent(
+                    stream=event["logStreamName"],
+                    id=event["eventId"],
+                    timestamp_ms=event["timestamp"],
+                    message=event["message"],
+                )
 
 
 def replay(
-    group: LogGroup,
+    client: AwsClient,
+    group: str,
     forward: Callable[[Mapping[str, object]], ReplayCounts] | None,
     on_window: Callable[[int, ReplayCounts], None],
     *,
@@ -130,7 +119,8 @@ def replay(
     """Forward the reports from ``start_ms`` to before ``end_ms``.
 
     Args:
-        group: The log group.
+        client: boto3's client of CloudWatch Logs.
+        group: The name of the log group.
         forward: Sends one event to the function; None: the reports are only counted.
         on_window: Called after each window with its end in milliseconds, and with the counts since the start.
         start_ms: The start, in milliseconds since 1970.
@@ -144,10 +134,10 @@ def replay(
     with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="replay") as pool:
         for window_start_ms in range(start_ms, end_ms, WINDOW_MS):
             window_end_ms = min(window_start_ms + WINDOW_MS, end_ms)
-            reports = list(group.between(window_start_ms, window_end_ms))
+            reports = list(read_reports(client, group, window_start_ms, window_end_ms))
             total = total.plus(ReplayCounts(read=len(reports)))
             if forward is not None:
-                events = (build_subscription_event(payload, group.name) for payload in split_into_payloads(reports))
+                events = (build_subscription_event(payload, group) for payload in split_into_payloads(reports))
                 for counts in pool.map(forward, events):
                     total = total.plus(counts)
             on_window(window_end_ms, total)

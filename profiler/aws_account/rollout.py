@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.monitor_log_groups import create_log_group
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
-from profiler.aws_account.role_policies import RolePolicies, RolePolicy, planned_policy
+from profiler.aws_account.role_policies import RolePolicy, attach_policy, plan_policy, planned_policy
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import starters_of_families
@@ -74,7 +74,6 @@ class Rollout:
         self._on_problem = on_problem
         self._groups: set[str] = set()
         self._pinned: dict[str, Mapping[str, object]] = {}
-        self._role_policies = RolePolicies(open_client)
         self.counts: Counter[str] = Counter()
 
     @cached_property
@@ -317,7 +316,7 @@ class Rollout:
             if role_arn is not None and family.streams:
                 role = role_arn.rpartition("/")[2]
                 streams[role] = streams.get(role, frozenset()) | family.streams
-        plan = self._role_policies.plan if self._request.attach_policy else planned_policy
+        plan = partial(plan_policy, self._open) if self._request.attach_policy else planned_policy
         for role, needed_streams in sorted(streams.items()):
             try:
                 yield plan(role, needed_streams)
@@ -329,7 +328,7 @@ class Rollout:
         """Attach the policies. A role that cannot be changed is a failure."""
         for policy in policies:
             try:
-                if self._role_policies.attach(policy):
+                if attach_policy(self._open, policy):
                     self._on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
                     self.counts["attached"] += 1
             except TaskProfilerError as error:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.monitor_log_groups import matching_log_groups
-from profiler.aws_account.replay import LogGroup, ReplayCounts, ReplayProgressFile, call_forwarder, replay
+from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import parse_time
 from profiler.cli.printing import write_json_lines
 from profiler.cli.progress import progress_row
@@ -138,7 +138,8 @@ def _replay_group(
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
             return replay(
-                LogGroup(aws.logs, group),
+                aws.logs,
+                group,
                 None if progress_file is None else forward,
                 on_window,
                 start_ms=start_ms,

@@ -1,6 +1,3 @@
-import base64
-import gzip
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +10,8 @@ from profiler.aws_account.replay import (
     MAX_PAYLOAD_BYTES,
     WINDOW_MS,
     LogEvent,
-    LogGroup,
     ReplayCounts,
     ReplayProgressFile,
-    build_subscription_event,
     parse_response,
     replay,
     split_into_payloads,
@@ -66,7 +61,8 @@ class FakeFunction:
 def run(events: list[LogEvent], function: FakeFunction | None, windows: list[int]) -> ReplayCounts:
     """Replay the events. ``windows`` gets the ends of the windows that are done."""
     return replay(
-        LogGroup(FakeLogs(events), "/g"),
+        FakeLogs(events),
+        "/g",
         None if function is None else function.invoke,
         lambda done_until_ms, _counts: windows.append(done_until_ms),
         start_ms=0,
@@ -105,17 +101,6 @@ def test_payloads_hold_one_stream_in_order_and_fit(lines: list[tuple[int, str, i
         assert len({one.stream for one in payload}) == 1
         assert [one.timestamp_ms for one in payload] == sorted(one.timestamp_ms for one in payload)
         assert len(payload) == 1 or sum(len(one.message) for one in payload) <= MAX_PAYLOAD_BYTES
-
-
-def test_a_payload_is_what_a_subscription_sends() -> None:
-    sent: Any = build_subscription_event([event(7)], "/ecs/jobs")
-    document = json.loads(gzip.decompress(base64.b64decode(sent["awslogs"]["data"])))
-    assert document["logEvents"] == [{"id": "7", "timestamp": 7, "message": REPORT}]
-    assert (document["messageType"], document["logGroup"], document["logStream"]) == (
-        "DATA_MESSAGE",
-        "/ecs/jobs",
-        "ecs/batch/1",
-    )
 
 
 def test_answers_of_the_function() -> None:
