@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.timestamps import parse_ns
-from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_last, judge_schedules
+from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_schedules
 from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask
 from profiler.schedules.task_matching import did_start, started_by
 
@@ -268,7 +268,7 @@ def test_the_last_due_time_of_each() -> None:
     daily = schedule("daily", "cron(30 0 * * ? *)")
     rows = [schedule(), daily, schedule("later", "at(2027-01-01T00:00:00)"), schedule("bad", "cron()")]
     tasks = known(task(60.1, 61), now=80)
-    judged = judge_last(rows, tasks, now_ns=at(80), grace_ns=GRACE * MINUTE)
+    judged = judge_schedules(rows, tasks, now_ns=at(80), grace_ns=GRACE * MINUTE)
     assert [[due.outcome for due in row.due_times] for row in judged] == [["ran"], ["missed"], [], []]
     assert judged[3].problem is not None
 
@@ -277,7 +277,7 @@ def test_the_last_due_times_of_similar_schedules() -> None:
     hourly, daily = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
     by = started_by(hourly)
     tasks = known(task(60.1, by=by), task(120.1, 121, by=by), now=122)
-    judged = judge_last([daily, hourly], tasks, now_ns=at(122), grace_ns=GRACE * MINUTE)
+    judged = judge_schedules([daily, hourly], tasks, now_ns=at(122), grace_ns=GRACE * MINUTE)
     assert [[due.outcome for due in row.due_times] for row in judged] == [["unknown"], ["overlapped"]]
 
 
