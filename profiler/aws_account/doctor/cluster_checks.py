@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.doctor.definition_checks import execution_role_finding
+from profiler.aws_account.doctor.definition_checks import execution_role_finding, unmonitored_finding
 from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import Permission, ReportPaths
@@ -28,7 +28,7 @@ from profiler.task_definitions.containers import (
 )
 
 _DAY_NS = 86_400 * NS_PER_SECOND
-_MONITOR, _SCHEDULES, _ROLE, _LOG = "monitor", "schedules", "role", "log group"
+_MONITOR, _ROLE, _LOG = "monitor", "role", "log group"
 _SUBSCRIPTION, _REPORT = "subscription", "report"
 _REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper"})
 DAYS = 8  # a weekly run, and a day
@@ -184,11 +184,7 @@ class ClusterChecks:
             case "unknown":
                 yield problem(_MONITOR, notes)
         for target in monitor.planned.unmonitored if health.has_reports else ():
-            yield problem(
-                _SCHEDULES,
-                f"The {target.title} is pinned to {target.pinned_revision}, which has no monitor.",
-                f"Move it: {self._add} --register --update-schedules; by hand if that skips it.",
-            )
+            yield unmonitored_finding(target, f"{self._add} --register --update-schedules")
 
     def _role_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.permission == "no role":

@@ -42,7 +42,6 @@ from profiler.task_definitions.containers import (
     read_containers,
     task_memory_mb,
 )
-from profiler.task_definitions.remove_monitor import difference
 
 _MONITOR = "monitor"
 EXECUTION_ROLE = "execution role"
@@ -55,15 +54,11 @@ _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 
 
 def schedule_findings(
-    definition: Mapping[str, object],
-    revision: str,
-    pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]],
-    move_command: str,
+    revision: str, pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]], move_command: str
 ) -> Iterator[Finding]:
     """Whether the schedules of a family start the revision that is checked.
 
     Args:
-        definition: The definition that is checked.
         revision: Its ``family:revision``.
         pinned: The targets that are pinned to a revision of the family, each with that revision's definition.
         move_command: The command that moves the targets whose revision differs by the monitor alone.
@@ -71,20 +66,20 @@ def schedule_findings(
     for target, pinned_definition in pinned:
         if target.pinned_revision == revision:
             yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
-            continue
-        pin = f"The {target.title} is pinned to {target.pinned_revision}"
-        if has_monitor(pinned_definition):
+        elif has_monitor(pinned_definition):
+            pin = f"The {target.title} is pinned to {target.pinned_revision}"
             yield note(SCHEDULES, f"{pin}, and does not start {revision}.")
         else:
-            is_other = difference(pinned_definition, definition) == "other"
-            reason = (
-                f"Move it yourself, because {target.pinned_revision} differs from {revision} by more than the monitor."
-            )
-            yield problem(
-                SCHEDULES,
-                f"{pin}, which has no monitor, so its runs have no report.",
-                reason if is_other else f"Move it: {move_command}.",
-            )
+            yield unmonitored_finding(target, move_command)
+
+
+def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
+    """The problem of a schedule that starts a revision without the monitor."""
+    return problem(
+        SCHEDULES,
+        f"The {target.title} is pinned to {target.pinned_revision}, which has no monitor.",
+        f"Move it: {move_command}; by hand if that skips it.",
+    )
 
 
 def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:

@@ -92,7 +92,7 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
         yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
         return
     revision = revision_of(document.arn or "") or family
-    yield from schedule_findings(document.definition, revision, pinned, f"{command} --update-schedules")
+    yield from schedule_findings(revision, pinned, f"{command} --update-schedules")
 
 
 def _execution_role(open_client: OpenClient, definition: Mapping[str, object]) -> Iterator[Finding]:
