@@ -53,7 +53,6 @@ class AwsProxy(FakeHttpServer):
         self.failing: set[str] = set()
         self.throttling: set[str] = set()
         self.refused: set[str] = set()
-        self.deleted: set[str] = set()
         self.operations: list[str] = []
         self.bodies: list[tuple[str, bytes]] = []
         self.throttled = 0
@@ -84,8 +83,6 @@ class AwsProxy(FakeHttpServer):
     def _refusal(self, operation: str, body: bytes) -> Answer | None:
         if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
             return _error("ClientException", "Too many concurrent attempts to create a new revision")
-        if operation == "DescribeTaskDefinition" and json.loads(body)["taskDefinition"] in self.deleted:
-            return _error("ClientException", "Unable to describe task definition.")
         return _error("AccessDeniedException", "not authorized") if operation in self.refused else None
 
     def _passed(self, request: BaseHTTPRequestHandler, path: str, body: bytes) -> Answer:

@@ -6,7 +6,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, WaiterError
 from botocore.session import Session
 from botocore.validate import ParamValidator
 
@@ -26,14 +26,12 @@ class FakeCloudFormation:
 
     Attributes:
         stack: As DescribeStacks returns it; None: there is none.
-        change_set_pages: What DescribeChangeSet returns, page after page; a first status of its own for each poll.
-        polls: The statuses of the change set before its pages.
+        change_set_pages: What DescribeChangeSet returns, page after page.
         happens: The events that are new at each reading after the change began: status, resource, type, reason.
         refuses: The error code and message of an operation.
     """
 
     stack: dict[str, Any] | None = None
-    polls: list[str] = field(default_factory=list)
     change_set_pages: list[dict[str, Any]] = field(
         default_factory=lambda: [{"Status": "CREATE_COMPLETE", "Changes": []}]
     )
@@ -70,13 +68,19 @@ class FakeCloudFormation:
         self._call("CreateChangeSet", arguments)
         return {"Id": CHANGE_SET, "StackId": STACK_ID}
 
-    def describe_change_set(self, **arguments: Any) -> dict[str, Any]:
+    def get_waiter(self, name: str) -> Any:
+        """It fails, as for a change set that has failed or is not there yet."""
+        assert name == "change_set_create_complete"
+
+        def wait(**_: Any) -> None:
+            if self.change_set_pages[0]["Status"] != "CREATE_COMPLETE":
+                raise WaiterError(name, "failed", {})
+
+        return SimpleNamespace(wait=wait)
+
+    def _change_set(self, **arguments: Any) -> list[dict[str, Any]]:
         self._call("DescribeChangeSet", arguments)
-        if self.polls:
-            return {"Status": self.polls.pop(0)}
-        number = int(arguments.get("NextToken", 0))
-        more = {"NextToken": str(number + 1)} if number + 1 < len(self.change_set_pages) else {}
-        return {**self.change_set_pages[number], **more}
+        return self.change_set_pages
 
     def delete_change_set(self, **arguments: Any) -> None:
         self._call("DeleteChangeSet", arguments)
@@ -90,8 +94,7 @@ class FakeCloudFormation:
         self._is_changing = True
 
     def get_paginator(self, name: str) -> Any:
-        assert name == "describe_stack_events"
-        return self
+        return self if name == "describe_stack_events" else SimpleNamespace(paginate=self._change_set)
 
     def paginate(self, **arguments: Any) -> Iterator[dict[str, Any]]:
         """Three events a page, the newest first."""

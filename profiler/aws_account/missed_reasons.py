@@ -202,9 +202,7 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
 def _changes(event: _Event, schedule: Schedule) -> bool:
     """Whether the call succeeded and is about the rule, which PutTargets has in another field."""
     request = mapping(event.get("requestParameters"))
-    is_named = schedule.name in (request.get("name"), request.get("rule"))
-    is_its = is_named and _bus(request.get("eventBusName")) == _bus(schedule.group)
-    return is_its and not event.get("errorCode")
+    return schedule.name in (request.get("name"), request.get("rule")) and not event.get("errorCode")
 
 
 def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
@@ -224,14 +222,9 @@ def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
 
 
 def _is_of(schedule: Schedule, arn: str) -> bool:
-    """Whether the ARN is the schedule's. The ARN of a rule on the default bus does not contain the bus."""
+    """Whether the ARN is the schedule's. The ARN of a rule does not contain the default bus, which it is on."""
     names = arn.rpartition(":")[2].split("/")[1:]
-    return names == [schedule.group, schedule.name] or (names == [schedule.name] and _bus(schedule.group) == "default")
-
-
-def _bus(name: object) -> str:
-    """The name of an event bus, which may be given as an ARN or, for the default one, not at all."""
-    return str(name or "default").rpartition(":event-bus/")[2]
+    return names in ([schedule.name], [schedule.group, schedule.name])
 
 
 def _sentence(what: str, why: str) -> str:
@@ -242,7 +235,7 @@ def _sentence(what: str, why: str) -> str:
 def _decode(content: object) -> _Event:
     try:
         return mapping(msgspec.json.decode(content)) if isinstance(content, str) else {}
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError):
         return {}
 
 

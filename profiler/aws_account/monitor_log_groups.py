@@ -38,41 +38,12 @@ def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str,
             yield from page["logGroups"]
 
 
-class LogGroups:
-    """Looks for log groups and creates them. ECS starts no container whose log group is missing."""
-
-    def __init__(self, open_client: OpenClient) -> None:
-        self._open = open_client
-        self._exists: dict[str, bool | None] = {}
-
-    def exists(self, name: str) -> bool | None:
-        """Whether the group exists; None without permission to list groups, which nothing else needs."""
-        if name not in self._exists:
-            try:
-                listed = listed_groups(self._open, name)
-                self._exists[name] = any(group["logGroupName"] == name for group in listed)
-            except TaskProfilerError:
-                self._exists[name] = None
-        return self._exists[name]
-
-    def creation_note(self, name: str) -> str | None:
-        """A sentence if ``--register`` will create the group; None if it exists."""
-        exists = self.exists(name)
-        if exists:
-            return None
-        condition = " if it does not exist" if exists is None else ""
-        return f"--register creates the log group {name}{condition}."
-
-    def create(self, name: str) -> bool:
-        """Create the group. Returns False if it exists already. Raises TaskProfilerError."""
-        if self._exists.get(name):
+def create_log_group(open_client: OpenClient, name: str) -> bool:
+    """Create the group: ECS starts no container whose log group is missing. Returns False if it exists already."""
+    logs = open_client("logs")
+    with aws_errors(f"The log group {name!r} was not created, so no revision was registered"):
+        try:
+            logs.create_log_group(logGroupName=name)
+        except logs.exceptions.ResourceAlreadyExistsException:
             return False
-        logs = self._open("logs")
-        with aws_errors(f"The log group {name!r} was not created, so no revision was registered"):
-            try:
-                logs.create_log_group(logGroupName=name)
-                is_new = True
-            except logs.exceptions.ResourceAlreadyExistsException:
-                is_new = False
-        self._exists[name] = True
-        return is_new
+    return True

@@ -54,15 +54,6 @@ class TaskDefinitions:
             response = self._client.register_task_definition(**definition)
         return str(response["taskDefinition"]["taskDefinitionArn"])
 
-    def is_active(self, name: str) -> bool:
-        """Whether ``family:revision`` can be started. A deleted revision cannot be described."""
-        with aws_errors(f"The task definition {name!r} could not be read", "ecs:DescribeTaskDefinition"):
-            try:
-                described = self._client.describe_task_definition(taskDefinition=name)
-            except self._client.exceptions.ClientException:
-                return False
-        return bool(described["taskDefinition"]["status"] == "ACTIVE")
-
     def families(self, glob: str) -> frozenset[str]:
         """The families with an active revision whose name matches the glob."""
         prefix = glob_prefix(glob)
@@ -117,12 +108,6 @@ def matching_clusters(open_client: OpenClient, names: Sequence[str]) -> tuple[tu
 def family_of(arn: str) -> str:
     """The family of a task definition's ARN, of ``family:revision`` or of a family."""
     return arn.rpartition("/")[2].split(":", 1)[0]
-
-
-def previous_revision(arn: str) -> str:
-    """``family:revision`` of the revision that was registered before this one."""
-    family, _, revision = arn.rpartition("/")[2].partition(":")
-    return f"{family}:{int(revision) - 1}"
 
 
 def revision_of(arn: str) -> str | None:

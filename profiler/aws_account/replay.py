@@ -32,16 +32,11 @@ class _SavedProgress(Struct, frozen=True):
 
 
 class ReplayProgressFile:
-    """The stored progress of a replay from ``start_ms`` to before ``end_ms``.
+    """The stored progress of a replay that begins at ``start_ms``. A later replay of another time replaces it."""
 
-    The file may hold the progress of another interrupted replay. If this replay does not reach that point, the file
-    keeps the other one's progress, and this one's is not stored.
-    """
-
-    def __init__(self, path: Path, start_ms: int, end_ms: int) -> None:
+    def __init__(self, path: Path, start_ms: int) -> None:
         self._path = path
         self._start_ms = start_ms
-        self._end_ms = end_ms
 
     def create_directory(self) -> None:
         """Create the directory of the file. Raises OSError."""
@@ -49,36 +44,22 @@ class ReplayProgressFile:
 
     def resume_ms(self) -> int:
         """Return the time to start from: ``start_ms``, or the point at which an earlier replay of this time stopped."""
-        earlier = self._load()
-        if earlier is None or not earlier.start_ms <= self._start_ms <= earlier.done_until_ms:
+        try:
+            earlier = msgspec.json.decode(self._path.read_bytes(), type=_SavedProgress)
+        except (OSError, msgspec.DecodeError):
             return self._start_ms
-        return earlier.done_until_ms
+        is_of_this_time = earlier.start_ms <= self._start_ms <= earlier.done_until_ms
+        return earlier.done_until_ms if is_of_this_time else self._start_ms
 
     def save(self, done_until_ms: int) -> None:
         """Store the progress. The file is replaced atomically."""
-        if self._may_overwrite():
-            new_file = self._path.with_suffix(".new")
-            new_file.write_bytes(msgspec.json.encode(_SavedProgress(self._start_ms, done_until_ms)))
-            new_file.replace(self._path)
-
-    def complete(self) -> None:
-        """Remove the file after a complete replay."""
-        if self._may_overwrite():
-            self.clear()
+        new_file = self._path.with_suffix(".new")
+        new_file.write_bytes(msgspec.json.encode(_SavedProgress(self._start_ms, done_until_ms)))
+        new_file.replace(self._path)
 
     def clear(self) -> None:
         """Remove the file: the next replay starts from its beginning."""
         self._path.unlink(missing_ok=True)
-
-    def _may_overwrite(self) -> bool:
-        earlier = self._load()
-        return earlier is None or self._start_ms <= earlier.done_until_ms <= self._end_ms
-
-    def _load(self) -> _SavedProgress | None:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=_SavedProgress)
-        except (OSError, msgspec.DecodeError):
-            return None
 
 
 class LogEvent(Struct, frozen=True, kw_only=True):
@@ -108,37 +89,26 @@ class ReplayCounts(Struct, frozen=True, kw_only=True):
         )
 
 
-class LogGroup:
-    """Reads a log group by FilterLogEvents, page by page.
-
-    Args:
-        client: boto3's client of CloudWatch Logs.
-        name: The name of the group.
-    """
-
-    def __init__(self, client: AwsClient, name: str) -> None:
-        self.name = name
-        self._client = client
-
-    def between(self, start_ms: int, end_ms: int) -> Iterator[LogEvent]:
-        """Yield the reports from ``start_ms`` to before ``end_ms``. ``endTime`` of the service is inclusive."""
-        pages = self._client.get_paginator("filter_log_events").paginate(
-            logGroupName=self.name, startTime=start_ms, endTime=end_ms - 1, filterPattern=_FILTER_PATTERN
-        )
-        for page in pages:
-            for event in page["events"]:
-                # An implementation of CloudWatch Logs may ignore the filter pattern.
-                if any(marker in event["message"] for marker in _TYPE_MARKERS):
-                    yield LogEvent(
-                        stream=event["logStreamName"],
-                        id=event["eventId"],
-                        timestamp_ms=event["timestamp"],
-                        message=event["message"],
-                    )
+def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> Iterator[LogEvent]:
+    """Yield a log group's reports from ``start_ms`` to before ``end_ms``. ``endTime`` of the service is inclusive."""
+    pages = client.get_paginator("filter_log_events").paginate(
+        logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=_FILTER_PATTERN
+    )
+    for page in pages:
+        for event in page["events"]:
+            # An implementation of CloudWatch Logs may ignore the filter pattern.
+            if any(marker in event["message"] for marker in _TYPE_MARKERS):
+                yield LogEvent(
+                    stream=event["logStreamName"],
+                    id=event["eventId"],
+                    timestamp_ms=event["timestamp"],
+                    message=event["message"],
+                )
 
 
 def replay(
-    group: LogGroup,
+    client: AwsClient,
+    group: str,
     forward: Callable[[Mapping[str, object]], ReplayCounts] | None,
     on_window: Callable[[int, ReplayCounts], None],
     *,
@@ -149,7 +119,8 @@ def replay(
     """Forward the reports from ``start_ms`` to before ``end_ms``.
 
     Args:
-        group: The log group.
+        client: boto3's client of CloudWatch Logs.
+        group: The name of the log group.
         forward: Sends one event to the function; None: the reports are only counted.
         on_window: Called after each window with its end in milliseconds, and with the counts since the start.
         start_ms: The start, in milliseconds since 1970.
@@ -163,10 +134,10 @@ def replay(
     with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="replay") as pool:
         for window_start_ms in range(start_ms, end_ms, WINDOW_MS):
             window_end_ms = min(window_start_ms + WINDOW_MS, end_ms)
-            reports = list(group.between(window_start_ms, window_end_ms))
+            reports = list(read_reports(client, group, window_start_ms, window_end_ms))
             total = total.plus(ReplayCounts(read=len(reports)))
             if forward is not None:
-                events = (build_subscription_event(payload, group.name) for payload in split_into_payloads(reports))
+                events = (build_subscription_event(payload, group) for payload in split_into_payloads(reports))
                 for counts in pool.map(forward, events):
                     total = total.plus(counts)
             on_window(window_end_ms, total)
@@ -215,7 +186,7 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
     """Read the counts of the function's response. Raises TaskProfilerError if it failed or is not the forwarder."""
     try:
         response = msgspec.json.decode(payload) if payload else None
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         response = None
     if function_error is not None:
         message = response.get("errorMessage") if isinstance(response, dict) else None

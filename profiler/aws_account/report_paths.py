@@ -13,7 +13,7 @@ from profiler.aws_account.role_policies import inline_policies, inline_policy
 from profiler.core.ecs_terms import arn_part
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
-from profiler.task_definitions.permissions import POLICY_NAME, concerns, is_allowed, listed, read_policy, statements_of
+from profiler.task_definitions.permissions import POLICY_NAME, concerns, is_allowed, listed, statements_of
 
 Permission = Literal["allowed", "denied", "no role", "unknown"]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
@@ -141,12 +141,7 @@ class ReportPaths:
     def _read_managed_policy(self, arn: str) -> Mapping[str, object]:
         iam = self._open("iam")
         version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
-        return read_policy(iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"])
-
-
-def is_in_ecr(image: str) -> bool:
-    """Whether the image is in a private repository of Amazon ECR."""
-    return _ECR_IMAGE.match(image) is not None
+        return mapping(iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"])
 
 
 def _allows(documents: _Policies, action: str, resources: frozenset[str]) -> bool:

@@ -8,13 +8,13 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping
 from profiler.task_definitions.permissions import (
     MAX_INLINE_CHARACTERS,
     POLICY_NAME,
     characters,
     log_groups_of,
     merged_policy,
-    read_policy,
 )
 
 _MAX_NAMED = 5
@@ -31,34 +31,27 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
-class RolePolicies:
-    """The policies of task roles. Methods raise TaskProfilerError with IAM's reason."""
+def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> RolePolicy:
+    """The policy that allows these streams, too. The role is read, and does not change. Raises TaskProfilerError."""
+    iam = open_client("iam")
+    with aws_errors(f"The policy of the role {role!r} was not changed", "iam:GetRolePolicy and iam:ListRolePolicies"):
+        existing = inline_policy(iam, role, POLICY_NAME)
+        planned = planned_policy(role, streams, existing)
+        if planned.document is None:
+            return planned
+        others = sum(characters(document) for document in inline_policies(iam, role, without=POLICY_NAME))
+    return planned_policy(role, streams, existing, other_characters=others)
 
-    def __init__(self, open_client: OpenClient) -> None:
-        self._open = open_client
 
-    def plan(self, role: str, streams: frozenset[str]) -> RolePolicy:
-        """The policy that allows these streams, too. The role is read, and does not change."""
-        iam = self._open("iam")
-        with aws_errors(
-            f"The policy of the role {role!r} was not changed", "iam:GetRolePolicy and iam:ListRolePolicies"
-        ):
-            existing = inline_policy(iam, role, POLICY_NAME)
-            planned = planned_policy(role, streams, existing)
-            if planned.document is None:
-                return planned
-            others = sum(characters(document) for document in inline_policies(iam, role, without=POLICY_NAME))
-        return planned_policy(role, streams, existing, other_characters=others)
-
-    def attach(self, policy: RolePolicy) -> bool:
-        """Write the policy. Returns False if nothing changes."""
-        if policy.document is None:
-            return False
-        with aws_errors(f"The policy of the role {policy.role!r} was not changed", "iam:PutRolePolicy"):
-            self._open("iam").put_role_policy(
-                RoleName=policy.role, PolicyName=POLICY_NAME, PolicyDocument=json.dumps(policy.document)
-            )
-        return True
+def attach_policy(open_client: OpenClient, policy: RolePolicy) -> bool:
+    """Write the policy. Returns False if nothing changes. Raises TaskProfilerError."""
+    if policy.document is None:
+        return False
+    with aws_errors(f"The policy of the role {policy.role!r} was not changed", "iam:PutRolePolicy"):
+        open_client("iam").put_role_policy(
+            RoleName=policy.role, PolicyName=POLICY_NAME, PolicyDocument=json.dumps(policy.document)
+        )
+    return True
 
 
 def inline_policies(iam: AwsClient, role: str, *, without: str | None = None) -> Iterator[Mapping[str, object]]:
@@ -73,7 +66,7 @@ def inline_policies(iam: AwsClient, role: str, *, without: str | None = None) ->
 def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] | None:
     """The document of a role's inline policy; None if there is none."""
     try:
-        return read_policy(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+        return mapping(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
     except iam.exceptions.NoSuchEntityException:
         return None
 

@@ -2,22 +2,24 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.monitor_log_groups import LogGroups
-from profiler.aws_account.registered_definitions import TaskDefinitions, previous_revision, revision_of
-from profiler.aws_account.role_policies import RolePolicies, RolePolicy, planned_policy
-from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, Planner
+from profiler.aws_account.monitor_log_groups import create_log_group
+from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
+from profiler.aws_account.role_policies import RolePolicy, attach_policy, plan_policy, planned_policy
+from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import starters_of_families
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
-from profiler.task_definitions.definition_json import TaskDefinitionDocument
+from profiler.task_definitions.containers import has_monitor
+from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.permissions import POLICY_NAME
+from profiler.task_definitions.remove_monitor import Difference, difference
 
 _SERVICE_REASON = "A service runs it: --services includes it."
 
@@ -70,8 +72,8 @@ class Rollout:
         self._names_starters = names_starters
         self._on_step = on_step
         self._on_problem = on_problem
-        self._log_groups = LogGroups(open_client)
-        self._role_policies = RolePolicies(open_client)
+        self._groups: set[str] = set()
+        self._pinned: dict[str, Mapping[str, object]] = {}
         self.counts: Counter[str] = Counter()
 
     @cached_property
@@ -100,13 +102,6 @@ class Rollout:
         return tuple(
             target for target in self.targets if not clusters or any(target.is_in(cluster) for cluster in clusters)
         )
-
-    @cached_property
-    def _planner(self) -> Planner:
-        return Planner(self._definitions.describe, self._plan_family, targets=self.targets, image=self._image)
-
-    def _plan_family(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
-        return self._plan_change(family, document, self._starters.get(family, ()))
 
     @cached_property
     def _seen(self) -> Mapping[str, tuple[str, ...]]:
@@ -166,14 +161,74 @@ class Rollout:
             if family in of_services:
                 planned = PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,))
             else:
-                planned = self._with_log_group_note(self._planner.plan(family))
+                planned = self._with_log_group_note(self._plan(family))
             yield replace(planned, started_by=self._starters.get(family, ()))
 
-    def _with_log_group_note(self, planned: PlannedFamily) -> PlannedFamily:
+    def _plan(self, family: str) -> PlannedFamily:
+        """Plan the change of the latest active revision. A family that cannot be read or changed gets the reason."""
+        try:
+            document = read_document(self._definitions.describe(family), family)
+        except TaskProfilerError as error:
+            return PlannedFamily(family=family, action="failed", notes=(str(error),))
+        try:
+            planned = self._plan_change(family, document, self._starters.get(family, ()))
+        except TaskProfilerError as error:
+            return PlannedFamily(family=family, action="refused", notes=(str(error),), document=document)
+        pins = tuple(self._pins(planned))
+        pinned = tuple(target for target, _ in pins)
+        return replace(
+            planned,
+            notes=(*planned.notes, *(note for _, note in pins)),
+            pinned=pinned,
+            unmonitored=tuple(target for target in pinned if not self._starts_monitor(planned, target)),
+        )
+
+    def _pins(self, planned: PlannedFamily) -> Iterator[tuple[ScheduledTarget, str]]:
+        """The targets that are pinned to another revision, each with a note."""
+        for target in self.targets:
+            if not target.is_pin_of(planned.revision_arn):
+                continue
+            note = f"The {target.title} is pinned to {target.pinned_revision}"
+            try:
+                pinned_difference = self._pin_difference(planned, target)
+            except TaskProfilerError as error:
+                yield target, f"{note}. {error}"
+                continue
+            if pinned_difference == "monitor":
+                yield target, f"{note}."
+            elif pinned_difference == "other":
+                yield target, f"{note}, which differs by more than the monitor: --update-schedules skips it."
+
+    def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
+        """How the revision of a pinned target differs from the one that the plan ends with.
+
+        The revision that the plan starts from differs by the monitor alone. Raises TaskProfilerError.
+        """
+        pinned = target.pinned_revision or ""
+        if pinned == planned.revision:
+            return "monitor" if planned.is_new_revision else "none"
+        return difference(self._pinned_definition(pinned), planned.definition, self._image)
+
+    def _pinned_definition(self, revision: str) -> Mapping[str, object]:
+        if revision not in self._pinned:  # many schedules may start one revision, which never changes
+            self._pinned[revision] = read_document(self._definitions.describe(revision), revision).definition
+        return self._pinned[revision]
+
+    def _starts_monitor(self, planned: PlannedFamily, target: ScheduledTarget) -> bool:
+        revision = target.pinned_revision or ""
+        if planned.document is not None and revision == planned.revision:
+            return has_monitor(planned.document.definition, self._image)
+        try:
+            return has_monitor(self._pinned_definition(revision), self._image)
+        except TaskProfilerError:  # the note reports that it cannot be read
+            return True
+
+    @staticmethod
+    def _with_log_group_note(planned: PlannedFamily) -> PlannedFamily:
         if planned.log_group is None or not planned.is_new_revision:
             return planned
-        note = self._log_groups.creation_note(planned.log_group)
-        return planned if note is None else replace(planned, notes=(*planned.notes, note))
+        note = f"--register creates the log group {planned.log_group} if it does not exist."
+        return replace(planned, notes=(*planned.notes, note))
 
     def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
         """Carry the plan out. Yields the executed plans: another plan if a definition has changed meanwhile."""
@@ -181,33 +236,40 @@ class Rollout:
             yield self._carry_out(family)
 
     def _carry_out(self, planned: PlannedFamily) -> PlannedFamily:
-        moves = planned.pinned if self._request.update_schedules else ()
-        if not (planned.is_new_revision or moves):
+        if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:
             planned = self._planned_again(planned)
-            planned, arn = self._register_revision(planned)
+            arn = self._register(planned) if planned.is_new_revision else planned.revision_arn
         except TaskProfilerError as error:
             self._fail(planned.family, error)
             return planned
-        for target in planned.pinned if self._request.update_schedules else ():
+        for target in self._moves(planned):
             try:
                 self._move(planned, target, arn)
             except TaskProfilerError as error:
                 self._fail(planned.family, error)
         return planned
 
+    def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
+        return planned.pinned if self._request.update_schedules else ()
+
     def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
         """The plan from the present definition, so that the new revision undoes no deployment."""
-        current = self._planner.plan(planned.family)
+        self._create_log_group(planned)
+        current = self._plan(planned.family)
         if current.document != planned.document:
             self._report_new_plan(current)
-        if current.log_group is None or not current.is_new_revision:
-            return current
-        if not self._log_groups.create(current.log_group):
-            return current
-        self._on_step(f"created the log group {current.log_group}")
-        return self._planned_again(current)  # a throttled call may have taken its time
+            self._create_log_group(current)
+        return current
+
+    def _create_log_group(self, planned: PlannedFamily) -> None:
+        group = planned.log_group
+        if group is None or not planned.is_new_revision or group in self._groups:
+            return
+        if create_log_group(self._open, group):
+            self._on_step(f"created the log group {group}")
+        self._groups.add(group)
 
     def _report_new_plan(self, planned: PlannedFamily) -> None:
         notes = " ".join(self._with_log_group_note(planned).notes)
@@ -217,43 +279,26 @@ class Rollout:
         start = f"{planned.family} changed meanwhile, so it is planned again from {planned.revision}"
         self._on_step(f"{start}: {planned.action} {notes}".rstrip())
 
-    def _register_revision(self, planned: PlannedFamily) -> tuple[PlannedFamily, str]:
-        """Register the new revision, and return its plan and its ARN.
-
-        ECS registers without a condition, so a deployment at the same moment shows only afterwards, by its number. The
-        family is then planned again from it, and registered again even without a change: the latest revision counts.
-        """
-        if not planned.is_new_revision:
-            return planned, planned.revision_arn
-        known = {planned.revision}
-        while True:
-            arn = self._definitions.register(planned.definition)
-            self._on_step(f"registered {revision_of(arn)}")
-            self.counts["registered"] += 1
-            previous = previous_revision(arn)
-            if previous in known or not self._definitions.is_active(previous):
-                return planned, arn
-            known.add(revision_of(arn) or "")
-            planned = self._planner.plan(planned.family, previous)
-            self._report_new_plan(planned)
-            if planned.action == "failed":
-                return planned, arn
+    def _register(self, planned: PlannedFamily) -> str:
+        """Register the new revision, and return its ARN."""
+        arn = self._definitions.register(planned.definition)
+        self._on_step(f"registered {revision_of(arn)}")
+        self.counts["registered"] += 1
+        return arn
 
     def _move(self, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
         """Move a pinned target, unless it is pinned to another version of the job at this moment."""
         current = self._schedules.read(target)
-        while current is not None and current.is_pin_of(arn):
-            difference = self._planner.pin_difference(planned, current)
-            if difference == "other":
-                self._skip(current, f"pinned to {current.pinned_revision}")
-            if difference != "monitor":
-                return
-            current = self._schedules.move(current, arn)
-            if current is not None and current.pinned_revision == revision_of(arn):
-                self._on_step(f"moved {current.title} to {revision_of(arn)}")
-                self.counts["moved"] += 1
-                return
-        self._skip(target, f"no longer pinned to a revision of {planned.family}")
+        if current is None or not current.is_pin_of(arn):
+            self._skip(target, f"no longer pinned to a revision of {planned.family}")
+            return
+        pinned_difference = self._pin_difference(planned, current)
+        if pinned_difference == "other":
+            self._skip(current, f"pinned to {current.pinned_revision}")
+        elif pinned_difference == "monitor":
+            self._schedules.move(current, arn)
+            self._on_step(f"moved {current.title} to {revision_of(arn)}")
+            self.counts["moved"] += 1
 
     def _skip(self, target: ScheduledTarget, reason: str) -> None:
         self._on_step(f"{target.title} skipped: {reason}")
@@ -271,7 +316,7 @@ class Rollout:
             if role_arn is not None and family.streams:
                 role = role_arn.rpartition("/")[2]
                 streams[role] = streams.get(role, frozenset()) | family.streams
-        plan = self._role_policies.plan if self._request.attach_policy else planned_policy
+        plan = partial(plan_policy, self._open) if self._request.attach_policy else planned_policy
         for role, needed_streams in sorted(streams.items()):
             try:
                 yield plan(role, needed_streams)
@@ -283,7 +328,7 @@ class Rollout:
         """Attach the policies. A role that cannot be changed is a failure."""
         for policy in policies:
             try:
-                if self._role_policies.attach(policy):
+                if attach_policy(self._open, policy):
                     self._on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
                     self.counts["attached"] += 1
             except TaskProfilerError as error:

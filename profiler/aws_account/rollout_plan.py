@@ -1,6 +1,6 @@
 """The plan for many families: what changes in each, or why nothing does."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -9,13 +9,12 @@ from msgspec.structs import replace
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes
-from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to, default_image_note, log_group_note
-from profiler.task_definitions.containers import has_monitor, has_own_report_stream, own_log_group
-from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, default_image_note, log_group_note
+from profiler.task_definitions.containers import has_own_report_stream, own_log_group
+from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import report_streams
-from profiler.task_definitions.remove_monitor import Difference, difference, remove_monitor
+from profiler.task_definitions.remove_monitor import remove_monitor
 
 Action = Literal[
     "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"
@@ -78,7 +77,7 @@ def plan_addition(
     """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
     if AIRFLOW in started_by:
         options = replace(options, default_report_stream="monitor")
-    added = add_monitor_to(document.definition, options, revision_arn=document.arn)
+    added = add_monitor(document.definition, options, revision_arn=document.arn)
     image = options.image or default_image(document.arn)
     log_group = own_log_group(added.definition, image)
     # The plan shows the default image once, and whether the log group exists.
@@ -111,80 +110,3 @@ def plan_removal(family: str, document: TaskDefinitionDocument, image: str | Non
         document=document,
         definition=removed.definition,
     )
-
-
-class Planner(Struct):
-    """Plans families. A family that cannot be read or changed gets the reason.
-
-    Attributes:
-        describe: Returns ECS's response for a family's latest active revision, or for ``family:revision``; raises
-            TaskProfilerError.
-        plan_change: Plans the change of a family's definition; raises TaskProfilerError.
-        targets: All scheduled targets of the account.
-        image: The monitor's image, if its repository has a name of the user's own.
-    """
-
-    describe: Callable[[str], bytes]
-    plan_change: Callable[[str, TaskDefinitionDocument], PlannedFamily]
-    targets: Sequence[ScheduledTarget]
-    image: str | None
-    _pinned: dict[str, Mapping[str, object]] = {}
-
-    def plan(self, family: str, revision: str | None = None) -> PlannedFamily:
-        """Read a revision (None: the latest active one), and plan its change."""
-        try:
-            document = read_document(self.describe(revision or family), family)
-        except TaskProfilerError as error:
-            return PlannedFamily(family=family, action="failed", notes=(str(error),))
-        try:
-            planned = self.plan_change(family, document)
-        except TaskProfilerError as error:
-            return PlannedFamily(family=family, action="refused", notes=(str(error),), document=document)
-        pins = tuple(self._pins(planned))
-        pinned = tuple(target for target, _ in pins)
-        return replace(
-            planned,
-            notes=(*planned.notes, *(note for _, note in pins)),
-            pinned=pinned,
-            unmonitored=tuple(target for target in pinned if not self._starts_monitor(planned, target)),
-        )
-
-    def pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
-        """How the revision of a pinned target differs from the one that the plan ends with.
-
-        The revision that the plan starts from differs by the monitor alone. Raises TaskProfilerError.
-        """
-        pinned = target.pinned_revision or ""
-        if planned.action == "refused" or pinned == planned.revision:
-            return "monitor" if planned.is_new_revision else "none"
-        return difference(self._pinned_definition(pinned), planned.definition, self.image)
-
-    def _pinned_definition(self, revision: str) -> Mapping[str, object]:
-        if revision not in self._pinned:  # many schedules may start one revision, which never changes
-            self._pinned[revision] = read_document(self.describe(revision), revision).definition
-        return self._pinned[revision]
-
-    def _starts_monitor(self, planned: PlannedFamily, target: ScheduledTarget) -> bool:
-        revision = target.pinned_revision or ""
-        if planned.document is not None and revision == planned.revision:
-            return has_monitor(planned.document.definition, self.image)
-        try:
-            return has_monitor(self._pinned_definition(revision), self.image)
-        except TaskProfilerError:  # the note reports that it cannot be read
-            return True
-
-    def _pins(self, planned: PlannedFamily) -> Iterator[tuple[ScheduledTarget, str]]:
-        """The targets that are pinned to another revision, each with a note."""
-        for target in self.targets:
-            if not target.is_pin_of(planned.revision_arn):
-                continue
-            note = f"The {target.title} is pinned to {target.pinned_revision}"
-            try:
-                pinned_difference = self.pin_difference(planned, target)
-            except TaskProfilerError as error:
-                yield target, f"{note}. {error}"
-                continue
-            if pinned_difference == "monitor":
-                yield target, f"{note}."
-            elif pinned_difference == "other":
-                yield target, f"{note}, which differs by more than the monitor: --update-schedules skips it."

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.registered_definitions import LastBody, family_of, revision_of
@@ -88,7 +87,8 @@ class Schedules:
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             of_rules = tuple(self._targets_of_rules())
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            return (*of_rules, *self._targets_of_schedules())
+            of_schedules = map(self.target_of_schedule, self.summaries())
+            return (*of_rules, *(target for target in of_schedules if target is not None))
 
     def timed_rules(self) -> Iterator[Mapping[str, Any]]:
         """The rules with a schedule, as ListRules returns them. EventBridge accepts these on the default bus only."""
@@ -96,12 +96,21 @@ class Schedules:
             if rule.get("ScheduleExpression"):
                 yield rule
 
-    def targets_of_rule(self, rule: Mapping[str, Any]) -> tuple[ScheduledTarget, ...]:
+    def targets_of_rule(self, rule: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
         """The targets of a rule that start ECS tasks."""
-        return tuple(
-            replace(target, rule=rule)
-            for target in self._targets_of_rule(rule["Name"], rule.get("EventBusName", "default"))
-        )
+        name, bus = rule["Name"], rule.get("EventBusName", "default")
+        call, body = self._events.list_targets_by_rule, self._targets_body
+        for target in self._pages(call, "Targets", body, Rule=name, EventBusName=bus):
+            if _PARAMETERS in target:
+                yield ScheduledTarget(
+                    kind="rule",
+                    name=name,
+                    group=bus,
+                    cluster_arn=target["Arn"],
+                    definition_arn=target[_PARAMETERS][_ARN],
+                    content=target,
+                    rule=rule,
+                )
 
     def summaries(self, name_prefix: str = "") -> Iterator[Mapping[str, Any]]:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
@@ -117,67 +126,33 @@ class Schedules:
         except self._scheduler.exceptions.ResourceNotFoundException:
             return None
 
-    def move(self, target: ScheduledTarget, revision_arn: str) -> ScheduledTarget | None:
-        """Let the target start another revision, if it still starts the revision of ``target``.
-
-        It is read again right before the write. Only its revision changes.
-
-        Returns:
-            The target as it is now; None if it no longer exists.
-        """
-        with aws_errors(f"The {target.title} was not updated", f"{_READ[target.kind]}, {_WRITE[target.kind]}"):
-            current = self._current(target)
-            if current is None or current.definition_arn != target.definition_arn:
-                return current
-            family_arn, revision = current.definition_arn.rpartition(":")[0], revision_arn.rpartition(":")[2]
-            moved = f"{family_arn}:{revision}"
-            if current.kind == "rule":
-                self._put_rule(current, moved)
+    def move(self, target: ScheduledTarget, revision_arn: str) -> None:
+        """Let a target that was just read start another revision. Only its revision changes."""
+        moved = f"{target.definition_arn.rpartition(':')[0]}:{revision_arn.rpartition(':')[2]}"
+        with aws_errors(f"The {target.title} was not updated", _WRITE[target.kind]):
+            if target.kind == "rule":
+                self._put_rule(target, moved)
             else:
-                self._put_schedule(current, moved)
-        return replace(current, definition_arn=moved)
+                self._put_schedule(target, moved)
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
         """The target as it is now; None if it no longer exists."""
         with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
-            return self._current(target)
-
-    def _current(self, target: ScheduledTarget) -> ScheduledTarget | None:
-        try:
-            if target.kind == "schedule":
-                return self._target_of_schedule(target.name, target.group)
-            of_rule = self._targets_of_rule(target.name, target.group)
-            return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
-        except (
-            self._events.exceptions.ResourceNotFoundException,
-            self._scheduler.exceptions.ResourceNotFoundException,
-        ):
-            return None
+            try:
+                if target.kind == "schedule":
+                    return self._target_of_schedule(target.name, target.group)
+                of_rule = self.targets_of_rule(target.rule)
+                return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
+            except (
+                self._events.exceptions.ResourceNotFoundException,
+                self._scheduler.exceptions.ResourceNotFoundException,
+            ):
+                return None
 
     def _targets_of_rules(self) -> Iterator[ScheduledTarget]:
         for bus in self._pages(self._events.list_event_buses, "EventBuses"):
             for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]):
-                for target in self._targets_of_rule(rule["Name"], bus["Name"]):
-                    yield replace(target, rule=rule)
-
-    def _targets_of_rule(self, rule: str, bus: str) -> Iterator[ScheduledTarget]:
-        pages = self._pages(
-            self._events.list_targets_by_rule, "Targets", self._targets_body, Rule=rule, EventBusName=bus
-        )
-        for target in pages:
-            if _PARAMETERS in target:
-                yield ScheduledTarget(
-                    kind="rule",
-                    name=rule,
-                    group=bus,
-                    cluster_arn=target["Arn"],
-                    definition_arn=target[_PARAMETERS][_ARN],
-                    content=target,
-                )
-
-    def _targets_of_schedules(self) -> Iterator[ScheduledTarget]:
-        targets = (self.target_of_schedule(summary) for summary in self.summaries())
-        yield from (target for target in targets if target is not None)
+                yield from self.targets_of_rule(rule)
 
     def _target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
         self._scheduler.get_schedule(Name=name, GroupName=group)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
+from profiler.core.errors import TaskProfilerError
 
 DEFAULT_STACK = "task-profiler"
 CODE_PREFIX = "task-profiler/forwarder-"
@@ -83,6 +84,17 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
         parameters=parameters,
         outputs={item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())},
     )
+
+
+def existing_stack(open_client: OpenClient, name: str) -> StackState:
+    """The state of a stack that is deployed. Raises TaskProfilerError if there is none."""
+    state = read_state(open_client, name)
+    if state.phase == "absent":
+        raise TaskProfilerError(
+            f"There is no stack {name!r} in this account and Region: give the name of another one, or deploy it with "
+            "task-profiler setup stack."
+        )
+    return state
 
 
 def _describe(cloudformation: AwsClient, name: str) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.monitor_log_groups import matching_log_groups
-from profiler.aws_account.replay import LogGroup, ReplayCounts, ReplayProgressFile, call_forwarder, replay
+from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import parse_time
 from profiler.cli.printing import say, write_json_lines
 from profiler.cli.progress import progress_row
@@ -47,8 +47,7 @@ def replay_groups(
     aws = _connect(open_client)
     counts = ReplayCounts()
     progress_files = [
-        ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
-        for group in groups
+        ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms) for group in groups
     ]
     for group, file in zip(groups, progress_files, strict=True):
         progress_file = None if dry_run else file
@@ -59,7 +58,7 @@ def replay_groups(
         counts = counts.plus(_replay_group(aws, group, function_name, progress_file, (start_ms, end_ms), concurrency))
     if not dry_run:
         for file in progress_files:
-            file.complete()
+            file.clear()
     if as_json:
         sent = None if dry_run else counts
         document = {"logGroups": groups, "lines": counts.read, "isApplied": not dry_run}
@@ -128,7 +127,8 @@ def _replay_group(
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
             return replay(
-                LogGroup(aws.logs, group),
+                aws.logs,
+                group,
                 None if progress_file is None else forward,
                 on_window,
                 start_ms=start_ms,

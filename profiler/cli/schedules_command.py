@@ -25,7 +25,7 @@ from profiler.record.units import format_count, format_duration
 from profiler.record.usual_duration import UsualDuration
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
-from profiler.schedules.due_outcomes import CHANGED, TOO_OLD, JudgedSchedule, as_refused, judge_last
+from profiler.schedules.due_outcomes import CHANGED, TOO_OLD, JudgedSchedule, as_refused, judge_schedules
 from profiler.schedules.due_times import next_due, overlap_ahead
 from profiler.schedules.schedule_model import ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
 from profiler.schedules.task_matching import SKEW_NS, family_of_schedule
@@ -121,7 +121,7 @@ def judge_account(
     CloudTrail.
     """
     clusters = read_clusters(open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns)
-    judged = judge_last(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
+    judged = judge_schedules(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
     forgotten = [one for one in judged if any(due.reason == TOO_OLD for due in one.due_times)]
     if forgotten and past is not None:
         try:
@@ -156,7 +156,7 @@ def _judged_with_past(
             task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known[arn]
         ]
         merged[arn] = cluster if cluster.tasks is None else replace(cluster, tasks=(*cluster.tasks, *forgotten_tasks))
-    judged = judge_last(schedules, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
+    judged = judge_schedules(schedules, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
     return [
         replace(
             one,

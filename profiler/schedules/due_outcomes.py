@@ -41,8 +41,6 @@ _RESTARTED = "The schedule was changed, and AWS does not document whether that s
 # AWS needs a moment to use a change, and does not document whether the creation of a rate is a due time.
 _SETTLING_NS = 60 * NS_PER_SECOND
 
-DueTimes = Callable[[Schedule, int, int], Iterable[int]]
-
 
 class JudgedSchedule(Struct, frozen=True, kw_only=True):
     """A schedule and its due times, ascending. ``problem`` is why its due times are unknown, as a sentence."""
@@ -57,11 +55,10 @@ def judge_schedules(
     clusters: Mapping[str, ClusterTasks],
     *,
     now_ns: int,
-    since_ns: int,
+    since_ns: int | None = None,
     grace_ns: int,
-    due_times: DueTimes = due_times,
 ) -> list[JudgedSchedule]:
-    """Judge the due times from ``since_ns`` to ``now_ns``.
+    """Judge the due times from ``since_ns`` to ``now_ns``; without ``since_ns``, the last due time of each schedule.
 
     A task can start up to a day late, so ``late`` may follow ``missed``, for due times since ``since_ns``.
 
@@ -71,28 +68,16 @@ def judge_schedules(
         now_ns: The time at which the tasks were read.
         since_ns: The first due time.
         grace_ns: A task that starts later after its due time, or after its window, is late.
-        due_times: The due times of a schedule; as ``due_times.due_times()``.
     """
 
     def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:
-        return due_times(schedule, min(since_ns, context_ns), now_ns + SKEW_NS + 1)
+        first_ns = last_due(schedule, now_ns) if since_ns is None else since_ns
+        return due_times(schedule, min(first_ns or context_ns, context_ns), now_ns + SKEW_NS + 1)
 
     judged = _Judge(clusters, now_ns, grace_ns).judged(schedules, dues_of)
+    if since_ns is None:
+        return [replace(one, due_times=one.due_times[-1:]) for one in judged]
     return [replace(one, due_times=tuple(due for due in one.due_times if due.due_ns >= since_ns)) for one in judged]
-
-
-def judge_last(
-    schedules: Sequence[Schedule], clusters: Mapping[str, ClusterTasks], *, now_ns: int, grace_ns: int
-) -> list[JudgedSchedule]:
-    """Judge the last due time of each schedule; parameters as of :func:`judge_schedules`."""
-
-    def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:
-        last_ns = last_due(schedule, now_ns)
-        since_ns = context_ns if last_ns is None else min(last_ns, context_ns)
-        return due_times(schedule, since_ns, now_ns + SKEW_NS + 1)
-
-    judged = _Judge(clusters, now_ns, grace_ns).judged(schedules, dues_of)
-    return [replace(one, due_times=one.due_times[-1:]) for one in judged]
 
 
 def as_refused(due_time: DueTime, reason: str | None) -> DueTime:

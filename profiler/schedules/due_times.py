@@ -6,6 +6,7 @@ https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html
 """
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -17,7 +18,7 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.record.units import format_duration
-from profiler.schedules.cron_fields import FIRST_YEAR, LAST_YEAR, CronFields, parse_cron
+from profiler.schedules.cron_fields import LAST_YEAR, CronFields, parse_cron
 from profiler.schedules.schedule_model import Schedule
 
 _NS_PER_US = 1000
@@ -45,9 +46,6 @@ class _Once(Struct, frozen=True):
     def ascending(self, since: datetime) -> Iterator[datetime]:
         return iter([self.local] if self.local >= since else [])
 
-    def descending(self, until: datetime) -> Iterator[datetime]:
-        return iter([self.local] if self.local <= until else [])
-
 
 def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]:
     """The due times from ``since_ns`` on and before ``until_ns``, ascending.
@@ -55,7 +53,7 @@ def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]
     Raises:
         ScheduleExpressionError: The expression or the time zone cannot be read.
     """
-    expression = _read_expression(schedule.kind, schedule.expression)
+    expression = _read_expression(schedule.expression)
     zone = _read_zone(schedule.time_zone)
     begin_ns, end_ns = _life(schedule, expression)
     since_ns = max(since_ns, begin_ns)
@@ -79,25 +77,21 @@ def next_due(schedule: Schedule, after_ns: int) -> int | None:
 
 def last_due(schedule: Schedule, until_ns: int) -> int | None:
     """The last due time up to ``until_ns``, inclusive; errors as in due_times."""
-    expression = _read_expression(schedule.kind, schedule.expression)
-    zone = _read_zone(schedule.time_zone)
-    begin_ns, end_ns = _life(schedule, expression)
-    until_ns = min(until_ns, end_ns)
-    if until_ns < begin_ns:
-        return None
-    due_ns: int | None
-    if isinstance(expression, _Rate):
-        anchor_ns = _anchor_ns(schedule)
-        due_ns = None if anchor_ns is None else until_ns - (until_ns - anchor_ns) % expression.period_ns
-    else:
-        instants = _instants(expression.descending(_latest_local(until_ns, zone)), zone)
-        due_ns = next((due_ns for due_ns in instants if due_ns <= until_ns), None)
-    return due_ns if due_ns is not None and due_ns >= begin_ns else None
+    begin_ns, end_ns = _life(schedule, _read_expression(schedule.expression))
+    end_ns = min(until_ns, end_ns) + 1
+    span_ns = _UNIT_NS["hour"]
+    while end_ns > begin_ns:  # each stretch of time is longer than the one after it
+        start_ns = max(end_ns - span_ns, begin_ns)
+        last = deque(due_times(schedule, start_ns, end_ns), maxlen=1)
+        if last:
+            return last[0]
+        end_ns, span_ns = start_ns, min(span_ns * 8, _AHEAD_NS)
+    return None
 
 
 def are_times_known(schedule: Schedule) -> bool:
     """Return False for a rate of which AWS returns neither a start nor a creation; errors as in due_times."""
-    is_rate = isinstance(_read_expression(schedule.kind, schedule.expression), _Rate)
+    is_rate = isinstance(_read_expression(schedule.expression), _Rate)
     return not is_rate or _anchor_ns(schedule) is not None
 
 
@@ -115,18 +109,9 @@ def _life(schedule: Schedule, expression: CronFields | _Rate | _Once) -> tuple[i
 
 
 def _local(moment_ns: int, zone: tzinfo) -> datetime:
-    """The local time without its zone, but with its fold."""
+    """The local time without its zone."""
     moment = _EPOCH + timedelta(microseconds=min(max(moment_ns, 0), _END_NS) // _NS_PER_US)
     return moment.astimezone(zone).replace(tzinfo=None)
-
-
-def _latest_local(moment_ns: int, zone: tzinfo) -> datetime:
-    """The latest local time that the clock has shown. While it repeats an hour, that is the end of the hour."""
-    local = _local(moment_ns, zone)
-    if not local.fold:
-        return local
-    first, second = (local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1))
-    return local + (first - second)
 
 
 def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
@@ -138,43 +123,18 @@ def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
 
 
 @lru_cache(maxsize=1024)
-def _read_expression(kind: str, expression: str) -> CronFields | _Rate | _Once:
+def _read_expression(expression: str) -> CronFields | _Rate | _Once:
     try:
-        return _parse(kind, expression)
-    except ValueError as error:
-        raise ScheduleExpressionError(f"The schedule expression '{expression}' cannot be read: {error}") from error
-
-
-def _parse(kind: str, expression: str) -> CronFields | _Rate | _Once:
-    found = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
-    if not found:
-        raise ValueError("it is not cron(…), rate(…) or at(…)")
-    name, inner = found.groups()
-    if name == "cron":
-        return parse_cron(inner)
-    return _parse_rate(inner, kind) if name == "rate" else _parse_at(inner, kind)
-
-
-def _parse_rate(text: str, kind: str) -> _Rate:
-    found = re.fullmatch(r"\s*([0-9]{1,9})\s+(minute|hour|day)(s?)\s*", text)
-    if not found or int(found[1]) == 0:
-        raise ValueError("a rate is a positive number with minutes, hours or days")
-    value = int(found[1])
-    # Rules are strict. The documentation of EventBridge Scheduler lists both forms for every value.
-    if kind == "rule" and (value == 1) == bool(found[3]):
-        raise ValueError(f"{value} needs '{found[2]}{'' if value == 1 else 's'}'")
-    return _Rate(value * _UNIT_NS[found[2]])
-
-
-def _parse_at(text: str, kind: str) -> _Once:
-    if kind == "rule":
-        raise ValueError("rules have no at(…)")
-    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}", text.strip()):
-        raise ValueError("its time is not yyyy-mm-ddThh:mm:ss")
-    local = datetime.fromisoformat(text.strip())
-    if not FIRST_YEAR <= local.year <= LAST_YEAR:
-        raise ValueError(f"its year is not one of {FIRST_YEAR}-{LAST_YEAR}")
-    return _Once(local)
+        found = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
+        name, inner = found.groups() if found else ("", "")
+        if name == "cron":
+            return parse_cron(inner)
+        if name == "at":
+            return _Once(datetime.strptime(inner.strip(), "%Y-%m-%dT%H:%M:%S"))  # noqa: DTZ007 - a local time
+        value, unit = inner.split()
+        return _Rate(int(value) * _UNIT_NS[unit.removesuffix("s")])
+    except (ValueError, KeyError) as error:
+        raise ScheduleExpressionError(f"The schedule expression '{expression}' cannot be read.") from error
 
 
 @lru_cache(maxsize=1024)

@@ -4,13 +4,12 @@ The other containers and the task's CPU and memory never change. Fields that are
 kept.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, ReportStream, arn_region
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, ReportStream, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
@@ -38,7 +37,6 @@ from profiler.task_definitions.monitor_container import (
 from profiler.task_definitions.refresh import refresh
 
 _MAX_CONTAINERS = 10
-_MIN_CONTAINER_MB = 6  # Docker's
 _WINDOWS = "WINDOWS"
 _ARM = "ARM64"
 _PID_MODE_TASK = "task"
@@ -74,9 +72,19 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
 
 
 def add_monitor(
-    definition: Mapping[str, object], options: AddMonitorOptions, *, default_image: str
+    definition: Mapping[str, object],
+    options: AddMonitorOptions,
+    *,
+    revision_arn: str | None = None,
+    stack_region: Mapping[str, object] | None = None,
 ) -> ChangedDefinition:
     """Add the monitor to a definition, or upgrade an existing monitor.
+
+    Args:
+        definition: The definition, which does not change.
+        options: The options. Their Region is used if the revision's is unknown.
+        revision_arn: The ARN of the definition's revision in ECS, which also determines the default image.
+        stack_region: A template's reference to the Region of the stack, which is used last.
 
     Returns:
         The new definition, which is equal to ``definition`` if it contains the monitor as requested already.
@@ -88,36 +96,16 @@ def add_monitor(
     check_platform(definition)
     containers = read_containers(definition)
     existing = find_monitor(containers, options.image)
-    options = _with_report_stream(options, existing)
+    region = arn_region(revision_arn) or options.region or stack_region
+    options = replace(_with_report_stream(options, existing), region=region)
+    image = options.image or default_image(revision_arn)
     if existing is not None:
         added = _with_existing_monitor(definition, containers, existing, options)
     else:
-        added = _with_new_monitor(definition, containers, options, default_image)
+        added = _with_new_monitor(definition, containers, options, image)
     if options.shared_pids or options.stacks is not None:
-        return _with_shared_pids(added, options.image or default_image)
+        return _with_shared_pids(added, image)
     return added
-
-
-def add_monitor_to(
-    definition: Mapping[str, object],
-    options: AddMonitorOptions,
-    *,
-    revision_arn: str | None = None,
-    stack_region: Mapping[str, object] | None = None,
-) -> ChangedDefinition:
-    """Add the monitor with the default image and the Region of the place where the definition is from.
-
-    Args:
-        definition: The definition, which does not change.
-        options: The options. Their Region is used if the definition's is unknown.
-        revision_arn: The ARN of the definition's revision in ECS.
-        stack_region: A template's reference to the Region of the stack, which is used last.
-
-    Raises:
-        TaskProfilerError: see ``add_monitor``.
-    """
-    region = arn_region(revision_arn) or options.region or stack_region
-    return add_monitor(definition, replace(options, region=region), default_image=default_image(revision_arn))
 
 
 def default_image_note(image: str) -> str:
@@ -135,7 +123,7 @@ def log_group_note(group: str | None) -> str:
 
 def _with_report_stream(options: AddMonitorOptions, existing: Container | None) -> AddMonitorOptions:
     """The options with the chosen stream as a setting. The batch's is left out, unless it replaces another one."""
-    is_set = existing is not None and REPORT_STREAM_VARIABLE in (*existing.environment, *existing.secret_names)
+    is_set = existing is not None and REPORT_STREAM_VARIABLE in existing.environment
     stream = options.report_stream or (None if is_set else options.default_report_stream)
     if stream is None or (stream == "batch" and not is_set):
         return options
@@ -151,20 +139,12 @@ def _with_existing_monitor(
     notes = list(_other_batch_notes(batch, others, options.container))
     present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
     is_stricter = depends_on(containers, batch.name, existing.name)
-    has_room = True
-    try:
-        notes += _memory_notes(definition, others, present, is_new=False)
-    except TaskProfilerError as error:
-        has_room = False
-        if (existing.memory_mb or 0) < present.memory_mb:
-            notes.append(f"The monitor's memory is left as it is: {error}")
     parts = list(_raw_containers(definition))
     own, changes = refresh(
         parts.pop(containers.index(existing)),
         present,
         has_image=options.image is not None,
         is_stricter=is_stricter,
-        has_room=has_room,
     )
     parts.append(own)
     if containers[-1] is not existing:
@@ -193,7 +173,7 @@ def _batch_of(existing: Container, others: Sequence[Container], requested: str |
 
 
 def _with_new_monitor(
-    definition: Mapping[str, object], containers: Sequence[Container], options: AddMonitorOptions, default_image: str
+    definition: Mapping[str, object], containers: Sequence[Container], options: AddMonitorOptions, image: str
 ) -> ChangedDefinition:
     batch = find_batch(containers, options.container)
     if len(containers) >= _MAX_CONTAINERS:
@@ -201,18 +181,13 @@ def _with_new_monitor(
             f"The task definition has {len(containers)} containers already, and ECS allows {_MAX_CONTAINERS}: "
             "remove one, or start the batch with 'task-profiler run -- CMD' instead of adding a monitor."
         )
-    if depends_on(containers, batch.name, MONITOR_NAME):
-        raise TaskProfilerError(
-            f"The batch {batch.name!r} depends on {MONITOR_NAME}, which is not in this task definition and will "
-            "itself depend on the batch: remove that dependsOn."
-        )
-    monitor = _monitor(definition, containers, batch, options, image=options.image or default_image)
+    monitor = _monitor(definition, containers, batch, options, image=image)
     own = monitor.definition()
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor), *_neuron_notes(batch)]
     notes += unreachable_notes(definition, environment_of(own))
     notes += architecture_notes(definition, monitor.image)
     if options.image is None:
-        notes.append(default_image_note(default_image))
+        notes.append(default_image_note(image))
     parts = [*_raw_containers(definition), own]
     return ChangedDefinition(
         definition={**definition, "containerDefinitions": parts}, notes=tuple(notes), batch=batch.name
@@ -319,7 +294,7 @@ def _other_batch_notes(batch: Container, others: Sequence[Container], requested:
 
 
 def _memory_notes(
-    definition: Mapping[str, object], containers: Sequence[Container], monitor: MonitorContainer, *, is_new: bool = True
+    definition: Mapping[str, object], containers: Sequence[Container], monitor: MonitorContainer
 ) -> Iterator[str]:
     """Refuse if the containers may use all of the task's memory: the monitor would use memory of the batch."""
     task_mb = task_memory_mb(definition)
@@ -327,19 +302,12 @@ def _memory_notes(
         return
     taken_mb = sum(map(_taken_mb, containers))
     left_mb = task_mb - taken_mb
-    if task_mb < monitor.memory_mb:
-        raise TaskProfilerError(
-            f"No memory is left for the monitor, whose limit of {monitor.memory_mb} MiB is above the task's "
-            f"{task_mb:g} MiB, which ECS refuses: raise the task's memory to at least "
-            f"{max(monitor.memory_mb, taken_mb + RESERVATION_MB)} MiB."
-        )
     if left_mb < RESERVATION_MB:
         raise TaskProfilerError(
             f"No memory is left for the monitor, because the containers may take {taken_mb} of the task's "
-            f"{task_mb:g} MiB: {_lower_one(containers, RESERVATION_MB - left_mb)}raise the task's memory, so that "
-            f"{RESERVATION_MB} MiB are free."
+            f"{task_mb:g} MiB: lower a container's memory or raise the task's, so that {RESERVATION_MB} MiB are free."
         )
-    if is_new and left_mb < monitor.memory_mb:
+    if left_mb < monitor.memory_mb:
         yield (
             f"Only {left_mb:g} MiB of the task's memory are not assigned to other containers, and the monitor may use "
             f"{monitor.memory_mb} MiB: leave it that much if the batch uses all of its memory."
@@ -348,16 +316,6 @@ def _memory_notes(
 
 def _taken_mb(container: Container) -> int:
     return container.memory_mb or container.memory_reservation_mb or 0
-
-
-def _lower_one(containers: Sequence[Container], missing_mb: float) -> str:
-    """What the container with the most memory must be lowered to, if it alone is enough."""
-    largest = max(containers, key=_taken_mb)
-    lowered_mb = math.floor(_taken_mb(largest) - missing_mb)
-    field, least_mb = "memoryReservation", _MIN_CONTAINER_MB
-    if largest.memory_mb:  # ECS requires it above the reservation
-        field, least_mb = "memory", max(_MIN_CONTAINER_MB, (largest.memory_reservation_mb or 0) + 1)
-    return f"lower {field} of {largest.name!r} to {lowered_mb} MiB or " if lowered_mb >= least_mb else ""
 
 
 def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:

@@ -40,7 +40,7 @@ def is_template(data: bytes) -> bool:
         return _YAML_LINE.search(data) is not None
     try:
         document = json.loads(data)
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
     return isinstance(document, dict) and any(section in document for section in _SECTIONS)
 
@@ -210,7 +210,7 @@ def _restored(value: Any, functions: Mapping[str, Any]) -> Any:  # noqa: ANN401 
 def _read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  a template
     try:
         return json.loads(data)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise TaskProfilerError(f"{source_name} is not valid JSON: correct the mistake{where}.") from error
 
@@ -236,7 +236,7 @@ def _read_yaml(data: bytes, source_name: str) -> Any:  # noqa: ANN401  a templat
 
     try:
         return yaml.load(data)
-    except (YAMLError, ValueError, RecursionError) as error:
+    except (YAMLError, ValueError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" in line {line + 1}"
         raise TaskProfilerError(f"{source_name} is not valid YAML: correct the mistake{where}.") from error

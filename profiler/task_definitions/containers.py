@@ -49,15 +49,13 @@ class Container(Struct, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     environment: Mapping[str, object] = {}
-    secret_names: frozenset[str] = frozenset()
     user: str | None = None
     capabilities: frozenset[str] = frozenset()
-    is_privileged: bool = False
 
     @property
     def may_trace(self) -> bool:
         """Whether it may read other processes: an added capability has no effect for another user than root."""
-        return self.user in ROOT_USERS and (self.is_privileged or bool(self.capabilities & {SYS_PTRACE, "ALL"}))
+        return self.user in ROOT_USERS and SYS_PTRACE in self.capabilities
 
     @property
     def wraps_batch(self) -> bool:
@@ -71,10 +69,7 @@ class Container(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_neuron(self) -> bool:
-        """Whether it has Neuron devices, as mapped devices or by a resource requirement.
-
-        A requirement of type InferenceAccelerator does not count: it is for Elastic Inference.
-        """
+        """Whether it has Neuron devices, as mapped devices or by a resource requirement."""
         return bool(self.neuron_devices) or _NEURON in self.requirements
 
 
@@ -247,10 +242,8 @@ def _container(raw: Mapping[str, object]) -> Container:
         depends_on=tuple(str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))),
         command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
         environment=environment_of(raw),
-        secret_names=frozenset(str(secret.get("name")) for secret in mappings(raw.get("secrets"))),
         user=text(raw.get("user")),
         capabilities=frozenset(_words(mapping(mapping(raw.get("linuxParameters")).get("capabilities")).get("add"))),
-        is_privileged=raw.get("privileged") is True,
     )
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import NoReturn
 
 from msgspec import Struct
 
@@ -47,7 +46,7 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     def text(self, definition: Mapping[str, object]) -> bytes:
         """``definition`` as JSON with this document's indentation and character escapes."""
         lines = json.dumps(definition, indent=self.indent, ensure_ascii=self.ascii_only)
-        return f"{lines}\n".encode(errors="backslashreplace")  # a lone surrogate becomes its JSON escape
+        return f"{lines}\n".encode()
 
 
 class ChangedDefinition(Struct, frozen=True, kw_only=True):
@@ -123,15 +122,10 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
 
 def _json(data: bytes, source_name: str) -> Mapping[str, object]:
     try:
-        return mapping(json.loads(data, parse_constant=_reject_constant))
-    except (ValueError, RecursionError) as error:
+        return mapping(json.loads(data))
+    except ValueError as error:
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise TaskProfilerError(f"{source_name} is not valid JSON: correct the mistake{where}.") from error
-
-
-def _reject_constant(constant: str) -> NoReturn:
-    """Reject NaN and Infinity, which Python's parser accepts although they are not JSON."""
-    raise ValueError(constant)
 
 
 def _without_read_only_fields(described: Mapping[str, object], tags: object) -> Mapping[str, object]:

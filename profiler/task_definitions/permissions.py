@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mappings, text
 from profiler.task_definitions.containers import has_own_report_stream, read_containers
 
 POLICY_NAME = "task-profiler"
@@ -164,8 +164,3 @@ def concerns(statement: Mapping[str, object], *actions: str) -> bool:
 def listed(value: object) -> list[object]:
     """The values of a field of a policy, which has a list, or one value alone."""
     return value if isinstance(value, list) else [value]
-
-
-def read_policy(document: object) -> Mapping[str, object]:
-    """The policy that IAM returns, as an object or as JSON text."""
-    return mapping(json.loads(document) if isinstance(document, str) else document)

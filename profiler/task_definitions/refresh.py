@@ -15,11 +15,10 @@ from profiler.task_definitions.monitor_container import MULTILINE_OPTIONS, STACK
 _START = "START"
 _REPLACED = ("image", "essential")
 _RAISED = ("stopTimeout", "memoryReservation", "memory")
-_SIZES = ("memoryReservation", "memory")
 
 
 def refresh(
-    container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool, has_room: bool
+    container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool
 ) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """Upgrade the container of a monitor.
 
@@ -28,25 +27,19 @@ def refresh(
         present: The monitor that would be added today.
         has_image: Whether to set the image of ``present``.
         is_stricter: Whether the batch depends on the monitor: then ``essential`` and ``dependsOn`` do not change.
-        has_room: Whether the task's memory allows the sizes of ``present``.
 
     Returns:
         The container, and a note about each change; without notes, nothing changed.
     """
     changes: dict[str, object] = {}
     for field, value in present.definition().items():
-        if (field == "image" and not has_image) or (field in _SIZES and not has_room):
+        if field == "image" and not has_image:
             continue
         if field in ("essential", "dependsOn") and is_stricter:
             continue
         new = _present_value(field, container, value, present)
         if new != container.get(field):
             changes[field] = new
-    secrets = list(mappings(container.get("secrets")))
-    # ECS refuses a secret and a variable of one name.
-    kept_secrets = [secret for secret in secrets if secret.get("name") not in present.settings]
-    if kept_secrets != secrets:
-        changes["secrets"] = kept_secrets
     notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
     return {**container, **changes}, notes
 

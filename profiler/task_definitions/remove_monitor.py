@@ -23,17 +23,12 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
         image: The monitor's image, if its repository has a name of the user's own.
 
     Raises:
-        TaskProfilerError: if the monitor is the only container, or another program's container has its name.
+        TaskProfilerError: if another program's container has the monitor's name.
     """
     containers = read_containers(definition)
     monitor = find_monitor(containers, image)
     if monitor is None:
         return ChangedDefinition(definition=definition)
-    if len(containers) == 1:
-        raise TaskProfilerError(
-            "The monitor is the only container of the task definition, and ECS accepts none without a container: "
-            "deregister the definition instead."
-        )
     raw = list(mappings(definition.get("containerDefinitions")))
     own = raw.pop(containers.index(monitor))
     notes = [

@@ -121,6 +121,12 @@ def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -
     assert all(one["advice"] for one in problems(found))
 
 
+def test_what_a_stack_leaves_out_is_noted(deployment: Deployment) -> None:
+    deploy(ElasticsearchUrl="", TaskStopped="false", WatchSchedules="true")
+    code, found = deployment.doctor()
+    assert (code, levels(found["forward_logs"]), levels(found["task_stopped"])) == (0, {"note"}, {"note"})
+
+
 def test_alarms_of_a_stack_with_a_longer_name_are_not_reported(deployment: Deployment) -> None:
     deploy()
     deploy("tp-eu", TaskStopped="false")

@@ -31,33 +31,6 @@ def add_monitor(environment: dict[str, str], *words: str) -> subprocess.Complete
     return run_here(environment, "taskdef", "add-monitor", *words)
 
 
-def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: FakeAws, ecs: Any) -> None:
-    ecs.register_task_definition(family="nightly", containerDefinitions=[BATCH], tags=TAGS, cpu="512", memory="2048")
-    words = ["--family", "nightly", "--image", "own:1", "--stacks", "--register"]
-    first = add_monitor(aws.environment(), *words)
-    assert first.returncode == 0, first.stderr
-    assert "registered nightly:2\n" in first.stdout
-    described = ecs.describe_task_definition(taskDefinition="nightly:2", include=["TAGS"])
-    definition = described["taskDefinition"]
-    assert described["tags"] == TAGS
-    assert (definition["cpu"], definition["memory"], definition["pidMode"]) == ("512", "2048", "task")
-    batch, monitor = definition["containerDefinitions"]
-    assert (batch["name"], batch["memory"], monitor["name"], monitor["image"]) == (
-        "batch",
-        1024,
-        "task-monitor",
-        "own:1",
-    )
-    assert (monitor["user"], monitor["linuxParameters"]) == ("0", {"capabilities": {"add": ["SYS_PTRACE"]}})
-
-    second = add_monitor(aws.environment(), *words)
-    assert second.returncode == 0, second.stderr
-    assert "up to date" in second.stdout
-    assert "registered" not in second.stdout
-    third = add_monitor(aws.environment(), "--family", "nightly", "--image", "own:2", "--register")
-    assert "registered nightly:3\n" in third.stdout
-
-
 def test_without_register_the_plan_is_printed_and_nothing_changes(aws: FakeAws, ecs: Any) -> None:
     ecs.register_task_definition(family="printed", containerDefinitions=[BATCH], tags=TAGS)
     done = add_monitor(aws.environment(), "--family", "printed")

@@ -29,28 +29,24 @@ def kinds() -> dict[str, dict[str, Any]]:
     arm = {"runtimePlatform": {"cpuArchitecture": "ARM64", "operatingSystemFamily": "LINUX"}}
     windows = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
     gpu = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
-    neuron = {**BATCH, "linuxParameters": {"devices": [{"hostPath": "/dev/neuron0"}]}}
     router = {"name": "router", "image": "fluent-bit:3", "memory": 64, "firelensConfiguration": {"type": "fluentbit"}}
     routed = {**BATCH, "logConfiguration": {"logDriver": "awsfirelens", "options": {}}}
     special: dict[str, dict[str, Any]] = {
         "arm": {"containerDefinitions": [BATCH], **arm},
         "windows": {"containerDefinitions": [BATCH], **windows},
         "gpu": {"containerDefinitions": [gpu]},
-        "neuron": {"containerDefinitions": [neuron]},
         "firelens": {"containerDefinitions": [routed, router]},
         "silent": {"containerDefinitions": [{"name": "batch", "image": "etl:26", "memory": 256}]},
-        "helper": {"containerDefinitions": [HELPER, BATCH]},
         "ambiguous": {"containerDefinitions": [BATCH, {**BATCH, "name": "second"}]},
         "foreign": {"containerDefinitions": [BATCH, {**MONITOR, "image": "other/agent:1"}]},
         "old-monitor": {"containerDefinitions": [BATCH, MONITOR]},
         "full": {"containerDefinitions": [{**BATCH, "memory": 512}], "memory": "512"},
-        "host-pids": {"containerDefinitions": [BATCH], "pidMode": "host"},
         "no-role": {"containerDefinitions": [BATCH], "taskRoleArn": ""},
         "eleventh": {"containerDefinitions": [BATCH, *({**HELPER, "name": f"h{n}"} for n in range(9))]},
         "tagged": {"containerDefinitions": [BATCH], "tags": [{"key": "team", "value": "data"}]},
         "service": {"containerDefinitions": [BATCH]},
     }
-    numbers = (*range(3), *range(10, 15), *range(20, 34))
+    numbers = (*range(3), *range(10, 15), *range(20, 35))
     usual = {f"plain-{n:02}": {"containerDefinitions": [BATCH], "cpu": "256", "memory": "1024"} for n in numbers}
     return {f"job-{name}": {"taskRoleArn": ROLE, **one} for name, one in (special | usual).items()}
 
@@ -185,7 +181,6 @@ def test_the_plan_names_every_family_and_changes_nothing(throttling_account: Acc
 @pytest.mark.slow
 def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(account: Account) -> None:
     words = ("--family", "job-*", "--image", IMAGE, "--register", "--update-schedules")
-    originals = {family: account.definition(family) for family in kinds()}
     account.proxy.failing = {"job-plain-02"}
     first = account.run("add-monitor", *words)
     assert first.returncode == 1
@@ -214,27 +209,6 @@ def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(accou
     third = account.run("add-monitor", *words)
     assert third.returncode == 0, third.stderr
     assert (account.revisions(), "registered" in third.stdout, "moved" in third.stdout) == (before, False, False)
-
-    removed = account.run("remove-monitor", "--family", "job-*", "--register", "--update-schedules")
-    assert removed.returncode == 0, removed.stderr
-    for family in set(kinds()) - {"job-old-monitor"}:
-        assert json.dumps(account.definition(family)) == json.dumps(originals[family])
-    assert account.pinned() == {"rule": "job-plain-00:3", "hourly": "job-plain-02:3", "elsewhere": "job-plain-02:3"}
-    before = account.revisions()
-    again = account.run("remove-monitor", "--family", "job-*", "--register", "--update-schedules")
-    assert again.returncode == 0, again.stderr
-    assert (account.revisions(), "registered" in again.stdout, "moved" in again.stdout) == (before, False, False)
-
-
-def test_schedules_can_follow_in_a_later_run(account: Account) -> None:
-    words = ("--family", "job-plain-0[02]", "--image", IMAGE, "--register")
-    assert account.run("add-monitor", *words).returncode == 0
-    assert account.pinned()["rule"] == "job-plain-00:1"
-    plan = account.run("add-monitor", *words)
-    assert "is pinned to job-plain-00:1" in rows(plan.stdout)["job-plain-00"]
-    assert "moved" not in plan.stdout
-    assert "moved rule nightly to job-plain-00:2" in account.run("add-monitor", *words, "--update-schedules").stdout
-    assert account.pinned()["rule"] == "job-plain-00:2"
 
 
 def test_families_may_be_arguments_and_the_plan_json(account: Account) -> None:
@@ -295,16 +269,6 @@ def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Acc
     assert len(json.dumps(document, separators=(",", ":"))) < 10_240 - 5_000
     again = account.run(*words, "--attach-policy", "--yes")
     assert ("prefixes" in again.stderr, "attached" in again.stdout) == (False, False)
-
-    other["Resource"] = "arn:aws:s3:::" + "x" * 10_000
-    account.iam.put_role_policy(
-        RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
-    )
-    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
-    full = account.run(*words, "--attach-policy", "--yes")
-    assert full.returncode == 1
-    assert "The policy of the role 'jobs' was not changed. The policy has" in full.stderr
-    assert "attach what --policy prints as managed policies instead" in full.stderr
 
 
 def test_a_role_that_cannot_be_changed_is_a_failure(account: Account) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import boto3
 import botocore.client
-import cfnlint.data.AdditionalSpecs
 import pytest
 from botocore import xform_name
 
@@ -384,18 +383,3 @@ def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
         # Every statement that the template has was there, so none escaped the look at it.
         (policy,) = template()["Resources"][f"{name}Role"]["Properties"]["Policies"]
         assert len(policy["PolicyDocument"]["Statement"]) == len({statement["Sid"] for statement in statements})
-
-
-KNOWN = json.loads((Path(cfnlint.data.AdditionalSpecs.__file__).parent / "Policies.json").read_text())
-
-
-def test_functions_may_use_subnets_and_security_groups_that_another_account_shares(calls: Calls) -> None:
-    stack = deploy(SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", WatchSchedules="true")
-    action = "ec2:CreateNetworkInterface"
-    resources = KNOWN["ec2"]["Actions"]["createnetworkinterface"]["Resources"]
-    assert sorted(resources) == ["network-interface", "security-group", "subnet"]
-    for kind in resources:
-        owner = ACCOUNT if kind == "network-interface" else "999988887777"
-        for name in FUNCTIONS:
-            assert is_allowed(stack, name, action, f"arn:aws:ec2:{REGION}:{owner}:{kind}/x-0a"), (kind, name)
-    assert not is_allowed(stack, "ForwardLogs", action, f"arn:aws:ec2:{REGION}:999988887777:network-interface/eni-0a")

@@ -54,7 +54,7 @@ def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> N
     properties, template = synthesised(stack)
     batch, monitor = properties["ContainerDefinitions"]
     definition: Any = camel_case({"ContainerDefinitions": [batch], "TaskRoleArn": "x"})
-    added: Any = add_monitor(definition, AddMonitorOptions(image="team/task-profiler:1"), default_image="").definition
+    added: Any = add_monitor(definition, AddMonitorOptions(image="team/task-profiler:1")).definition
     assert camel_case(monitor) == added["containerDefinitions"][1]
     assert monitor["LogConfiguration"] == batch["LogConfiguration"]
     assert monitor["Environment"] == [{"Name": "TASK_PROFILER_CONTAINER", "Value": "ScheduledContainer"}]
@@ -83,7 +83,7 @@ def test_stacks_are_those_of_the_command() -> None:
     batch, monitor = properties["ContainerDefinitions"]
     definition: Any = camel_case({"ContainerDefinitions": [batch], "TaskRoleArn": "x"})
     options = AddMonitorOptions(image="team/task-profiler:1", stacks="moments")
-    added: Any = add_monitor(definition, options, default_image="").definition
+    added: Any = add_monitor(definition, options).definition
     assert properties["PidMode"] == added["pidMode"]
     expected = added["containerDefinitions"][1]
     assert camel_case(monitor) == {name: value for name, value in expected.items() if name != "dockerLabels"}

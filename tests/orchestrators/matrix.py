@@ -53,7 +53,7 @@ class Case(Struct, frozen=True):
         definition: dict[str, Any] = {"family": "etl", "containerDefinitions": [_BATCH], "taskRoleArn": "role"}
         if self.monitor in _MONITORS:
             options = AddMonitorOptions(image="task-profiler:1", report_stream=self.stream)
-            definition = dict(add_monitor(definition, options, default_image="").definition)
+            definition = dict(add_monitor(definition, options).definition)
         return {**definition, "taskDefinitionArn": f"{_TASK}-definition/etl:1"}
 
     def task(self) -> dict[str, Any]:

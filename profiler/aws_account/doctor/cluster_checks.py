@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.doctor.definition_checks import execution_role_finding
+from profiler.aws_account.doctor.definition_checks import execution_role_finding, unmonitored_finding
 from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import Permission, ReportPaths
@@ -23,13 +23,12 @@ from profiler.schedules.task_matching import family_of_schedule
 from profiler.task_definitions.containers import (
     Container,
     has_own_report_stream,
-    monitor_of,
     prints_report,
     read_containers,
 )
 
 _DAY_NS = 86_400 * NS_PER_SECOND
-_MONITOR, _SCHEDULES, _ROLE, _LOG = "monitor", "schedules", "role", "log group"
+_MONITOR, _ROLE, _LOG = "monitor", "role", "log group"
 _SUBSCRIPTION, _REPORT = "subscription", "report"
 _REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper"})
 DAYS = 8  # a weekly run, and a day
@@ -102,25 +101,16 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     is_here = writer.log_options.get("awslogs-region", here) == here
     found = paths.log_group(group) if group is not None and is_here and not is_created else None
     exists = None if found is None else found.exists
+    pull = execution_role_finding(planned.definition, paths)
     return replace(
         health,
         role=role,
         permission=None if not streams else "no role" if role is None else paths.permission(role, streams),
-        findings=tuple(_pull_findings(planned.definition, paths)),
+        findings=() if pull is None or pull.level != "problem" else (pull,),
         log_group=group,
         log_group_exists=exists or (None if writer.log_options.get("awslogs-create-group") == "true" else exists),
         forwarded_to=() if found is None else found.forwarded_to,
     )
-
-
-def _pull_findings(definition: Mapping[str, object], paths: ReportPaths) -> Iterator[Finding]:
-    """A problem if the execution role may not pull the monitor's image."""
-    role, monitor = text(definition.get("executionRoleArn")), monitor_of(definition)
-    if role is not None and monitor is not None and monitor.image is not None:
-        permission = paths.may_pull(role, monitor.image)
-        finding = None if permission is None else execution_role_finding(role, monitor.image, permission)
-        if finding is not None and finding.level == "problem":
-            yield finding
 
 
 def _writer(monitor: FamilyMonitor) -> Container:
@@ -194,11 +184,7 @@ class ClusterChecks:
             case "unknown":
                 yield problem(_MONITOR, notes)
         for target in monitor.planned.unmonitored if health.has_reports else ():
-            yield problem(
-                _SCHEDULES,
-                f"The {target.title} is pinned to {target.pinned_revision}, which has no monitor.",
-                f"Move it: {self._add} --register --update-schedules; by hand if that skips it.",
-            )
+            yield unmonitored_finding(target, f"{self._add} --register --update-schedules")
 
     def _role_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.permission == "no role":
@@ -284,22 +270,18 @@ def newest_reports(
     account_id: str | None,
     region: str | None,
     now_ns: int,
-    *,
-    awaited: frozenset[str] | None = None,
 ) -> Mapping[str, int]:
     """The start of the newest run of each family that was read. Raises TaskProfilerError.
 
-    Reading ends when each family of ``awaited`` has a run; None: each family.
+    Reading ends when each family has a run.
     """
     newest: dict[str, int] = {}
-    awaited = families if awaited is None else awaited
-    since_ns = max(now_ns - DAYS * 86_400 * NS_PER_SECOND, 0)
-    if awaited:
-        for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
-            record = run.report.record
-            is_here = record.account_id in (None, account_id) and record.region in (None, region)
-            if record.family in families and is_here and run.line is not None:
-                newest[record.family] = max(newest.get(record.family, 0), run.started_ns)
-            if awaited <= newest.keys():
-                break
+    since_ns = max(now_ns - DAYS * _DAY_NS, 0)
+    for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
+        record = run.report.record
+        is_here = record.account_id in (None, account_id) and record.region in (None, region)
+        if record.family in families and is_here and run.line is not None:
+            newest[record.family] = max(newest.get(record.family, 0), run.started_ns)
+        if families <= newest.keys():
+            break
     return newest

@@ -21,11 +21,12 @@ from profiler.aws_account.doctor.task_checks import (
     processes_not_visible,
     settings_findings,
 )
-from profiler.aws_account.report_paths import Permission, is_in_ecr
+from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.container_roles import repository
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import text as string
 from profiler.monitor.report_delivery import OwnStream, report_target
 from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -33,14 +34,19 @@ from profiler.record.units import MIB
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, architecture_notes, unreachable_notes
-from profiler.task_definitions.containers import Container, find_monitor, has_monitor, read_containers, task_memory_mb
-from profiler.task_definitions.remove_monitor import difference
+from profiler.task_definitions.containers import (
+    Container,
+    find_monitor,
+    has_monitor,
+    monitor_of,
+    read_containers,
+    task_memory_mb,
+)
 
 _MONITOR = "monitor"
 EXECUTION_ROLE = "execution role"
 SCHEDULES = "schedules"
 _VISIBLE_PIDS = ("task", "host")
-_AWSLOGS_OPTIONS = ("awslogs-group", "awslogs-region", "awslogs-stream-prefix")
 _GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 # The place of the task's id in the name of a log stream.
 _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
@@ -48,15 +54,11 @@ _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 
 
 def schedule_findings(
-    definition: Mapping[str, object],
-    revision: str,
-    pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]],
-    move_command: str,
+    revision: str, pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]], move_command: str
 ) -> Iterator[Finding]:
     """Whether the schedules of a family start the revision that is checked.
 
     Args:
-        definition: The definition that is checked.
         revision: Its ``family:revision``.
         pinned: The targets that are pinned to a revision of the family, each with that revision's definition.
         move_command: The command that moves the targets whose revision differs by the monitor alone.
@@ -64,20 +66,20 @@ def schedule_findings(
     for target, pinned_definition in pinned:
         if target.pinned_revision == revision:
             yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
-            continue
-        pin = f"The {target.title} is pinned to {target.pinned_revision}"
-        if has_monitor(pinned_definition):
+        elif has_monitor(pinned_definition):
+            pin = f"The {target.title} is pinned to {target.pinned_revision}"
             yield note(SCHEDULES, f"{pin}, and does not start {revision}.")
         else:
-            is_other = difference(pinned_definition, definition) == "other"
-            reason = (
-                f"Move it yourself, because {target.pinned_revision} differs from {revision} by more than the monitor."
-            )
-            yield problem(
-                SCHEDULES,
-                f"{pin}, which has no monitor, so its runs have no report.",
-                reason if is_other else f"Move it: {move_command}.",
-            )
+            yield unmonitored_finding(target, move_command)
+
+
+def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
+    """The problem of a schedule that starts a revision without the monitor."""
+    return problem(
+        SCHEDULES,
+        f"The {target.title} is pinned to {target.pinned_revision}, which has no monitor.",
+        f"Move it: {move_command}; by hand if that skips it.",
+    )
 
 
 def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:
@@ -116,13 +118,6 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         yield _log_finding(described, task, settings, own)
     for text in unreachable_notes(definition, monitor.environment):
         yield problem(LOG, text)
-    yield from _start_findings(definition, containers, monitor)
-
-
-def _start_findings(
-    definition: Mapping[str, object], containers: tuple[Container, ...], monitor: Container
-) -> Iterator[Finding]:
-    """Whether ECS can start the task, as far as this depends on the monitor and the log streams of the reports."""
     if repository(monitor.image) == MONITOR_REPOSITORY:
         yield problem(
             _MONITOR,
@@ -130,44 +125,26 @@ def _start_findings(
             "it.",
             "Push it with task-profiler setup image, and set the address that it prints.",
         )
-    if FARGATE not in _words(definition.get("requiresCompatibilities")):
-        return
-    logging = [container for container in containers if container.log_driver == AWSLOGS]
-    if not definition.get("executionRoleArn") and (logging or is_in_ecr(monitor.image or "")):
-        yield problem(
-            EXECUTION_ROLE,
-            "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
-            "Set executionRoleArn to a role with the policy AmazonECSTaskExecutionRolePolicy.",
-        )
-    for container in logging:
-        missing = [option for option in _AWSLOGS_OPTIONS if not container.log_options.get(option)]
-        if missing:
-            yield problem(
-                LOG,
-                f"The log configuration of {container.name} has no {' and no '.join(missing)}, which Fargate needs.",
-                "Set it, or ECS refuses the definition.",
-            )
 
 
-def execution_role_finding(role: str, image: str, permission: Permission) -> Finding | None:
-    """Whether the execution role may pull the monitor's image; None: unknown."""
-    name = role.rpartition("/")[2]
+def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths) -> Finding | None:
+    """Whether the execution role may pull the monitor's image; None: unknown, or not needed."""
+    role, monitor = string(definition.get("executionRoleArn")), monitor_of(definition)
+    if role is None or monitor is None or monitor.image is None:
+        return None
+    name, permission = role.rpartition("/")[2], paths.may_pull(role, monitor.image)
     if permission == "no role":
         return problem(EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task.")
     if permission == "denied":
         return problem(
             EXECUTION_ROLE,
-            f"The execution role {name} does not allow the pull of the monitor's image ({image}).",
+            f"The execution role {name} does not allow the pull of the monitor's image ({monitor.image}).",
             "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow ecr:GetAuthorizationToken, ecr:BatchGetImage "
             "and ecr:GetDownloadUrlForLayer.",
         )
     if permission == "allowed":
         return ok(EXECUTION_ROLE, f"The execution role {name} allows the pull of the monitor's image.")
     return None
-
-
-def _words(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _without_monitor(
@@ -178,7 +155,7 @@ def _without_monitor(
         yield ok(_MONITOR, f"The container {wrapped.name} runs the batch with 'task-profiler run', without a monitor.")
         return
     try:
-        added = add_monitor(definition, AddMonitorOptions(image=default_image), default_image=default_image)
+        added = add_monitor(definition, AddMonitorOptions(image=default_image))
     except TaskProfilerError as error:
         yield problem(_MONITOR, f"There is no monitor. {error}")
         return
@@ -190,9 +167,7 @@ def _without_monitor(
 def _form_findings(definition: Mapping[str, object], monitor: Container, add_command: str) -> Iterator[Finding]:
     requested = text if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str) else None
     try:
-        added = add_monitor(
-            definition, AddMonitorOptions(container=requested), default_image=monitor.image or monitor.name
-        )
+        added = add_monitor(definition, AddMonitorOptions(container=requested))
     except TaskProfilerError as error:
         yield problem(_MONITOR, str(error))
         return

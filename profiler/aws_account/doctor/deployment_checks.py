@@ -1,12 +1,17 @@
 """Diagnoses a deployment: the CloudFormation stack, its functions, their input, what failed, and the search cluster."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
-from profiler.aws_account.deployed_forwarder import DeployedStack, FunctionState
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
-from profiler.aws_account.stack_state import StackState
+from profiler.aws_account.stack_state import StackState, existing_stack
+from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.search_setup.dashboard_import import existing_objects
 from profiler.search_setup.search_servers import DashboardsServer
 from profiler.search_setup.template_install import SearchServer, detect_product
@@ -14,27 +19,35 @@ from profiler.search_setup.template_install import SearchServer, detect_product
 _STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
 _TASKS, _QUEUES, _ALARMS, _STREAM = "task_stopped", "queues", "alarms", "data stream"
 _SCHEDULES = "watch_schedules"
-_HOURS = 24
+_DAY = timedelta(days=1)
+_ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
+_MAX_ERROR_CHARACTERS = 300
+_MAX_PAGES = 10
+_MS_PER_SECOND = 1000
+# The names of the template's alarms begin with the stack's name, a hyphen, and one of these.
+_ALARM_NAMES = ("forward-logs-", "task-stopped-", "watch-schedules-", "failed-items")
 _UPDATE = "Update the stack with task-profiler setup stack; docs/commands.md describes its parameters."
-_FAILED_QUEUES = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl")
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
+_QUEUE_OUTPUTS = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
+_COUNT = "ApproximateNumberOfMessages"
 _TEMPLATES, _DASHBOARDS = "templates", "dashboards"
 _IMPORT = "Install them: task-profiler kibana import."
 
 
-def deployment_findings(source: DeployedStack) -> Iterator[Finding]:
-    """All findings about a deployment, each as soon as it is known. A part that cannot be read is a problem."""
+def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Iterator[Finding]:
+    """All findings about a stack, each as soon as it is known. A part that cannot be read is a problem."""
     try:
-        stack = source.stack()
+        stack = existing_stack(open_client, name)
     except TaskProfilerError as error:
         yield problem(_STACK, str(error))
         return
     yield stack_finding(stack)
-    yield from _guarded(_REPORTS, _report_findings(stack, source))
-    yield from _guarded(_TASKS, _task_findings(stack, source))
-    yield from _guarded(_SCHEDULES, _schedule_findings(stack, source))
-    yield from _guarded(_QUEUES, _queue_findings(stack, source))
-    yield from _guarded(_ALARMS, _alarm_findings(source))
+    checks = _DeploymentChecks(stack, open_client, clock)
+    yield from _guarded(_REPORTS, checks.reports())
+    yield from _guarded(_TASKS, checks.tasks())
+    yield from _guarded(_SCHEDULES, checks.schedules())
+    yield from checks.queues()
+    yield from _guarded(_ALARMS, checks.alarms())
 
 
 def stack_finding(stack: StackState) -> Finding:
@@ -57,152 +70,213 @@ def _guarded(topic: str, findings: Iterator[Finding]) -> Iterator[Finding]:
         yield problem(topic, str(error))
 
 
-def _report_findings(stack: StackState, source: DeployedStack) -> Iterator[Finding]:
-    name = stack.outputs.get("ForwardLogsFunctionName")
-    if name is None:
-        yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
-        return
-    if stack.parameters.get("ElasticsearchUrl") == "":
-        yield note(
-            _REPORTS, "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty.", _UPDATE
-        )
-    function = source.function(name)
-    yield _function_finding(_REPORTS, name, function)
-    stream = stack.outputs.get("ReportStreamArn")
-    yield from _guarded(_SUBSCRIPTION, _subscription_findings(stack, source, stream or function.arn))
-    if stream is not None:
-        yield from _guarded(_STREAM, _mapping_findings(name, source))
-    yield from _guarded(_REPORTS, _activity_findings(_REPORTS, name, source))
+class _DeploymentChecks:
+    """The checks of one stack. Each raises TaskProfilerError with AWS's reason."""
 
+    def __init__(self, stack: StackState, open_client: OpenClient, clock: Clock) -> None:
+        self._stack = stack
+        self._open = open_client
+        self._now = datetime.fromtimestamp(clock.wall_ns() / NS_PER_SECOND, UTC)
 
-def _task_findings(stack: StackState, source: DeployedStack) -> Iterator[Finding]:
-    name = stack.outputs.get("TaskStoppedFunctionName")
-    if name is None:
-        yield note(_TASKS, "The stack sends no notifications of stopped tasks, because TaskStopped is false.", _UPDATE)
-        return
-    yield from _invoked_by_rule(_TASKS, name, source)
+    def reports(self) -> Iterator[Finding]:
+        """The function that indexes reports, and its input."""
+        name = self._stack.outputs.get("ForwardLogsFunctionName")
+        if name is None:
+            yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
+            return
+        if self._stack.parameters.get("ElasticsearchUrl") == "":
+            yield note(
+                _REPORTS, "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty.", _UPDATE
+            )
+        function = self._function(name)
+        yield _function_finding(_REPORTS, name, function)
+        stream = self._stack.outputs.get("ReportStreamArn")
+        yield from _guarded(_SUBSCRIPTION, self._subscriptions(stream or function["FunctionArn"]))
+        if stream is not None:
+            yield from _guarded(_STREAM, self._event_sources(name))
+        yield from _guarded(_REPORTS, self._activity(_REPORTS, name))
 
+    def tasks(self) -> Iterator[Finding]:
+        """The function that sends notifications of stopped tasks."""
+        name = self._stack.outputs.get("TaskStoppedFunctionName")
+        if name is None:
+            text = "The stack sends no notifications of stopped tasks, because TaskStopped is false."
+            yield note(_TASKS, text, _UPDATE)
+            return
+        yield from self._invoked_by_rule(_TASKS, name)
 
-def _schedule_findings(stack: StackState, source: DeployedStack) -> Iterator[Finding]:
-    name = stack.outputs.get("WatchSchedulesFunctionName")
-    if name is not None:  # off by default
-        yield from _invoked_by_rule(_SCHEDULES, name, source)
+    def schedules(self) -> Iterator[Finding]:
+        """The function that watches schedules, which is off by default."""
+        name = self._stack.outputs.get("WatchSchedulesFunctionName")
+        if name is not None:
+            yield from self._invoked_by_rule(_SCHEDULES, name)
 
+    def _function(self, name: str) -> Mapping[str, Any]:
+        with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
+            found: Mapping[str, Any] = self._open("lambda").get_function_configuration(FunctionName=name)
+        return found
 
-def _invoked_by_rule(topic: str, name: str, source: DeployedStack) -> Iterator[Finding]:
-    function = source.function(name)
-    yield _function_finding(topic, name, function)
-    rules = source.rule_states(function.arn)
-    if not rules:
-        yield problem(topic, f"No EventBridge rule invokes {name}.", _UPDATE)
-    for rule, state in rules.items():
-        if state != "ENABLED":
-            yield problem(topic, f"The rule {rule} is {state.lower()}.", f"aws events enable-rule --name {rule}")
+    def _invoked_by_rule(self, topic: str, name: str) -> Iterator[Finding]:
+        function, events = self._function(name), self._open("events")
+        yield _function_finding(topic, name, function)
+        with aws_errors("The rules of EventBridge cannot be read", "events:ListRuleNamesByTarget and DescribeRule"):
+            rules = events.list_rule_names_by_target(TargetArn=function["FunctionArn"])["RuleNames"]
+            states = {rule: events.describe_rule(Name=rule)["State"] for rule in rules}
+        if not states:
+            yield problem(topic, f"No EventBridge rule invokes {name}.", _UPDATE)
+        for rule, state in states.items():
+            if state != "ENABLED":
+                yield problem(topic, f"The rule {rule} is {state.lower()}.", f"aws events enable-rule --name {rule}")
+            else:
+                yield ok(topic, f"The rule {rule} is enabled.")
+        yield from _guarded(topic, self._activity(topic, name))
+
+    def _activity(self, topic: str, name: str) -> Iterator[Finding]:
+        """The invocations of the last 24 hours."""
+        invocations, errors = (self._sum(name, metric) for metric in ("Invocations", "Errors"))
+        if errors:
+            line = self._last_error(name)
+            yield problem(
+                topic,
+                f"{errors} of {invocations} invocations of {name} failed in 24 hours."
+                + (f" Last error: {line}" if line else ""),
+                f"Read the log group /aws/lambda/{name}.",
+            )
+        elif not invocations:
+            yield note(
+                topic,
+                f"{name} was not invoked in the last 24 hours.",
+                "Look at its metric Throttles and at FailedInvocations of its rule in CloudWatch."
+                if topic == _SCHEDULES
+                else "Run a task with the monitor, and look for its REPORT line in the log group.",
+            )
         else:
-            yield ok(topic, f"The rule {rule} is enabled.")
-    yield from _guarded(topic, _activity_findings(topic, name, source))
+            yield ok(topic, f"{name} was invoked {invocations} times in the last 24 hours without an error.")
 
+    def _sum(self, function: str, metric: str) -> int:
+        with aws_errors(f"The metrics of {function} cannot be read", "cloudwatch:GetMetricStatistics"):
+            response = self._open("cloudwatch").get_metric_statistics(
+                Namespace="AWS/Lambda",
+                MetricName=metric,
+                Dimensions=[{"Name": "FunctionName", "Value": function}],
+                StartTime=self._now - _DAY,
+                EndTime=self._now,
+                Period=round(_DAY.total_seconds()),
+                Statistics=["Sum"],
+            )
+        return round(sum(float(point["Sum"]) for point in response["Datapoints"]))
 
-def _function_finding(topic: str, name: str, function: FunctionState) -> Finding:
-    reason = f": {function.reason.rstrip('.')}" if function.reason else ""
-    if function.state not in ("Active", "Inactive"):
-        return problem(topic, f"The function {name} is in state {function.state}{reason}.", _UPDATE)
-    if function.last_update == "Failed":
-        return problem(topic, f"The last update of the function {name} failed{reason}.", _UPDATE)
-    return ok(topic, f"The function {name} is ready.")
+    def _last_error(self, function: str) -> str:
+        """The newest line of an error in the function's log, from at most ten pages of the last 24 hours."""
+        with aws_errors(f"The log of {function} cannot be read", "logs:FilterLogEvents"):
+            pages = (
+                self._open("logs")
+                .get_paginator("filter_log_events")
+                .paginate(
+                    logGroupName=f"/aws/lambda/{function}",
+                    filterPattern=_ERROR_PATTERN,
+                    startTime=round((self._now - _DAY).timestamp() * _MS_PER_SECOND),
+                )
+            )
+            lines = [(one["timestamp"], one["message"]) for page in islice(pages, _MAX_PAGES) for one in page["events"]]
+        return " ".join(max(lines, default=(0, ""))[1].split())[:_MAX_ERROR_CHARACTERS]
 
+    def _subscriptions(self, destination: str) -> Iterator[Finding]:
+        if self._stack.parameters.get("Subscribe") == "account":
+            yield self._account_subscription(destination)
+            return
+        groups = [group for group in self._stack.parameters.get("LogGroups", "").split(",") if group]
+        if not groups:
+            yield problem(_SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE)
+        for group in groups:
+            yield from _guarded(_SUBSCRIPTION, self._subscription(group, destination))
 
-def _activity_findings(topic: str, name: str, source: DeployedStack) -> Iterator[Finding]:
-    activity = source.activity(name)
-    if activity.errors:
-        line = f" Last error: {activity.last_error}" if activity.last_error else ""
+    def _account_subscription(self, destination: str) -> Finding:
+        with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
+            response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
+        documents = (json.loads(policy["policyDocument"]) for policy in response.get("accountPolicies", ()))
+        if any(document.get("DestinationArn") == destination for document in documents):
+            return ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
+        return problem(
+            _SUBSCRIPTION,
+            "The account-wide subscription does not deliver to this stack.",
+            "AWS allows one account-wide subscription for each account and Region: aws logs "
+            "describe-account-policies --policy-type SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or "
+            "set Subscribe=groups.",
+        )
+
+    def _subscription(self, group: str, destination: str) -> Iterator[Finding]:
+        with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):
+            pages = self._open("logs").get_paginator("describe_subscription_filters").paginate(logGroupName=group)
+            found = {item["destinationArn"] for page in pages for item in page["subscriptionFilters"]}
+        if destination in found:
+            yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
+        else:
+            yield problem(_SUBSCRIPTION, f"{group} has no subscription filter that delivers to this stack.", _UPDATE)
+
+    def _event_sources(self, function: str) -> Iterator[Finding]:
+        with aws_errors(f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"):
+            response = self._open("lambda").list_event_source_mappings(FunctionName=function)
+        states = [source["State"] for source in response["EventSourceMappings"]]
+        if states and all(state == "Enabled" for state in states):
+            yield ok(_STREAM, f"The data stream invokes {function}.")
+            return
         yield problem(
-            topic,
-            f"{activity.errors} of {activity.invocations} invocations of {name} failed in {_HOURS} hours.{line}",
-            f"Read the log group /aws/lambda/{name}.",
+            _STREAM,
+            f"The data stream does not invoke {function} (event source mapping: {', '.join(states) or 'none'}).",
+            "Enable the event source mapping in the console of Lambda, or update the stack.",
         )
-    elif not activity.invocations:
-        yield note(
-            topic,
-            f"{name} was not invoked in the last {_HOURS} hours.",
-            "Look at its metric Throttles and at FailedInvocations of its rule in CloudWatch."
-            if topic == _SCHEDULES
-            else "Run a task with the monitor, and look for its REPORT line in the log group.",
-        )
-    else:
-        yield ok(topic, f"{name} was invoked {activity.invocations} times in the last {_HOURS} hours without an error.")
 
+    def queues(self) -> Iterator[Finding]:
+        """The events and documents that failed."""
+        for output in _QUEUE_OUTPUTS:
+            url = self._stack.outputs.get(output)
+            if url is not None:
+                yield from _guarded(_QUEUES, self._messages(output, url))
 
-def _subscription_findings(stack: StackState, source: DeployedStack, destination: str) -> Iterator[Finding]:
-    if stack.parameters.get("Subscribe") == "account":
-        if destination in source.destinations_of_account():
-            yield ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
+    def _messages(self, output: str, url: str) -> Iterator[Finding]:
+        with aws_errors(f"The queue {url} cannot be read", "sqs:GetQueueAttributes"):
+            response = self._open("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=[_COUNT])
+        name, count = url.rpartition("/")[2], int(response["Attributes"][_COUNT])
+        if not count:
+            yield ok(_QUEUES, f"The queue {name} is empty.")
+        elif output == _REJECTED_QUEUE:
+            yield problem(
+                _QUEUES,
+                f"The search cluster rejected documents, or runs were not exported: about {count} messages in {name}.",
+                "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
+            )
         else:
             yield problem(
-                _SUBSCRIPTION,
-                "The account-wide subscription does not deliver to this stack.",
-                "AWS allows one account-wide subscription for each account and Region: aws logs "
-                "describe-account-policies --policy-type SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or "
-                "set Subscribe=groups.",
+                _QUEUES,
+                f"Events failed: about {count} messages in {name}.",
+                "Fix the cause, then send them again: task-profiler setup redrive.",
             )
-        return
-    groups = [group for group in stack.parameters.get("LogGroups", "").split(",") if group]
-    if not groups:
-        yield problem(_SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE)
-    for group in groups:
-        yield from _guarded(_SUBSCRIPTION, _group_findings(group, source, destination))
+
+    def alarms(self) -> Iterator[Finding]:
+        """The stack's alarms. Other stacks' names may begin with this stack's name."""
+        prefix = f"{self._stack.name}-"
+        with aws_errors("The alarms cannot be read", "cloudwatch:DescribeAlarms"):
+            paginator = self._open("cloudwatch").get_paginator("describe_alarms")
+            pages = paginator.paginate(AlarmNamePrefix=prefix, StateValue="ALARM")
+            alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
+        active = [alarm["AlarmName"] for alarm in alarms if alarm["StateValue"] == "ALARM"]
+        own = [name for name in active if name.removeprefix(prefix).startswith(_ALARM_NAMES)]
+        if not own:
+            yield ok(_ALARMS, "No alarm of the stack is active.")
+        for name in own:
+            yield problem(_ALARMS, f"The alarm {name} is active.", "docs/forwarder.md#alarms describes each alarm.")
 
 
-def _group_findings(group: str, source: DeployedStack, destination: str) -> Iterator[Finding]:
-    if destination in source.destinations_of_group(group):
-        yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
-    else:
-        yield problem(_SUBSCRIPTION, f"{group} has no subscription filter that delivers to this stack.", _UPDATE)
-
-
-def _mapping_findings(function: str, source: DeployedStack) -> Iterator[Finding]:
-    states = source.mapping_states(function)
-    if states and all(state == "Enabled" for state in states):
-        yield ok(_STREAM, f"The data stream invokes {function}.")
-        return
-    yield problem(
-        _STREAM,
-        f"The data stream does not invoke {function} (event source mapping: {', '.join(states) or 'none'}).",
-        "Enable the event source mapping in the console of Lambda, or update the stack.",
-    )
-
-
-def _queue_findings(stack: StackState, source: DeployedStack) -> Iterator[Finding]:
-    for output in (*_FAILED_QUEUES, _REJECTED_QUEUE):
-        url = stack.outputs.get(output)
-        if url is not None:
-            yield from _guarded(_QUEUES, _messages_findings(output, url, source))
-
-
-def _messages_findings(output: str, url: str, source: DeployedStack) -> Iterator[Finding]:
-    name, count = url.rpartition("/")[2], source.messages(url)
-    if not count:
-        yield ok(_QUEUES, f"The queue {name} is empty.")
-    elif output == _REJECTED_QUEUE:
-        yield problem(
-            _QUEUES,
-            f"The search cluster rejected documents, or runs were not exported: about {count} messages in {name}.",
-            "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
-        )
-    else:
-        yield problem(
-            _QUEUES,
-            f"Events failed: about {count} messages in {name}.",
-            "Fix the cause, then send them again: task-profiler setup redrive.",
-        )
-
-
-def _alarm_findings(source: DeployedStack) -> Iterator[Finding]:
-    alarms = source.active_alarms()
-    if not alarms:
-        yield ok(_ALARMS, "No alarm of the stack is active.")
-    for name in alarms:
-        yield problem(_ALARMS, f"The alarm {name} is active.", "docs/forwarder.md#alarms describes each alarm.")
+def _function_finding(topic: str, name: str, function: Mapping[str, Any]) -> Finding:
+    why = function.get("StateReason") or function.get("LastUpdateStatusReason")
+    reason = f": {why.rstrip('.')}" if why else ""
+    state = function.get("State", "Active")
+    if state not in ("Active", "Inactive"):
+        return problem(topic, f"The function {name} is in state {state}{reason}.", _UPDATE)
+    if function.get("LastUpdateStatus") == "Failed":
+        return problem(topic, f"The last update of the function {name} failed{reason}.", _UPDATE)
+    return ok(topic, f"The function {name} is ready.")
 
 
 def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Finding]:

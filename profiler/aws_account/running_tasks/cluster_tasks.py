@@ -1,7 +1,7 @@
 """The tasks that run in an ECS cluster, and the log groups of their monitors."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
@@ -14,7 +14,7 @@ from profiler.aws_account.started_tasks import read_tasks
 from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
-from profiler.core.timestamps import format_datetime, format_ms, parse_datetime
+from profiler.core.timestamps import format_datetime, format_ms
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
 from profiler.record.task_end import EndedContainer, TaskEnd, judge_candidates
@@ -150,9 +150,8 @@ def _end(task: Mapping[str, Any]) -> TaskEnd:
     )
 
 
-def _time(moment: object) -> str | None:
-    utc = parse_datetime(moment.isoformat()) if isinstance(moment, datetime) else None
-    return None if utc is None else format_datetime(utc)
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else format_datetime(moment.astimezone(UTC))
 
 
 def _size(text_of_size: object, per_unit: int) -> float | None:

@@ -25,8 +25,6 @@ LINE_TYPES = ("task.checkpoint", "task.notice", "task.report")
 MAX_SILENCE_NS = 600 * NS_PER_SECOND
 _USUAL_PERIOD_NS = 60 * NS_PER_SECOND
 _LATE_PERIODS = 2.5
-# A line that is read again must not bring a run back that has ended.
-_KEPT_NS = 3600 * NS_PER_SECOND
 _RUNNING = "running"
 
 RunKey = tuple[str, str]
@@ -141,7 +139,6 @@ class RunningRuns:
             running = {run.key: run for run in found if run.is_running}
         ended = [run for run in found if not run.is_running and run.key in self._shown]
         self._shown = running
-        self._forget(now_ns)
         return (*running.values(), *ended)
 
     def _of_task(self, task: Report, now_ns: int) -> Iterable[RunningRun]:
@@ -165,16 +162,6 @@ class RunningRuns:
         return RunningRun(
             report=report, notices=self.notices_of(report), silent_ms=silent_ns // NS_PER_MS if is_late else None
         )
-
-    def _forget(self, now_ns: int) -> None:
-        old = [
-            key
-            for key, report in self._newest.items()
-            if key not in self._shown and (parse_ns(report.time) or 0) < now_ns - _KEPT_NS
-        ]
-        for key in old:
-            del self._newest[key]
-            self._notices.pop(key, None)
 
 
 def _key(report: Report) -> RunKey:

@@ -125,24 +125,19 @@ class Docker:
 
         The user's own configuration and credential store stay as they are. Raises TaskProfilerError.
         """
+        own = self._environment.get("DOCKER_CONFIG") or Path(self._environment.get("HOME", "/"), ".docker")
         previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by default, the password's file would stay
         try:
-            with self._signed_in(login) as docker:
+            with TemporaryDirectory(prefix="task-profiler-docker-") as name:
+                _copy_configuration(Path(own), Path(name), login.registry)
+                docker = Docker(self._environment | {"DOCKER_CONFIG": name})
+                words = ("login", "--username", login.user, "--password-stdin", login.registry)
+                done = docker._ask(*words, text=login.password)
+                if done.returncode:
+                    raise TaskProfilerError(f"Docker cannot sign in to {login.registry}: {_reason(done)}.")
                 yield docker
         finally:
             signal.signal(signal.SIGTERM, previous)
-
-    @contextmanager
-    def _signed_in(self, login: Login) -> Iterator["Docker"]:
-        own = self._environment.get("DOCKER_CONFIG") or Path(self._environment.get("HOME", "/"), ".docker")
-        with TemporaryDirectory(prefix="task-profiler-docker-") as name:
-            _copy_configuration(Path(own), Path(name), login.registry)
-            docker = Docker(self._environment | {"DOCKER_CONFIG": name})
-            words = ("login", "--username", login.user, "--password-stdin", login.registry)
-            done = docker._ask(*words, text=login.password)
-            if done.returncode:
-                raise TaskProfilerError(f"Docker cannot sign in to {login.registry}: {_reason(done)}.")
-            yield docker
 
     def build_and_push(self, build: ImageBuild, image: str, context: str) -> None:
         """Run the commands, with their output on standard error. Raises TaskProfilerError if one fails."""

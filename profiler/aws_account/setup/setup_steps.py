@@ -7,9 +7,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.container_insights_setting import container_insights_sentences
 from profiler.aws_account.family_monitors import FamilyMonitors
+from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.setup.image_repository import ImageRepository
 from profiler.aws_account.setup.stack_template import find_gap
 from profiler.aws_account.stack_state import DEFAULT_STACK, obstacle, read_state
@@ -133,9 +134,7 @@ class SetupSteps:
 
     def _all_clusters(self) -> tuple[str, ...]:
         ecs = self._open("ecs")
-        with aws_errors("The ECS clusters cannot be listed", "ecs:ListClusters"):
-            pages = ecs.get_paginator("list_clusters").paginate()
-            names = tuple(sorted(arn.rpartition("/")[2] for page in pages for arn in page["clusterArns"]))
+        names = tuple(sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(ecs).clusters()))
         if not names:
             raise TaskProfilerError(f"There is no ECS cluster in {ecs.meta.region_name}: check the Region.")
         return names

@@ -1,7 +1,7 @@
 """Change sets of a CloudFormation stack: created, applied, and followed to the end event by event."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from msgspec import Struct
@@ -11,12 +11,11 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.stack_state import StackState, obstacle, read_state
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping
 from profiler.core.timestamps import NS_PER_SECOND
 
 _STACK_TYPE = "AWS::CloudFormation::Stack"
 _POLL_SECONDS = 3.0
-_MAX_CHANGE_SET_SECONDS = 300
+_FIVE_MINUTES = {"Delay": 3, "MaxAttempts": 100}
 _MAX_STACK_SECONDS = 3600  # a function in a VPC takes up to 40 minutes to delete
 _NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
 _MAX_REASONS = 3
@@ -100,31 +99,20 @@ class StackChanges(Struct):
 
     def _changes(self, arn: str) -> tuple[Change, ...] | None:
         """Wait for the change set, and read it; None if it is empty."""
-        page = self._until_created(arn)
-        if page["Status"] == "FAILED":
-            reason = page.get("StatusReason", "").rstrip(".")
-            if any(text in reason for text in _NO_CHANGES):
-                return None
-            raise TaskProfilerError(f"CloudFormation rejects the change of the stack {self.name}: {reason}.")
-        changes = [*_page_changes(page)]
-        while token := page.get("NextToken"):
-            page = self._describe(arn, NextToken=token)
-            changes += _page_changes(page)
-        return tuple(changes)
+        from botocore.exceptions import WaiterError  # slow to import
 
-    def _until_created(self, arn: str) -> Mapping[str, Any]:
-        for _ in self._polls(_MAX_CHANGE_SET_SECONDS):
-            page = self._describe(arn)
-            if page["Status"] in ("CREATE_COMPLETE", "FAILED"):
-                return page
-        raise TaskProfilerError(
-            f"CloudFormation has not calculated the changes of {self.name} in 5 minutes: try again."
-        )
-
-    def _describe(self, arn: str, **page: str) -> Mapping[str, Any]:
+        cloudformation = self.open_client("cloudformation")
         with self._errors("cannot be changed", "cloudformation:DescribeChangeSet"):
-            cloudformation = self.open_client("cloudformation")
-            return mapping(cloudformation.describe_change_set(ChangeSetName=arn, **page))
+            with suppress(WaiterError):  # the change set contains the reason
+                waiter = cloudformation.get_waiter("change_set_create_complete")
+                waiter.wait(ChangeSetName=arn, WaiterConfig=_FIVE_MINUTES)
+            pages = [*cloudformation.get_paginator("describe_change_set").paginate(ChangeSetName=arn)]
+        status, reason = pages[0]["Status"], pages[0].get("StatusReason", "").rstrip(".")
+        if any(text in reason for text in _NO_CHANGES):
+            return None
+        if status != "CREATE_COMPLETE":
+            raise TaskProfilerError(f"CloudFormation rejects the change of the stack {self.name}: {reason or status}.")
+        return tuple(change for page in pages for change in _page_changes(page))
 
     def discard(self, change_set: ChangeSet) -> None:
         """Delete a change set that is not applied, and the empty stack that it made.
@@ -170,7 +158,8 @@ class StackChanges(Struct):
         """
         failed: list[StackEvent] = []
         kept: list[StackEvent] = []
-        for _ in self._polls(_MAX_STACK_SECONDS):
+        end_ns = self.clock.monotonic_ns() + _MAX_STACK_SECONDS * NS_PER_SECOND
+        while self.clock.monotonic_ns() < end_ns:
             for event in self._new_events(stack_id):
                 if not event.ends_resource:
                     continue
@@ -181,6 +170,7 @@ class StackChanges(Struct):
                     failed.append(event)
                 elif event.status == "DELETE_SKIPPED":
                     kept.append(event)
+            self.clock.sleep(_POLL_SECONDS)
         raise TaskProfilerError(
             f"CloudFormation is still changing the stack {self.name} after an hour: run the command again later."
         )
@@ -208,12 +198,6 @@ class StackChanges(Struct):
     def _skip_events(self, stack_id: str) -> None:
         for _ in self._new_events(stack_id):
             pass
-
-    def _polls(self, max_seconds: float) -> Iterator[None]:
-        end_ns = self.clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
-        while self.clock.monotonic_ns() < end_ns:
-            yield
-            self.clock.sleep(_POLL_SECONDS)
 
     @contextmanager
     def _errors(self, what: str, permission: str) -> Iterator[None]:

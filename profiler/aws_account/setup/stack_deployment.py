@@ -14,12 +14,13 @@ from profiler.aws_account.monitor_log_groups import matching_log_groups
 from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
 from profiler.aws_account.setup.stack_changes import ChangeSet, StackChanges
 from profiler.aws_account.setup.stack_template import (
-    StackTemplate,
     changed_parameters,
     check_groups,
-    check_pattern,
+    parameter_defaults,
+    parameter_values,
     parse_parameters,
     subscribes_groups,
+    with_subscriptions,
 )
 from profiler.aws_account.stack_state import CODE_PREFIX, DEFAULT_STACK, StackState, obstacle, read_state
 from profiler.core.aws_clients import AwsClient, service_domain
@@ -68,7 +69,7 @@ class StackPlan(Struct, frozen=True, kw_only=True):
     """
 
     state: StackState
-    template: StackTemplate
+    template: str
     code_key: str
     given: Mapping[str, str]
     secrets: Mapping[str, dict[str, str]]
@@ -76,13 +77,13 @@ class StackPlan(Struct, frozen=True, kw_only=True):
     @property
     def template_key(self) -> str:
         """The key of the template in the bucket."""
-        digest = hashlib.sha256(self.template.text.encode()).hexdigest()
+        digest = hashlib.sha256(self.template.encode()).hexdigest()
         return f"{_TEMPLATE_PREFIX}{digest[:_HASH_DIGITS]}.yaml"
 
     @property
     def values(self) -> Mapping[str, str]:
         """The value of each parameter after the deployment."""
-        return self.template.values(self.given, self.state.parameters)
+        return parameter_values(self.template, self.given, self.state.parameters)
 
 
 class CodeBucket:
@@ -172,11 +173,10 @@ class StackDeployment(Struct, frozen=True):
     on_step: Callable[[str], None]
 
     def plan(self) -> tuple[StackPlan, CodeBucket]:
-        """Read the stack and the account. Raises UsageError for a wrong parameter before anything is read."""
+        """Read the stack and the account. Raises UsageError for an unknown parameter before anything is read."""
         request = self.request
-        template = StackTemplate((forwarder_folder() / "template.yaml").read_text())
-        given = _given(request, template.names)
-        template.check_values(given)
+        template = (forwarder_folder() / "template.yaml").read_text()
+        given = _given(request, tuple(parameter_defaults(template)))
         code_key = _code_key(request.zip_file)
         state = read_state(self.open_client, request.name)
         problem = obstacle(state)
@@ -193,17 +193,15 @@ class StackDeployment(Struct, frozen=True):
                 )
             secrets[name] = values
             given[parameter] = name
-        template = self._checked(template, given, state)
+        template = self._with_subscriptions(template, given, state)
         bucket = self._bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
         plan = StackPlan(state=state, template=template, code_key=code_key, given=given, secrets=secrets)
         return plan, bucket
 
-    def _checked(self, template: StackTemplate, given: dict[str, str], state: StackState) -> StackTemplate:
-        """Refuse values that would fail minutes later. Returns the template with the log groups' subscriptions."""
-        values = template.values(given, state.parameters)
-        template.check_rules(values)
-        check_pattern(values)
+    def _with_subscriptions(self, template: str, given: dict[str, str], state: StackState) -> str:
+        """The template with the log groups' subscriptions. Refuses values that would fail minutes later."""
+        values = parameter_values(template, given, state.parameters)
         subscribes = subscribes_groups(values)
         if values["Subscribe"] == "account":
             return template
@@ -211,10 +209,9 @@ class StackDeployment(Struct, frozen=True):
         groups = matching_log_groups(self.open_client, names)
         if "LogGroups" in given or list(groups) != names:
             given["LogGroups"] = ",".join(groups)
-            template.check_values(given)
             if subscribes:
                 check_groups(groups, self.open_client)
-        return template.with_subscriptions(groups)
+        return with_subscriptions(template, groups)
 
     def _bucket(self, state: StackState) -> CodeBucket:
         sts = self.open_client("sts")
@@ -253,9 +250,9 @@ class StackDeployment(Struct, frozen=True):
             bucket.put(plan.code_key, self._code())
             self.on_step(f"uploaded s3://{bucket.name}/{plan.code_key}")
         if not bucket.has(plan.template_key):
-            bucket.put(plan.template_key, plan.template.text.encode())
+            bucket.put(plan.template_key, plan.template.encode())
             self.on_step(f"uploaded s3://{bucket.name}/{plan.template_key}")
-        parameters = changed_parameters(plan.template.names, plan.given, plan.state.parameters)
+        parameters = changed_parameters(parameter_defaults(plan.template), plan.given, plan.state.parameters)
         is_new = plan.state.phase == "absent"
         return self.changes.prepare(bucket.url(plan.template_key), parameters, is_new=is_new)
 

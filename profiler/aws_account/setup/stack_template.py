@@ -1,12 +1,11 @@
-"""The forwarder's template, as far as a deployment needs it: parameters, rules, and a subscription for each log group.
+"""The forwarder's template, as far as a deployment needs it: parameters, and a subscription for each log group.
 
-The command line has no parser of YAML. The template's own tests compare what is read here with a parser's result. Some
-checks of parameters are not CloudFormation's: it would fail after minutes, and roll back.
+The command line has no parser of YAML. The template's own tests compare what is read here with a parser's result.
+CloudFormation checks values and rules itself, before it changes anything.
 """
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from hashlib import sha256
 
@@ -19,109 +18,36 @@ from profiler.core.errors import TaskProfilerError, UsageError
 # The parameters that `setup stack` sets itself.
 _CODE = {"CodeBucket": "use --bucket", "CodeKey": "the command sets it"}
 _NAME = re.compile(r"^  (\w+):$", re.MULTILINE)
-_FIELD = re.compile(r"^    (\w+): (.+)$", re.MULTILINE)
-_CONDITION = re.compile(r"RuleCondition: (.+?)\n    Assertions:", re.DOTALL)
-_ASSERTION = re.compile(r'Assert: (.+?)\n +AssertDescription: "(.+?)"', re.DOTALL)
-_WORD = re.compile(r'![A-Za-z]+|"[^"]*"|[][]|[^\s\[\],"]+')
+_DEFAULT = re.compile(r"^    Default: (.+)$", re.MULTILINE)
 _SUBSCRIPTION = re.compile(r"^  Subscription:\n.*?\n\n", re.MULTILINE | re.DOTALL)
 _ONE_GROUP = re.compile(r"^  SubscribesOneGroup: .+\n", re.MULTILINE)
 _HASH_DIGITS = 8
-_MAX_PATTERN_CHARACTERS = 2048  # EventBridge's default quota
 _CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
-_SUBSCRIBABLE = "STANDARD"
 
 
-class StackTemplate:
-    """lambda/template.yaml.
-
-    Args:
-        text: The template.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._fields = {name: dict(_FIELD.findall(part)) for name, part in _parts(text, "Parameters")}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the parameters."""
-        return tuple(self._fields)
-
-    def values(self, given: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
-        """The value of each parameter after a deployment: given now, kept, or the default."""
-        return {
-            name: given.get(name, current.get(name, fields.get("Default", "").strip('"')))
-            for name, fields in self._fields.items()
-        }
-
-    def check_values(self, given: Mapping[str, str]) -> None:
-        """Check values as CloudFormation will, after the upload. Raises UsageError, which contains no value."""
-        for name, fields in self._fields.items():
-            wanted = _expected(fields, given[name]) if name in given else None
-            if wanted is not None:
-                raise UsageError(f"The parameter {name} of the template has a wrong value: use {wanted}")
-
-    def check_rules(self, values: Mapping[str, str]) -> None:
-        """Check the template's rules, which forbid contradictory parameters. Raises UsageError with their sentences."""
-        broken = [
-            sentence
-            for _, part in _parts(self.text, "Rules")
-            if all(_holds(condition, values) for condition in _CONDITION.findall(part))
-            for assertion, sentence in _ASSERTION.findall(part)
-            if not _holds(assertion, values)
-        ]
-        if broken:
-            raise UsageError(" ".join(broken))
-
-    def with_subscriptions(self, groups: Iterable[str]) -> "StackTemplate":
-        """The template with a subscription of each log group, in place of the subscription of a single group.
-
-        A subscription's logical id depends only on the group's name. With an id by position, CloudFormation would
-        replace the filters of the groups after a removed one, and create a filter before it deletes the old one.
-        """
-        (block,) = _SUBSCRIPTION.findall(self.text)
-        copies = "".join(_subscription(block, name) for name in groups)
-        return StackTemplate(_ONE_GROUP.sub("", self.text).replace(block, copies)) if copies else self
-
-
-def _parts(template: str, section: str) -> Iterator[tuple[str, str]]:
-    """The name and the text of each entry of a section."""
-    found = re.search(rf"^{section}:\n(.*?)^\S", template, re.MULTILINE | re.DOTALL)
+def parameter_defaults(template: str) -> dict[str, str]:
+    """The template's parameters with their defaults, empty where there is none."""
+    found = re.search(r"^Parameters:\n(.*?)^\S", template, re.MULTILINE | re.DOTALL)
     _, *parts = _NAME.split(found[1] if found else "")
-    return zip(parts[::2], parts[1::2], strict=True)
+    defaults = ((name, _DEFAULT.search(part)) for name, part in zip(parts[::2], parts[1::2], strict=True))
+    return {name: "" if default is None else default[1].strip('"') for name, default in defaults}
 
 
-def _expected(fields: Mapping[str, str], value: str) -> str | None:
-    """A description of the valid values; None if this value is valid."""
-    if "AllowedValues" in fields:
-        allowed = [one.strip(' "') for one in fields["AllowedValues"].strip("[]").split(",")]
-        return None if value in allowed else f"one of {', '.join(allowed)}."
-    if "MinValue" in fields:
-        least, most = int(fields["MinValue"]), int(fields["MaxValue"])
-        is_right = re.fullmatch(r"\d{1,9}", value, re.ASCII) is not None and least <= int(value) <= most
-        return None if is_right else f"a whole number from {least} to {most}."
-    if re.fullmatch(fields.get("AllowedPattern", "(?s:.*)"), value, re.ASCII) is None:
-        return fields["ConstraintDescription"]
-    return None
+def parameter_values(template: str, given: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+    """The value of each parameter after a deployment: given now, kept, or the default."""
+    defaults = parameter_defaults(template)
+    return {name: given.get(name, current.get(name, default)) for name, default in defaults.items()}
 
 
-def _holds(condition: str, values: Mapping[str, str]) -> bool:
-    """Evaluate the functions of a rule, in their short forms."""
-    return bool(_evaluate(iter(_WORD.findall(condition)), values))
+def with_subscriptions(template: str, groups: Iterable[str]) -> str:
+    """The template with a subscription of each log group, in place of the subscription of a single group.
 
-
-def _evaluate(words: Iterator[str], values: Mapping[str, str]) -> object:
-    """The value of the next expression; None at the end of a list."""
-    word = next(words)
-    if word == "[":
-        return list(iter(lambda: _evaluate(words, values), None))
-    if not word.startswith("!"):
-        return None if word == "]" else word.strip('"')
-    argument = _evaluate(words, values)
-    if isinstance(argument, str):  # !Ref
-        return values[argument]
-    items = argument if isinstance(argument, list) else []
-    return {"!Equals": len(set(items)) == 1, "!Not": not items[0], "!And": all(items), "!Or": any(items)}[word]
+    A subscription's logical id depends only on the group's name. With an id by position, CloudFormation would
+    replace the filters of the groups after a removed one, and create a filter before it deletes the old one.
+    """
+    (block,) = _SUBSCRIPTION.findall(template)
+    copies = "".join(_subscription(block, name) for name in groups)
+    return _ONE_GROUP.sub("", template).replace(block, copies) if copies else template
 
 
 def _subscription(block: str, group: str) -> str:
@@ -190,18 +116,6 @@ def find_gap(values: Mapping[str, str]) -> Gap | None:
     return _NO_LOG_GROUP if values.get("ElasticsearchUrl") and not is_fed else None
 
 
-def check_pattern(values: Mapping[str, str]) -> None:
-    """Refuse more clusters than the event pattern of a rule can contain. Raises UsageError."""
-    clusters = values["ClusterArns"].split(",")
-    detail = {"lastStatus": ["STOPPED"], "clusterArn": clusters}
-    pattern = {"source": ["aws.ecs"], "detail-type": ["ECS Task State Change"], "detail": detail}
-    if len(json.dumps(pattern, separators=(",", ":"))) > _MAX_PATTERN_CHARACTERS:
-        raise UsageError(
-            f"ClusterArns has {len(clusters)} clusters, which exceed the {_MAX_PATTERN_CHARACTERS:,} characters of an "
-            "EventBridge pattern: leave it empty for all clusters, or name fewer."
-        )
-
-
 def subscribes_groups(values: Mapping[str, str]) -> bool:
     """Whether the stack subscribes its log groups. Raises UsageError if ``Notify`` needs them and there are none."""
     if values["Subscribe"] == "account":
@@ -217,28 +131,18 @@ def subscribes_groups(values: Mapping[str, str]) -> bool:
 
 
 def check_groups(names: Iterable[str], open_client: OpenClient) -> None:
-    """Refuse groups that are missing or cannot be subscribed. Only this check needs logs:DescribeLogGroups."""
+    """Refuse groups that are missing, for which CloudFormation would fail after minutes, and roll back.
+
+    Only this check needs logs:DescribeLogGroups.
+    """
     try:
-        classes = {name: _log_class(name, open_client) for name in names}
+        missing = [
+            name for name in names if all(one["logGroupName"] != name for one in listed_groups(open_client, name))
+        ]
     except TaskProfilerError:
         return
-    missing = [name for name, found in classes.items() if found is None]
     if missing:
         raise TaskProfilerError(
             f"Log groups that are to be subscribed do not exist ({', '.join(missing)}): create them, or check "
             "--log-group and --region."
         )
-    unfit = [name for name, found in classes.items() if found != _SUBSCRIBABLE]
-    if unfit:
-        raise TaskProfilerError(
-            f"Only log groups of the class Standard can be subscribed, unlike {', '.join(unfit)}: leave them out, "
-            "and let the batches log to others."
-        )
-
-
-def _log_class(name: str, open_client: OpenClient) -> str | None:
-    """The class of a log group; None if there is no such group."""
-    for group in listed_groups(open_client, name):
-        if group["logGroupName"] == name:
-            return str(group.get("logGroupClass", _SUBSCRIBABLE))
-    return None

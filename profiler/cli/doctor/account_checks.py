@@ -46,12 +46,10 @@ from profiler.cli.wiring.open_past_runs import open_pages, open_source
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import text
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunSource
 from profiler.task_definitions.cloudformation import change_template, is_template
-from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
 from profiler.task_definitions.monitor_container import default_image
 
@@ -94,17 +92,12 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
         yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
         return
     revision = revision_of(document.arn or "") or family
-    yield from schedule_findings(document.definition, revision, pinned, f"{command} --update-schedules")
+    yield from schedule_findings(revision, pinned, f"{command} --update-schedules")
 
 
 def _execution_role(open_client: OpenClient, definition: Mapping[str, object]) -> Iterator[Finding]:
-    role = text(definition.get("executionRoleArn"))
-    monitor = monitor_of(definition)
-    if role is None or monitor is None or monitor.image is None:
-        return
     paths = ReportPaths(open_client)
-    permission = paths.may_pull(role, monitor.image)
-    finding = None if permission is None else execution_role_finding(role, monitor.image, permission)
+    finding = execution_role_finding(definition, paths)
     if finding is not None:
         yield finding
     yield from (note(EXECUTION_ROLE, sentence) for sentence in sorted(paths.problems))
@@ -180,13 +173,12 @@ def _last_reports(
     pages = LimitedPages(open_pages(options))
     now_ns = clock.wall_ns()
     reporting = [one for one in healths if one.has_reports]
-    families = frozenset(one.family for one in reporting)
     newest_ns: dict[str, int] = {}
     try:
         with progress_row(os.environ) as show:
             show("Looking for the last reports", None)
-            for source, awaited in _sources(reporting, options, clock, pages):
-                found = newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns, awaited=awaited)
+            for source, families in _sources(reporting, options, clock, pages):
+                found = newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns)
                 newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
@@ -198,7 +190,7 @@ def _sources(
     reporting: Sequence[FamilyHealth], options: SourceOptions, clock: Clock, pages: LimitedPages
 ) -> Iterator[tuple[RunSource, frozenset[str]]]:
     """The sources of the reports and their families. Each log group is read until each of its families has a report."""
-    if options.url is not None:
+    if options.url is not None and reporting:
         yield open_source(options, os.environ, clock), frozenset(health.family for health in reporting)
         return
     for group in sorted({one.log_group for one in reporting if one.log_group is not None and one.log_group_exists}):

@@ -90,11 +90,10 @@ def _definition_of(name: str | None, file: str | None, family: str | None) -> tu
 
 def _findings_of_deployment(stack: str, options: SourceOptions, ui_url: str | None, clock: Clock) -> Iterator[Finding]:
     """The findings about the stack, and about the cluster and the dashboards' server of the options."""
-    from profiler.aws_account.deployed_forwarder import DeployedStack  # not in the monitor's container
     from profiler.aws_account.doctor.deployment_checks import deployment_findings
     from profiler.cli.wiring.aws_options import open_clients, search_session
 
-    yield from deployment_findings(DeployedStack(stack, open_clients(options.region, options.profile), clock))
+    yield from deployment_findings(stack, open_clients(options.region, options.profile), clock)
     if options.url is None and ui_url is None:
         return
     from profiler.aws_account.doctor.deployment_checks import dashboard_findings, template_findings

@@ -75,11 +75,11 @@ def redrive_events(
 ) -> int:
     """Send failed events to the forwarder's functions again, or count them."""
     from profiler.aws_account.aws_errors import aws_errors
-    from profiler.aws_account.deployed_forwarder import DeployedStack
     from profiler.aws_account.setup.dead_letters import count_events, redrive  # slow to import, as the next ones
+    from profiler.aws_account.stack_state import existing_stack
 
     open_client, clock = open_clients(region, profile), SystemClock()
-    outputs = DeployedStack(name, open_client, clock).stack().outputs
+    outputs = existing_stack(open_client, name).outputs
     is_applied = yes and not dry_run
     code, documents = 0, []
     for title in _FUNCTIONS:

@@ -24,7 +24,8 @@ from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, Repo
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
 from profiler.settings import read_settings
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to
+from profiler.task_definitions.add_monitor import AddMonitorOptions
+from profiler.task_definitions.add_monitor import add_monitor as add_to
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
 from profiler.task_definitions.definition_json import ChangedDefinition
@@ -76,7 +77,7 @@ def add_monitor(
     if files:
         change_files(
             files,
-            lambda definition, arn, region: add_monitor_to(definition, options, revision_arn=arn, stack_region=region),
+            lambda definition, arn, region: add_to(definition, options, revision_arn=arn, stack_region=region),
             out=out,
             in_place=in_place,
         )

@@ -1,7 +1,5 @@
 """Errors of AWS as sentences."""
 
-from typing import Any
-
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
 from botocore.parsers import ResponseParserError
@@ -90,8 +88,6 @@ REFUSED = (
             None,
             "AWS KMS refused (KMS.DisabledException: arn:aws:kms:eu-west-1:111122223333:key/0f3c is disabled): check",
         ),
-        ("KmsThrottled", "Rate", None, "AWS returned KmsThrottled (Rate), because there are too many calls"),
-        ("DecryptionFailure", "", None, "AWS KMS refused (DecryptionFailure): check the key's state, and allow"),
     ],
 )
 def test_a_refusal_names_the_permission_and_has_the_sentence_of_aws(
@@ -100,11 +96,3 @@ def test_a_refusal_names_the_permission_and_has_the_sentence_of_aws(
     with pytest.raises(TaskProfilerError) as error, aws_errors("It cannot be read", permission):
         raise ClientError({"Error": {"Code": code, "Message": message}}, "Read")
     assert said in str(error.value)
-
-
-@pytest.mark.parametrize("code", ["ServerException", "InternalFailure", "KMSInternalException", "503"])
-def test_a_fault_of_aws_is_no_reason_to_check_the_name(code: str) -> None:
-    answer: Any = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": 503}}
-    with pytest.raises(TaskProfilerError) as error, aws_errors("The tasks cannot be listed"):
-        raise ClientError(answer, "ListTasks")
-    assert str(error.value) == f"The tasks cannot be listed: AWS failed ({code}): try again in a minute."

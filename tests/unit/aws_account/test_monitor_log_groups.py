@@ -1,8 +1,6 @@
 """Log groups by patterns of names."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from profiler.aws_account.monitor_log_groups import matching_log_groups
 from profiler.core.errors import TaskProfilerError
@@ -52,13 +50,3 @@ def test_only_patterns_are_listed_by_their_literal_prefix(
 def test_a_pattern_that_matches_nothing_is_named() -> None:
     with pytest.raises(TaskProfilerError, match=r"No log group matches '/ecs/x\*': check --log-group"):
         matching_log_groups(lambda _service: Logs(*GROUPS), ("/ecs/load", "/ecs/x*"))
-
-
-@given(st.lists(st.text("ab/", min_size=1, max_size=4), max_size=8), st.text("ab/*?[]", min_size=1, max_size=5))
-def test_every_group_is_one_that_exists_or_was_named(groups: list[str], name: str) -> None:
-    try:
-        found = matching_log_groups(lambda _service: Logs(*groups), (name,))
-    except TaskProfilerError:
-        return
-    assert set(found) <= {*groups, name}
-    assert len(set(found)) == len(found)

@@ -72,7 +72,7 @@ def test_the_monitor_in_it_is_the_one_that_the_command_adds(name: str) -> None:
     batch, monitor = parts(whole)
     bare = {field: value for field, value in whole.items() if field != "pidMode"} | {"containerDefinitions": [batch]}
     options = AddMonitorOptions(image=monitor["image"], shared_pids="pidMode" in whole)
-    added = add_monitor(bare, options, default_image="")
+    added = add_monitor(bare, options)
     assert added.definition == whole
     assert added.notes == ()
 

@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.timestamps import parse_ns
-from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, as_refused, judge_last, judge_schedules
+from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_schedules
 from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask
 from profiler.schedules.task_matching import did_start, started_by
 
 MIDNIGHT = parse_ns("2026-11-20T00:00:00Z") or 0
 MINUTE = 60_000_000_000
 SECOND = 1_000_000_000
-HOUR = 60
 CLUSTER = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
 GRACE = 15
 
@@ -78,10 +77,6 @@ def test_a_due_time_with_a_task_ran_and_one_without_is_due_and_then_missed() -> 
     assert outcomes(schedule(), since=60, now=59) == []
 
 
-def test_a_failed_run_ran() -> None:
-    assert outcomes(schedule(), task(60.2, 70, exit_code=1), since=60, now=80) == ["ran"]
-
-
 @pytest.mark.parametrize(("created", "outcome"), [(60.2, "running"), (74.9, "running"), (75, "late"), (110, "late")])
 def test_a_task_after_the_grace_is_late(created: float, outcome: str) -> None:
     assert outcomes(schedule(), task(created), since=60, now=115) == [outcome]
@@ -122,10 +117,6 @@ def test_the_previous_run_that_still_ran_is_an_overlap() -> None:
     assert due.reason == "The previous run was still running: nightly of 2026-11-20T01:00:06.000Z."
     assert outcomes(schedule(), task(-300), task(60.1), since=60, now=62) == ["overlapped"]
     assert outcomes(schedule(), task(10, 60.05), task(60.1), since=60, now=62) == ["running"]
-
-
-def test_late_wins_over_overlapped() -> None:
-    assert outcomes(schedule(), task(1), task(80), since=60, now=82) == ["late"]
 
 
 def test_a_task_that_failed_to_start_is_a_refusal() -> None:
@@ -190,10 +181,6 @@ def test_a_schedule_that_was_perhaps_off_takes_no_task_of_another(change: dict[s
         assert judge(rows, started, since=60, now=80)[first].due_times[0].outcome == outcome
 
 
-def test_nothing_is_due_before_the_creation() -> None:
-    assert outcomes(schedule(created_ns=at(61)), since=0, now=80) == []
-
-
 def test_each_of_several_tasks_is_needed() -> None:
     three = schedule(task_count=3)
     tasks = [task(60.1 + number / 100, 62) for number in range(3)]
@@ -236,13 +223,6 @@ def test_the_rate_of_a_rule_counts_from_its_tasks() -> None:
     assert outcomes(rule, first, task(30, 31, by=by), now=45) == ["ran", "ran"]
     assert outcomes(rule, task(3.3, by=by), second, now=30) == ["running", "overlapped"]
     assert judge(rule, now=50)[0].problem is not None
-
-
-def test_the_tasks_of_a_rate_that_start_together_are_of_one_due_time() -> None:
-    pair = schedule(**RATE_RULE, task_count=2)
-    tasks = [task(minute, minute + 1, by="events-rule/nightly") for minute in (3.3, 3.4, 23.5)]
-    assert outcomes(pair, *tasks, now=30) == ["ran", "due"]
-    assert outcomes(pair, *tasks, now=40) == ["ran", "missed"]
 
 
 LONG = "prod-batch-runner-customers"
@@ -288,7 +268,7 @@ def test_the_last_due_time_of_each() -> None:
     daily = schedule("daily", "cron(30 0 * * ? *)")
     rows = [schedule(), daily, schedule("later", "at(2027-01-01T00:00:00)"), schedule("bad", "cron()")]
     tasks = known(task(60.1, 61), now=80)
-    judged = judge_last(rows, tasks, now_ns=at(80), grace_ns=GRACE * MINUTE)
+    judged = judge_schedules(rows, tasks, now_ns=at(80), grace_ns=GRACE * MINUTE)
     assert [[due.outcome for due in row.due_times] for row in judged] == [["ran"], ["missed"], [], []]
     assert judged[3].problem is not None
 
@@ -297,41 +277,8 @@ def test_the_last_due_times_of_similar_schedules() -> None:
     hourly, daily = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
     by = started_by(hourly)
     tasks = known(task(60.1, by=by), task(120.1, 121, by=by), now=122)
-    judged = judge_last([daily, hourly], tasks, now_ns=at(122), grace_ns=GRACE * MINUTE)
+    judged = judge_schedules([daily, hourly], tasks, now_ns=at(122), grace_ns=GRACE * MINUTE)
     assert [[due.outcome for due in row.due_times] for row in judged] == [["unknown"], ["overlapped"]]
-
-
-def test_a_reason_makes_a_missed_one_a_refusal() -> None:
-    missed = the_one(schedule(), since=60, now=80)
-    assert as_refused(missed, None) is missed
-    assert as_refused(missed, "RunTask failed.").outcome == "refused"
-    ran = the_one(schedule(), task(60.1, 61), since=60, now=80)
-    assert as_refused(ran, "RunTask failed.") is ran
-
-
-@settings(max_examples=40)
-@given(st.data())
-def test_every_due_time_with_its_task_ran_and_every_one_without_is_missed(data: st.DataObject) -> None:
-    period = data.draw(st.sampled_from([10, 30, 60, 180]), "period")
-    names = [f"{LONG}-{number}" for number in range(data.draw(st.integers(1, 3), "schedules"))]
-    offsets = [data.draw(st.integers(0, period - 1), name) for name in names]
-    rows = [
-        schedule(name, f"rate({period} minutes)", starts_ns=at(offset))
-        for name, offset in zip(names, offsets, strict=True)
-    ]
-    now, tasks, lost = 600, [], 0
-    for row, offset in zip(rows, offsets, strict=True):
-        for due in range(offset, now - 30, period):
-            if data.draw(st.integers(0, 4)):
-                delay = data.draw(st.floats(-0.95, 0.95))
-                tasks.append(task(due + delay, due + delay + 1, by=started_by(row), arn=f"{row.name}{due}"))
-            else:
-                lost += 1
-    judged = judge(rows, *tasks, since=0, now=now, known_since=0)
-    found = [due for row in judged for due in row.due_times if due.due_ns < at(now - 30)]
-    assert sum(due.outcome in ("missed", "late") for due in found) == lost
-    used = [due.task.arn for due in found if due.task is not None]
-    assert len(used) == len(set(used)) == len(tasks)
 
 
 @settings(max_examples=60)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +15,6 @@ from profiler.task_definitions.container_snippets import (
     ContainerRequest,
     camel_case,
     container_text,
-    pascal_case,
 )
 from profiler.task_definitions.monitor_container import StacksAccess
 
@@ -35,13 +33,6 @@ asked = st.builds(
 
 def test_json_is_the_documented_file() -> None:
     assert container_text(REQUEST, "json") == FILE.read_text()
-
-
-@given(asked)
-def test_json_is_valid_for_any_names(request: ContainerRequest) -> None:
-    container = json.loads(container_text(request, "json"))
-    assert container["image"] == request.image
-    assert container["logConfiguration"]["options"]["awslogs-group"] == request.log_group
 
 
 @settings(deadline=None, max_examples=20)
@@ -92,10 +83,3 @@ def test_cdk_names_the_batch_and_the_image() -> None:
         'TASK_PROFILER_CONTAINER: "etl"',
     ):
         assert part in text
-
-
-def test_names_of_labels_and_options_keep_their_case() -> None:
-    given_definition: Any = {"dockerLabels": {"a": "b"}, "logConfiguration": {"options": {"mode": "x"}}}
-    converted = pascal_case(given_definition)
-    assert converted == {"DockerLabels": {"a": "b"}, "LogConfiguration": {"Options": {"mode": "x"}}}
-    assert camel_case(converted) == given_definition

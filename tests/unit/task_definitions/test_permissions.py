@@ -13,7 +13,6 @@ from profiler.task_definitions.permissions import (
     is_allowed,
     merged_policy,
     policy,
-    read_policy,
 )
 
 FIRST, SECOND = (
@@ -39,11 +38,6 @@ def test_own_streams_are_added_to_and_a_second_time_changes_nothing(statements: 
     merged = merged_policy(existing, frozenset({SECOND})).document
     assert merged["Statement"] == [{**PUT, "Resource": [FIRST, SECOND]}]
     assert merged_policy(merged, frozenset({FIRST, SECOND})).document is merged
-
-
-def test_a_policy_is_read_as_text_and_as_an_object() -> None:
-    assert read_policy('{"Statement": []}') == read_policy({"Statement": []}) == {"Statement": []}
-    assert merged_policy(None, frozenset({FIRST})).document == policy({FIRST})
 
 
 def streams_of(*groups: str) -> frozenset[str]:

@@ -54,16 +54,6 @@ def test_reading_ends_when_each_family_has_a_report() -> None:
     assert groups.calls == ["one", "two"]
 
 
-def test_families_that_are_not_awaited_are_found_on_the_way() -> None:
-    """Their log group was another one until yesterday."""
-    groups = Groups(one=[{"events": [line("moved", 3), line("a", 5), line("moved", 30), line("other", 1)]}])
-    source = LogGroupRuns(groups, ("one",), NOW_NS)
-    families, awaited = frozenset(("a", "moved")), frozenset(("a",))
-    found = newest_reports(source, families, ACCOUNT, REGION, NOW_NS, awaited=awaited)
-    assert found == {"a": NOW_NS - 5 * HOUR_NS, "moved": NOW_NS - 3 * HOUR_NS}
-    assert groups.calls == ["one"]
-
-
 def test_a_family_of_another_account_does_not_count() -> None:
     groups = Groups(one=[{"events": [line("a", 1, account_id="111122223333"), line("b", 1, account_id=None)]}])
     assert newest(groups, "a", "b")[0] == {"b": NOW_NS - HOUR_NS}
@@ -75,9 +65,3 @@ def test_a_large_group_is_not_read_to_its_end() -> None:
     groups = Groups(large=pages, small=[{"events": []}] * 5)
     found, unread = newest(groups, "a")
     assert (found, unread) == ({}, {"large"})
-
-
-def test_without_a_family_nothing_is_read() -> None:
-    groups = Groups(one=[])
-    assert newest(groups) == ({}, set())
-    assert groups.calls == []

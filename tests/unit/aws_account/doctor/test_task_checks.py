@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.aws_account.doctor.findings import Finding, ok
+from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import (
     DoctorContext,
     Probes,
-    call_stacks_finding,
     diagnose,
-    kernel_finding,
 )
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
 from profiler.readers import Unavailable
@@ -42,7 +40,7 @@ TASK = TaskMetadata(
     containers=(BATCH, OWN),
 )
 GPU = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
-VIEW = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=None, cgroup_version=2)
+VIEW = KernelView(schedstat=True, system_calls=True)
 HEALTHY = Probes(
     read_gpus=lambda: None,
     visible_devices=lambda _: None,
@@ -210,19 +208,6 @@ def test_each_finding_has_its_level_and_says_what_to_change(
     assert ("tags" in findings) is (topic == "tags")
 
 
-def test_every_problem_has_an_advice() -> None:
-    probes = replace(HEALTHY, count_processes=lambda _: 0, may_put=lambda _: DeliveryFailure("It may not."))
-    two = replace(TASK, containers=(BATCH, replace(BATCH, name="other", docker_id="o"), OWN))
-    for findings in (found(None), found(context(two), probes), found(context(Unavailable("HTTP 500")))):
-        for group in findings.values():
-            for finding in group:
-                assert finding.advice or finding.level != "problem"
-
-
-def test_an_endpoint_that_does_not_respond_ends_the_checks_of_the_task() -> None:
-    assert "batch" not in found(context(Unavailable("HTTP 500")))
-
-
 def test_bad_settings_are_problems_one_by_one() -> None:
     environment = {
         "ECS_CONTAINER_METADATA_URI_V4": "http://x",
@@ -301,22 +286,7 @@ def test_this_process_is_not_taken_for_the_batch() -> None:
     assert "call stacks" not in findings
 
 
-KERNEL = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=1, cgroup_version=2)
-
-
-def test_call_stacks_that_can_be_read_name_their_reader_if_it_is_known() -> None:
-    named = call_stacks_finding("on", may_trace=True, py_spy="py-spy 0.4.3")
-    assert named == ok("call stacks", "TASK_PROFILER_STACKS is on, and py-spy 0.4.3 reads the call stacks.")
-    assert call_stacks_finding("on", may_trace=True, py_spy="").text == "TASK_PROFILER_STACKS is on."
-
-
-def test_the_kernel_is_described_in_few_words() -> None:
-    assert kernel_finding(KERNEL) == ok(
-        "kernel",
-        "The kernel counts the time that processes wait for a CPU (schedstat). "
-        "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2.",
-    )
-    bare = replace(KERNEL, schedstat=False, pressure=False, ptrace_scope=None, cgroup_version=None)
-    found = kernel_finding(bare)
-    assert (found.level, "does not count" in found.text) == ("note", True)
-    assert found.text.endswith("PSI: no. Yama's ptrace_scope: none. Control groups: none.")
+def test_a_kernel_without_scheduling_statistics_is_noted() -> None:
+    bare = replace(VIEW, schedstat=False)
+    finding = only(found(None, replace(HEALTHY, kernel_view=lambda _: bare)), "kernel")
+    assert (finding.level, "does not count" in finding.text) == ("note", True)

@@ -9,8 +9,6 @@ from botocore.exceptions import ClientError
 
 from profiler.aws_account.running_tasks.cluster_tasks import RunningTasks
 from profiler.core.errors import TaskProfilerError
-from profiler.forwarder.task.task_containers import identify_containers, judge
-from profiler.record.task_event import parse_stopped_task
 from tests.fakes import START_NS
 
 PREFIX = "arn:aws:ecs:eu-west-1:111122223333:"
@@ -140,28 +138,6 @@ def test_a_task_that_has_ended_is_described_once_more(exit_code: int | None, mor
     found = {one.record.family: one.record for one in tasks.read(START_NS)}
     assert (found["nightly"].status, found["nightly"].exit_code) == (status, exit_code)
     assert [one.record.family for one in tasks.read(START_NS)] == ["plain"]
-
-
-EXITED = {"stopCode": "EssentialContainerExited"}
-ENDS: list[tuple[str, dict[str, Any]]] = [
-    ("nightly", {"stopCode": "InfrastructureHealth", "containers": [{"name": "batch", "exitCode": 143}]}),
-    ("nightly", {**EXITED, "containers": [{"name": "batch", "reason": "OutOfMemoryError: Container killed"}]}),
-    ("several", {**EXITED, "containers": [{"name": "batch", "exitCode": 143}, {"name": "second", "exitCode": 2}]}),
-    ("several", {**EXITED, "containers": [{"name": "batch"}, {"name": "second"}]}),
-]
-
-
-@pytest.mark.parametrize(("family", "end"), ENDS)
-def test_the_end_of_a_task_is_the_one_of_its_notification(family: str, end: dict[str, Any]) -> None:
-    ecs = FakeEcs(family)
-    tasks = tasks_of(ecs)
-    tasks.read(START_NS)
-    ecs.end(family, None, **end)
-    (shown,) = tasks.read(START_NS)
-    stopped = parse_stopped_task({"detail": {**ecs.task(family), "startedAt": None, "lastStatus": "STOPPED", **end}})
-    assert stopped is not None
-    announced = judge(stopped, identify_containers({"containerDefinitions": DEFINITIONS[family]}, stopped)).outcome
-    assert (shown.record.status, shown.record.exit_code) == (announced.status, announced.exit_code)
 
 
 def test_a_definition_that_was_not_read_is_read_again_and_the_problem_is_named_meanwhile() -> None:

@@ -129,9 +129,3 @@ def test_any_order_of_lines_gives_the_same_runs() -> None:
     for _ in range(20):
         shuffled.shuffle(lines)
         assert {run.key: run for run in runs_of(*lines, *lines).refresh(NOW_NS)} == expected
-
-
-def test_what_has_ended_is_forgotten() -> None:
-    runs = runs_of(text(checkpoint_at(NOW_NS)), notice_text(checkpoint_at(NOW_NS)))
-    runs.refresh(NOW_NS + 100 * MINUTE_NS)
-    assert (runs._newest, runs._notices) == ({}, {})

@@ -91,18 +91,6 @@ def test_the_password_is_in_neither_a_command_line_nor_the_users_configuration(t
     assert {path: path.read_bytes() for path in own.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("text", [None, "[]", "no json", '{"credHelpers": null, "auths": []}'])
-def test_any_configuration_can_be_copied(tmp_path: Path, text: str | None) -> None:
-    fake = FakeDocker(tmp_path)
-    own = tmp_path / "own"
-    if text is not None:
-        own.mkdir()
-        (own / "config.json").write_text(text)
-    with Docker(fake.environment() | {"DOCKER_CONFIG": str(own)}).signed_in(LOGIN):
-        pass
-    assert fake.configuration() == {"auths": {}, "credHelpers": {REGISTRY: ""}}
-
-
 def test_a_refused_password_is_said(tmp_path: Path) -> None:
     fake = FakeDocker(tmp_path, login=1)
     with (

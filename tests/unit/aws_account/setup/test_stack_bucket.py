@@ -69,7 +69,6 @@ def test_there_is_a_bucket_or_none_or_aws_has_a_fault() -> None:
             {"AWS_ENDPOINT_URL_S3": "https://bucket.vpce-1a.s3.eu-west-1.vpce.amazonaws.com"},
         ),
         ("us-gov-west-1", "amazonaws.com", {"AWS_USE_FIPS_ENDPOINT": "true"}),
-        ("eu-west-1", "amazonaws.com", {"AWS_USE_DUALSTACK_ENDPOINT": "true"}),
         ("eusc-de-east-1", "amazonaws.eu", {}),
     ],
 )
