@@ -92,14 +92,6 @@ def test_typical_jobs(record: Record, sentence: str | None, advice: list[str]) -
     assert list(gpu_advice(record)) == advice
 
 
-def test_the_sentence_of_two_parts() -> None:
-    waiting_for = replace(FILES_AND_CPU, sleep_percent=None, other_percent=21)
-    assert gpu_idle_sentence(run(waiting_for=waiting_for)) == (
-        "the GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/train.tar) and used one CPU "
-        "(31 %)"
-    )
-
-
 @pytest.mark.parametrize(
     ("record", "sentence"),
     [

@@ -16,11 +16,8 @@ from profiler.record.record_model import (
     Metrics,
     Processor,
     Record,
-    Report,
     TaskSize,
     Visible,
-    decode,
-    encode,
 )
 
 
@@ -63,11 +60,6 @@ def test_a_difference_names_a_common_brand_once() -> None:
     )
 
 
-@pytest.mark.parametrize(("one", "two"), [(None, None), ("Neoverse-N1", None), (None, "Neoverse-N1"), ("EPYC", "EPYC")])
-def test_there_is_no_difference_between_equal_or_unknown_processors(one: str | None, two: str | None) -> None:
-    assert processor_difference(run_on(one), run_on(two)) is None
-
-
 # A Java batch on Fargate with 0.5 vCPU and 2 GB, whose heap is a part of the 7.8 GB that it sees: killed.
 JAVA = Record(
     task_id="a",
@@ -104,11 +96,6 @@ def test_a_killed_program_that_saw_more_memory_gets_the_remedy(
     )
     remedy = "set the container's `memory`, or -Xmx/max_old_space_size/workers."
     assert visible_memory_advice(record) == (words and f"the program sees {words}: {remedy}")
-
-
-@pytest.mark.parametrize("changes", [{"visible": None}, {"task_size": None, "launch_type": "LOCAL"}])
-def test_an_older_report_and_a_local_run_have_no_advice_on_memory(changes: dict[str, Any]) -> None:
-    assert visible_memory_advice(replace(JAVA, **changes), is_out_of_memory=True) is None
 
 
 @pytest.mark.parametrize(
@@ -164,9 +151,3 @@ def test_a_saturated_run_with_too_many_workers_gets_the_remedy(
 )
 def test_no_advice_on_workers_without_saturation_by_threads_that_could_run(changes: dict[str, Any]) -> None:
     assert visible_cpus_advice(replace(WORKERS, metrics=replace(WORKERS.metrics, **changes))) is None
-
-
-def test_the_line_of_the_record_has_what_programs_see() -> None:
-    line = encode(Report(time="2026-11-20T03:26:51.204Z", type="task.report", record=JAVA))
-    assert b'"visible":{"memoryMB":7987.2,"cpus":2}' in line
-    assert decode(line).record == JAVA
