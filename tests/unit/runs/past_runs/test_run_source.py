@@ -1,6 +1,7 @@
 """Lines to runs, and which run a name selects."""
 
 import re
+from collections import deque
 from typing import Any
 
 import pytest
@@ -163,11 +164,11 @@ def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[byte
 @example([b'{"type":"task.stacks"', b'{"type" :"task.stacks"', b'{"kind":"task.stacks"'])
 def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
     invalid: set[int] = set()
-    assert [*find_run_lines(lines, invalid)] == []
+    assert [*find_run_lines(lines, invalid, deque(), deque())] == []
     assert len(invalid) == len([line for line in lines if line.strip() and not is_stacks_line(line.strip())])
 
 
 def test_the_line_of_a_run_is_kept_as_it_was() -> None:
     line = encode(report()).replace(b'":', b'": ')
-    (run,) = find_run_lines([line + b"\r\n"], set())
+    (run,) = find_run_lines([line + b"\r\n"], set(), deque(), deque())
     assert run.line == line
