@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.__main__ import all_benchmarks, write
-from benchmarks.figures import BenchmarkResult, Figure, figures_table, print_and_save, report_page
-from benchmarks.local import NoOpOverhead, Row
-from benchmarks.local import table as rivals_table
+from benchmarks.__main__ import write
+from benchmarks.figures import BenchmarkResult, Figure, figures_table, print_and_save
 from benchmarks.machine import Machine
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -41,24 +39,6 @@ def test_the_table_shows_whether_each_figure_is_met() -> None:
     ]
 
 
-def test_a_figure_is_one_line_on_a_terminal() -> None:
-    assert Figure(name="CPU", value=0.2, unit="%", at_most=0.15).line() == "CPU: 0.20 % (≤ 0.15: NOT MET)"
-    assert Figure(name="ratio", value=2, unit="×", note="twice").line() == "ratio: 2.00 ×, twice"
-
-
-def test_the_page_counts_met_targets_and_names_skipped_benchmarks() -> None:
-    results = (
-        BenchmarkResult(
-            title="Monitor", figures=(Figure(name="CPU", value=1, unit="%", at_most=2),), tables=("| a |",)
-        ),
-        BenchmarkResult(title="Forwarder", skip_reason="Java is not there."),
-    )
-    text = report_page(results)
-    assert text.startswith("1 of 1 targets met.\n\n## Monitor\n\n| name |")
-    assert "\n\n| a |\n\n" in text
-    assert text.endswith("## Forwarder\n\nNot measured: Java is not there.\n")
-
-
 def test_a_result_survives_the_round_trip_through_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = BenchmarkResult(
         title="Monitor", figures=(Figure(name="CPU", value=1.5, unit="%", at_most=2),), tables=("| a |",)
@@ -79,28 +59,3 @@ def test_both_files_contain_the_machine_and_the_time(tmp_path: Path) -> None:
     assert document["machine"]["cores"] == 2
     assert document["measuredAt"] == "2026-11-01T00:00:00+00:00"
     assert document["parts"] == [{"title": "Monitor", "skip_reason": "No."}]
-
-
-def test_every_benchmark_has_a_module() -> None:
-    found = all_benchmarks(Path("installed"), Path("rivals"))
-    folder = Path(__file__).parents[3] / "benchmarks"
-    assert all((folder / f"{benchmark.module}.py").exists() for benchmark in found)
-    usual = {benchmark.module for benchmark in found if not benchmark.is_extra}
-    devices, why = {"nvml"}, {"why_threads", "why_cost"}
-    assert usual == {"monitor", "local", "short_runs", "report_page", "forwarder", *devices, *why}
-    assert {benchmark.module for benchmark in found} - usual == {"comparison"}
-
-
-def test_a_number_that_a_tool_does_not_report_is_a_dash() -> None:
-    row = Row(
-        tool="x",
-        no_op=NoOpOverhead(extra_ms=12.3, cpu_ms=99.6),
-        spikes=7,
-        spikes_found=0,
-        worst_peak_error_percent=None,
-        cpu_error_percent={"burn 2": None, "forks 8": -26.24, "short 2000": 0.0},
-    )
-    head, _, line = rivals_table([row]).splitlines()
-    assert head.startswith("| tool | added to `true` | CPU time | spikes found of 7 | worst peak error | CPU: burn 2 |")
-    assert head.count("|") == line.count("|")
-    assert line == "| x | +12 ms | 100 ms | 0 | - | - | -26.2 % | 0.0 % |"

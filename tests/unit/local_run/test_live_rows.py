@@ -65,22 +65,6 @@ def test_a_narrow_terminal_keeps_value_curve_and_scale() -> None:
     assert shown(busy(), 30)[2] == "Time   1:12, 1:18 left"
 
 
-def test_a_limit_far_above_the_peak_has_its_unit_once() -> None:
-    figures = LiveFigures(elapsed_ms=0, vcpu_course=[0.25], vcpu_limit=16, memory_course=[64 * MIB])
-    cpu, memory, *_ = shown(figures)
-    assert cpu.endswith("▔ peak 0.25 of 16 vCPU")
-    assert memory.endswith("▔ peak 64 MB")
-
-
-def test_noise_is_not_drawn_as_a_peak() -> None:
-    cpu, *_ = shown(LiveFigures(elapsed_ms=0, vcpu_course=[0, 0.01], vcpu_limit=16))
-    assert cpu.split()[2:] == ["▁▂", "▔", "0.1", "of", "16", "vCPU"]
-
-
-def test_without_utf_8_the_rows_are_ascii() -> None:
-    assert all(row.isascii() for row in shown(busy("stuck"), ascii_only=True))
-
-
 @pytest.mark.parametrize(("height", "count"), [(6, 2), (8, 2), (10, 3), (12, 4), (60, 4)])
 def test_a_low_terminal_has_the_first_rows(height: int, count: int) -> None:
     assert len(shown(busy(), height=height)) == count
@@ -115,11 +99,6 @@ def test_a_row_without_the_time_left_names_the_reason_where_there_is_room() -> N
     assert shown(figures, 60)[2] == "Time   1:12      3 processes, 12 threads"
 
 
-def test_what_is_not_known_yet_is_a_dash() -> None:
-    rows = shown(LiveFigures(elapsed_ms=0))
-    assert [row.split()[:2] for row in rows[:2]] == [["CPU", "-"], ["Memory", "-"]]
-
-
 def test_what_reaches_the_limit_has_another_colour() -> None:
     cpu, memory, *_ = live_rows(busy(), Terminal(columns=80, rows=24), ascii_only=False)
     assert ("█", YELLOW) in cpu
@@ -141,13 +120,6 @@ def test_names_are_cut_and_harmless() -> None:
     (row,) = shown(figures)[3:]
     assert "\x1b" not in row
     assert "nnn… 0.0 vCPU 0 MB" in row
-
-
-def test_wide_characters_count_twice() -> None:
-    names = [NamedProcesses("集計バッチ処理", 1, 1, MIB), NamedProcesses("夜間レポート", 1, 1, MIB)]
-    figures = LiveFigures(elapsed_ms=0, processes=names)
-    assert "夜間" in shown(figures, 73)[3]
-    assert "夜間" not in shown(figures, 60)[3]
 
 
 NUMBERS = st.none() | st.floats(0, 2.0**60)

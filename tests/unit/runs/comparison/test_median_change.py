@@ -97,10 +97,6 @@ def test_few_runs_constant_sets_and_zeros(a: list[float], b: list[float], expect
     assert median_change(a, b) == expected
 
 
-def test_a_rounding_error_is_no_difference() -> None:
-    assert median_change([0.3] * 5, [0.1 + 0.2] * 5).verdict == "no difference seen"
-
-
 def test_the_figures_do_not_depend_on_the_python_version() -> None:
     random = Random(20261122)
     change = median_change(
@@ -121,20 +117,6 @@ def test_the_medians_are_those_of_resampled_sets(runs: int) -> None:
 
 
 @settings(max_examples=25)
-@given(some_runs, some_runs, st.randoms(use_true_random=False))
-def test_the_order_of_the_runs_does_not_matter(a: list[float], b: list[float], random: Random) -> None:
-    assert median_change(random.sample(a, len(a)), random.sample(b, len(b))) == median_change(a, b)
-
-
-@settings(max_examples=25)
-@given(some_runs, some_runs, st.sampled_from([2.0**-10, 2.0, 1024.0]))
-def test_the_unit_does_not_matter(a: list[float], b: list[float], factor: float) -> None:
-    here, there = median_change(a, b), median_change([factor * value for value in a], [factor * value for value in b])
-    assert (here.a, here.verdict, here.runs_needed) == ((there.a or 0) / factor, there.verdict, there.runs_needed)
-    assert interval(here) == interval(there)
-
-
-@settings(max_examples=25)
 @given(some_runs, some_runs)
 def test_the_interval_holds_the_change_and_agrees_with_the_verdict(a: list[float], b: list[float]) -> None:
     change = median_change(a, b)
@@ -149,13 +131,6 @@ def test_the_interval_holds_the_change_and_agrees_with_the_verdict(a: list[float
     if change.verdict == "no difference seen":
         assert change.runs_needed <= max(len(a), len(b)) * 2
         assert high - low < 12
-
-
-def test_an_estimate_has_two_digits() -> None:
-    random = Random(6)
-    estimates = {median_change(noisy(random, 6, 0.3), noisy(random, 6, 0.3)).runs_needed for _ in range(10)}
-    assert all(len(str(needed).rstrip("0")) <= 2 for needed in estimates)
-    assert max(needed or 0 for needed in estimates) > 100
 
 
 @pytest.mark.parametrize(("step", "needed"), [(1, 8), (0.1, 10)], ids=["some noise", "little noise"])
@@ -183,17 +158,6 @@ def test_equal_sets_raise_few_alarms(runs: tuple[int, int]) -> None:
         for _ in range(15)
     )
     assert verdicts["more"] + verdicts["less"] <= 0.08 * verdicts.total()
-
-
-def test_noise_on_one_side_alone_raises_few_alarms() -> None:
-    random = Random(3)
-    verdicts = Counter(median_change([100.0] * 7, noisy(random, 7, 0.1)).verdict for _ in range(60))
-    assert verdicts["more"] + verdicts["less"] <= 4
-
-
-def test_ten_percent_more_is_always_seen_in_ten_runs_with_little_noise() -> None:
-    random = Random(4)
-    assert {median_change(noisy(random, 10), noisy(random, 10, middle=110)).verdict for _ in range(30)} == {"more"}
 
 
 def test_the_runs_needed_show_five_percent() -> None:

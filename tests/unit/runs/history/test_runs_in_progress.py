@@ -2,14 +2,12 @@
 
 import os
 import resource
-from fcntl import LOCK_EX, flock
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from profiler.aggregation.time_series import RunSeries
-from profiler.readers.linux import proc
 from profiler.record.record_model import Container, Record, Report, encode
 from profiler.runs.history.recorder import HistoryRecorder
 from profiler.runs.history.run_database import HistoryStore
@@ -32,15 +30,6 @@ def found(folder: str) -> list[WrittenRun | None]:
 def kill(journal: RunJournal) -> None:
     """Close the file as the kernel does when the profiler is killed."""
     os.close(present(journal._descriptor))
-
-
-def test_a_run_in_progress_is_nobody_elses(folder: str) -> None:
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    journal.write(SECOND)
-    assert found(folder) == []
-    journal.remove()
-    assert not Path(folder).exists()
 
 
 def test_the_last_write_of_a_killed_profiler_is_found(folder: str) -> None:
@@ -80,17 +69,6 @@ def test_a_file_that_is_replaced_while_it_is_looked_at_is_not_abandoned(
     assert found(folder) == []
 
 
-def test_two_that_look_at_once_do_not_both_take_it(folder: str) -> None:
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    kill(journal)
-    runs = abandoned_runs(folder)
-    assert next(runs)[1] == FIRST
-    assert found(folder) == []
-    runs.close()  # type: ignore[attr-defined]  # a generator
-    assert found(folder) == [FIRST]
-
-
 def test_a_write_that_fails_leaves_the_last_complete_file_only(folder: str) -> None:
     journal = RunJournal(folder, "a")
     journal.write(FIRST)
@@ -104,20 +82,6 @@ def test_a_write_that_fails_leaves_the_last_complete_file_only(folder: str) -> N
     assert os.listdir(folder) == ["a.run"]  # noqa: PTH208
     kill(journal)
     assert found(folder) == [FIRST]
-
-
-def test_no_descriptor_is_left_open(folder: str) -> None:
-    before = len(proc.all_pids("/proc/self/fd"))
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    descriptor = os.open(f"{folder}/a.run.new", os.O_WRONLY | os.O_CREAT)
-    flock(descriptor, LOCK_EX)
-    with pytest.raises(OSError, match="unavailable"):
-        journal.write(SECOND)
-    os.close(descriptor)
-    found(folder)
-    journal.remove()
-    assert len(proc.all_pids("/proc/self/fd")) == before
 
 
 # --- the recorder and the history -----------------------------------------------------------------
@@ -227,21 +191,3 @@ def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> N
     world.keep()
     assert world.built == 0
     assert world.recorder.add(encode(report()), report(), None) == ()
-
-
-def test_a_folder_that_cannot_be_made_has_no_effect(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    world = World(tmp_path / "file" / "history.sqlite3")
-    world.keep()
-    world.clock.advance(60)
-    world.keep()
-    assert world.built == 2
-
-
-def test_the_folders_are_this_users_alone(tmp_path: Path) -> None:
-    world = World(tmp_path / "some" / "where" / "history.sqlite3")
-    world.keep()
-    folders = (tmp_path / "some", tmp_path / "some" / "where", Path(world.folder))
-    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700] * 3
-    (file,) = Path(world.folder).iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600

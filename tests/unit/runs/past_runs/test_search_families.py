@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from profiler.record.family_identity import FamilyKey
-from profiler.record.record_model import Cost, TaskSize, encode
+from profiler.record.record_model import TaskSize
 from profiler.runs.past_runs.families import FoundFamilies, read_families
 from profiler.runs.past_runs.run_source import RunFilter
 from profiler.runs.past_runs.search_runs import IndexedRuns
@@ -41,13 +41,6 @@ def test_the_record_of_a_document_is_the_evidence() -> None:
     found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
     assert (found.runs, found.latest.container) == (1, "batch")
     assert families.notes == ()
-
-
-def test_a_run_on_spot_has_its_price() -> None:
-    text = encode(report(cost=Cost(usd=0.02, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))).decode()
-    task = {"id": "a", "family": "nightly", "capacity_provider": "FARGATE_SPOT"}
-    (run,) = IndexedRuns(PlayedCluster(text, task=task), "task").last_runs(RunFilter(), 50)
-    assert present(run.report.record.cost).usd == 0.006
 
 
 def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> None:
