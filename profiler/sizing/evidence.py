@@ -19,6 +19,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import PeakSource, Report
 from profiler.record.units import billed_ms
+from profiler.record.worth_a_word import SATURATED_PERCENT
 from profiler.sizing.duration_factors import DurationFactor, cpu_wait_percent, duration_factors, saturated_percent
 from profiler.sizing.on_fargate import facts_on_fargate
 from profiler.sizing.run_facts import RunFacts, Task
@@ -166,6 +167,16 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def has_cpu(self) -> bool:
         """Whether CPU was measured in any run."""
         return self.required_vcpu is not None or self.slowdowns is not None
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether anything is known about the memory that the runs need."""
+        return self.required_memory_mb is not None or self.oom_size_mb is not None
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether the runs used all of the current vCPU size for 5 % of the time or more."""
+        return (self.saturated_percent or 0) >= SATURATED_PERCENT
 
 
 class Families:

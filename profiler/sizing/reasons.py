@@ -18,6 +18,7 @@ from profiler.record.worth_a_word import HIGH_USE_SHARE, MIN_CPU_WAIT_PERCENT, S
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.duration_factors import DurationFactor
 from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
+from profiler.sizing.fargate import LARGEST, LEGAL_SIZES
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 
@@ -42,7 +43,7 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
         *_cpu(evidence, choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
-        *_limits(choice),
+        *_limits(evidence, choice),
         *_price_on_fargate(evidence, choice),
         *_cost(evidence, choice),
         *(() if brief else (*_memory_floor(evidence, choice), *_smaller_vcpu(evidence, choice))),
@@ -115,7 +116,7 @@ def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
     """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of it."""
     percent, vcpu = evidence.saturated_percent, evidence.latest.vcpu_limit
-    if not choice.is_saturated or percent is None or not vcpu:
+    if not evidence.is_saturated or percent is None or not vcpu:
         return
     used = f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
     larger = next((option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory), None)
@@ -163,17 +164,19 @@ def _is_limited_by_container(container_limit: float | None, recommended: float |
     )
 
 
-def _limits(choice: SizeDecision) -> Iterator[str]:
+def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    if not choice.is_fargate:
+        return
     split = ": split the work"
-    if choice.is_max_vcpu:
+    if choice.size.vcpu == LARGEST.vcpu:
         ending = split if choice.needs_more_vcpu else ""
-        yield f"{format_vcpu(choice.size.vcpu or 0)} is the largest size that Fargate has{ending}."
-    if choice.is_max_memory:
+        yield f"{format_vcpu(LARGEST.vcpu)} is the largest size that Fargate has{ending}."
+    if choice.size.memory_mb == LARGEST.memory_mb:
         ending = split if choice.needs_more_memory else ""
-        yield f"{format_memory(choice.size.memory_mb or 0)} is the largest memory that Fargate has{ending}."
-    if choice.is_vcpu_unchanged:
+        yield f"{format_memory(LARGEST.memory_mb)} is the largest memory that Fargate has{ending}."
+    if not evidence.has_cpu:
         yield "CPU use was not measured, so the vCPU size stays as it is."
-    if choice.is_memory_unchanged:
+    if not evidence.has_memory:
         yield "Memory use was not measured, so the memory size stays as it is."
 
 
@@ -226,9 +229,9 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
     vcpu, memory_mb = choice.size.vcpu, choice.size.memory_mb
-    if not choice.is_fargate or choice.is_memory_unchanged or vcpu is None or memory_mb is None:
+    if not choice.is_fargate or not evidence.has_memory or vcpu is None or memory_mb is None:
         return
-    smaller_mb = max((size.memory_mb for size in choice.legal if size.memory_mb < memory_mb), default=None)
+    smaller_mb = max((size.memory_mb for size in LEGAL_SIZES if size.memory_mb < memory_mb), default=None)
     if smaller_mb is None:
         return
     if choice.need.fits(smaller_mb):
@@ -243,13 +246,13 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the vCPU size is not smaller: the next smaller one, and why it was not chosen."""
     vcpu = choice.size.vcpu
-    smaller = max((size.vcpu for size in choice.legal if vcpu is not None and size.vcpu < vcpu), default=None)
-    if smaller is None or choice.is_vcpu_unchanged:
+    smaller = max((size.vcpu for size in LEGAL_SIZES if vcpu is not None and size.vcpu < vcpu), default=None)
+    if not choice.is_fargate or smaller is None or not evidence.has_cpu:
         return
     name = format_vcpu(smaller)
     option = next((option for option in choice.options if option.size.vcpu == smaller and option.holds_memory), None)
     if option is None:
-        largest_mb = max(size.memory_mb for size in choice.legal if size.vcpu == smaller)
+        largest_mb = max(size.memory_mb for size in LEGAL_SIZES if size.vcpu == smaller)
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too little."
     elif option.factor is None:
         yield (

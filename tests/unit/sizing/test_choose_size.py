@@ -189,10 +189,6 @@ def test_elsewhere_the_need_is_rounded_up_and_nothing_is_saved(launch_type: str 
     found = advice([report(peak_mb=100, p95=0.26, launch_type=launch_type)])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.5, 128)
     assert found.choice.saving_percent is None
-    assert not found.choice.is_max_vcpu
-    assert not found.choice.is_max_memory
-    assert not found.choice.is_vcpu_unchanged
-    assert not found.choice.is_memory_unchanged
     assert size([report(peak_mb=53.3, p95=0.25, launch_type=launch_type)]) == (0.25, 64)
 
 

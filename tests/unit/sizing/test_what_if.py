@@ -235,7 +235,6 @@ def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() 
 def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
     found = advice([report(0, p95=None)])
     assert found.choice.size.vcpu == 1
-    assert found.choice.is_vcpu_unchanged
     assert {row.size.vcpu: row.factor for row in found.choice.options}[0.5] is None
     fast_enough = {row.size.vcpu: row.is_fast_enough for row in found.choice.options}
     assert [fast_enough[vcpu] for vcpu in (0.5, 1, 2)] == [False, True, True]
