@@ -92,7 +92,7 @@ class HistoryDatabase:
         """The open file, or None if it is missing or empty."""
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            if _is_missing(self._path):
+            if not os.path.lexists(self._path):
                 yield None
                 return
             with self._connect() as connection:
@@ -152,15 +152,6 @@ class HistoryDatabase:
                 f"{self._path} cannot be opened ({error.strerror or error}): make its folder writable, or name another "
                 "file with --history."
             ) from error
-
-
-def _is_missing(path: str) -> bool:
-    """Whether nothing has this name. A dangling link exists; a folder without search permission raises OSError."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    return False
 
 
 def _create_private(path: str) -> None:
@@ -267,7 +258,7 @@ class HistoryStore(HistoryDatabase):
             TaskProfilerError: if one of them is unknown or ambiguous; then none is deleted.
         """
         count = 0
-        if _is_missing(self._path):
+        if not os.path.lexists(self._path):
             raise TaskProfilerError(f"There is no history {self._path}: nothing was deleted.")
         with self.write_transaction() as connection:
             for text in map(without_surrogates, ids):

@@ -36,7 +36,7 @@ class LocalRuns(RunSource):
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page."""
         stored = self._history.runs(
-            families=selection.family_patterns,
+            families=selection.families,
             # A status of a newer version counts as unknown, and is stored unchanged.
             statuses=() if "unknown" in selection.statuses else selection.statuses,
             since=None if selection.since_ns is None else format_ms(selection.since_ns),

@@ -202,10 +202,10 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
     kinds = '"task.*"' if selection.reads_checkpoints and selection.run is not None else '"task.report"'
     conditions = [f"$.type = {kinds}"]
     for field, values in (
-        ("family", selection.family_patterns),
+        ("family", selection.families),
         ("cluster", selection.clusters),
-        ("accountId", selection.known_accounts),
-        ("region", selection.known_regions),
+        ("accountId", tuple(filter(None, selection.accounts))),
+        ("region", tuple(filter(None, selection.regions))),
     ):
         if values and all(map(_is_simple, values)):
             conditions.append(_any_of(f"$.record.{field} = {_quoted(value)}" for value in values))

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -98,9 +98,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     Attributes:
         families: Shell patterns; the name of a run's family matches one of them.
-        family: The only family. It replaces ``families``, ``accounts`` and ``regions``.
         clusters: Names of clusters; a run is in one of them.
-        accounts: Ids of AWS accounts; a run's task is in one of them. ``regions`` alike.
+        accounts: Ids of AWS accounts; a run's task is in one of them. None: an unknown one. ``regions`` alike.
         tags: Names and values; a run has all of them.
         statuses: Statuses; a run has one of them.
         since_ns: Start time of the first run.
@@ -110,10 +109,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     """
 
     families: tuple[str, ...] = ()
-    family: FamilyKey | None = None
     clusters: tuple[str, ...] = ()
-    accounts: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
+    accounts: tuple[str | None, ...] = ()
+    regions: tuple[str | None, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
     statuses: tuple[str, ...] = ()
     since_ns: int | None = None
@@ -141,7 +139,6 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         """Whether the conditions on the family, its account and its Region hold."""
         return (
             matches_any(family.name, self.families)
-            and self.family in (None, family)
             and (not self.accounts or family.account_id in self.accounts)
             and (not self.regions or family.region in self.regions)
         )
@@ -158,22 +155,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     def selects_one_family(self) -> bool:
         """Whether all matching runs are of one family."""
         is_one_name = len(self.families) == 1 and not is_pattern(self.families[0])
-        return self.family is not None or (is_one_name and len(self.accounts) == 1 and len(self.regions) == 1)
-
-    @property
-    def family_patterns(self) -> tuple[str, ...]:
-        """The patterns of the families' names, for a source that can select by them."""
-        return self.families if self.family is None else (pattern_of(self.family.name),)
-
-    @property
-    def known_accounts(self) -> tuple[str, ...]:
-        """The accounts to select by, as far as they are known; :meth:`matches` selects exactly."""
-        return self.accounts if self.family is None else _known(self.family.account_id)
-
-    @property
-    def known_regions(self) -> tuple[str, ...]:
-        """The Regions to select by, as far as they are known; :meth:`matches` selects exactly."""
-        return self.regions if self.family is None else _known(self.family.region)
+        return is_one_name and len(self.accounts) == 1 and len(self.regions) == 1
 
     @property
     def is_empty(self) -> bool:
@@ -181,8 +163,10 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         return self == RunFilter(reads_checkpoints=self.reads_checkpoints)
 
 
-def _known(value: str | None) -> tuple[str, ...]:
-    return () if value is None else (value,)
+def filter_of(family: FamilyKey, **conditions: Any) -> RunFilter:  # noqa: ANN401  those of a filter
+    """The filter that matches the runs of one family, under further conditions."""
+    name = pattern_of(family.name)
+    return RunFilter(families=(name,), accounts=(family.account_id,), regions=(family.region,), **conditions)
 
 
 class RunSource(ABC):
@@ -323,9 +307,9 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     record = run.report.record
     if all(other.name == MONITOR_NAME for other in record.containers):
         return (run,)
-    near = RunFilter(
+    near = filter_of(
+        family_key(record),
         run=record.task_id,
-        family=family_key(run.report.record),
         since_ns=max(run.started_ns - _MAX_START_DISTANCE_NS, 0),
         until_ns=run.started_ns + _MAX_START_DISTANCE_NS,
         reads_checkpoints=selection.reads_checkpoints,
