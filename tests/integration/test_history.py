@@ -89,14 +89,18 @@ def test_twenty_at_once_lose_none() -> None:
 # --- a profiler that is killed ---------------------------------------------------------------------
 
 
-def _written(history_file: Path) -> list[bytes]:
-    return [path.read_bytes() for path in Path(f"{history_file}.running").glob("*.run")]
+def _written(history_file: Path) -> list[tuple[str, str]]:
+    """The records and the time series of the runs in progress."""
+    if not history_file.exists():
+        return []
+    with closing(sqlite3.connect(history_file)) as connection, suppress(sqlite3.OperationalError):
+        return connection.execute("SELECT record, points FROM running").fetchall()
+    return []
 
 
-def _has_points(written: bytes) -> bool:
-    """Whether a file has a process, and a time series after the line of the record."""
-    line, _, points = written.partition(b"\n")
-    return b'"processes":[{' in line and points not in (b"", b"[]")
+def _has_points(written: tuple[str, str]) -> bool:
+    record, points = written
+    return '"processes":[{' in record and points != "[]"
 
 
 @pytest.fixture
@@ -154,7 +158,7 @@ def test_another_run_does_not_close_the_run_of_a_profiler_that_lives(
         ("short", 0),
         ("long", 143),
     ]
-    assert not Path(f"{history_file}.running").exists()
+    assert _written(history_file) == []
 
 
 @pytest.mark.usefixtures("in_progress")

@@ -19,17 +19,17 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.files import create_private_folders
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, parse_ns
+from profiler.readers.linux import proc
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Distribution, Interval, Report, decode
 from profiler.record.units import span_ms
-from profiler.runs.history.runs_in_progress import abandoned_runs, living_runs, running_folder
 from profiler.runs.step_series import Point, StepSeries, decode_points, encode_points
 
 FilePath = str | os.PathLike[str]
 
 LOCK_TIMEOUT_SECONDS = 5
 _APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
-_VERSION = 2  # of the schema
+_VERSION = 3  # of the schema
 _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_VERSION}",
@@ -42,6 +42,17 @@ _SCHEMA = (
         record TEXT NOT NULL,
         points TEXT NOT NULL,
         stacks BLOB,
+        UNIQUE (task_id, started_at)
+    )""",
+    # The runs in progress, each with the process of its profiler. If that has ended without adding the run, it was
+    # killed: whoever finds the row adds it to the runs.
+    """CREATE TABLE running (
+        task_id TEXT NOT NULL,
+        started_at TEXT NOT NULL,
+        pid INTEGER NOT NULL,
+        pid_started INTEGER NOT NULL,
+        record TEXT NOT NULL,
+        points TEXT NOT NULL,
         UNIQUE (task_id, started_at)
     )""",
     "CREATE INDEX run_by_start ON run (started_at)",
@@ -197,7 +208,7 @@ class HistoryStore(HistoryDatabase):
     def add(
         self, line: bytes, report: Report, points: Iterable[Point], *, max_runs: int, stacks_line: bytes | None = None
     ) -> None:
-        """Add a run and delete the oldest ones beyond ``max_runs``. A run that is stored already is not added again.
+        """Add a run and delete the oldest ones beyond ``max_runs``. It replaces what is stored of the same run.
 
         Args:
             line: The run as it was printed.
@@ -211,14 +222,38 @@ class HistoryStore(HistoryDatabase):
         """
         self._add(StoredRun(line=line, report=report), encode_points(points), max_runs, stacks_line)
 
+    def keep_running(self, line: bytes, report: Report, points: bytes) -> None:
+        """Write down a run in progress of this process, in case that the process is killed.
+
+        Raises:
+            TaskProfilerError: if the file cannot be written.
+        """
+        stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
+        started_ticks = 0 if stat is None else stat.started_ticks
+        key = report.record.task_id, _start(report)
+        with self.write_transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?, ?)",
+                (*key, os.getpid(), started_ticks, line.decode(), points.decode()),
+            )
+
     def add_abandoned_runs(self) -> None:
         """Add the runs of killed profilers, as far as they were written down. A failure leaves them for later."""
-        for path, so_far in abandoned_runs(running_folder(self._path)):
-            report = None if so_far is None else _report(so_far.line)
-            with suppress(TaskProfilerError, OSError):
-                if so_far is not None and report is not None:
-                    self._add(StoredRun(line=so_far.line, report=report), so_far.points, max_runs=None)
-                os.unlink(path)
+        with suppress(TaskProfilerError):
+            for run, points, is_alive in self._in_progress():
+                if not is_alive:
+                    self._add(run, points, max_runs=None)
+
+    def _in_progress(self) -> list[tuple[StoredRun, bytes, bool]]:
+        """The runs in progress that were written down, with their points, and whether their profiler is alive."""
+        query = "SELECT CAST(record AS BLOB), CAST(points AS BLOB), pid, pid_started FROM running"
+        with self.open_for_reading() as connection:
+            rows = [] if connection is None else connection.execute(query).fetchall()
+        return [
+            (StoredRun(line=line, report=report), points, proc.read_live_name(*process) is not None)
+            for line, points, *process in rows
+            if (report := _report(line)) is not None
+        ]
 
     def _add(self, run: StoredRun, points: bytes, max_runs: int | None, stacks_line: bytes | None = None) -> None:
         record = run.report.record
@@ -231,12 +266,14 @@ class HistoryStore(HistoryDatabase):
             points.decode(errors="replace"),
             None if stacks_line is None else _compressed(stacks_line),
         )
+        on_conflict = "IGNORE" if max_runs is None else "REPLACE"
         with self.write_transaction() as connection:
             connection.execute(
-                "INSERT INTO run (task_id, started_at, family, status, record, points, stacks)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (task_id, started_at) DO NOTHING",
+                f"INSERT OR {on_conflict} INTO run (task_id, started_at, family, status, record, points, stacks)"  # noqa: S608
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
+            connection.execute("DELETE FROM running WHERE task_id = ? AND started_at = ?", row[:2])
             if stacks_line is not None:
                 connection.execute(
                     "UPDATE run SET stacks = NULL WHERE id IN (SELECT id FROM run WHERE stacks IS NOT NULL"
@@ -318,11 +355,10 @@ class HistoryStore(HistoryDatabase):
                 last = page[-1][:2]
 
     def running(self) -> Iterator[Report]:
-        """The runs in progress on this machine that are not stored yet, as checkpoints."""
-        for run in living_runs(running_folder(self._path)):
-            report = _report(run.line)
-            if report is not None and self._column("status", report) is None:
-                yield _checkpoint(report, self._clock.wall_ns())
+        """The runs in progress on this machine, as checkpoints."""
+        for run, _, is_alive in self._in_progress():
+            if is_alive:
+                yield _checkpoint(run.report, self._clock.wall_ns())
 
     def names(self, beginning: str, most: int) -> tuple[list[str], list[str]]:
         """The families and the ids of runs with this beginning: the newest, at most ``most`` of each."""

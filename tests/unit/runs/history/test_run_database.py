@@ -226,7 +226,7 @@ def refused(file: Path, clock: FakeClock | None = None) -> str:
 
 def test_a_file_of_a_newer_version_is_not_changed(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
-    change(file, "PRAGMA user_version = 3")
+    change(file, "PRAGMA user_version = 4")
     assert "newer Task Profiler" in refused(file)
 
 
