@@ -51,14 +51,10 @@ def test_a_wide_terminal_shows_the_course_the_time_left_and_the_processes() -> N
     ]
 
 
-def test_a_narrow_terminal_keeps_value_curve_and_scale() -> None:
-    assert shown(busy(), 56)[:2] == [
-        "CPU    1.50 vCPU ▁▃▅█               ▔ 2 vCPU",
-        "Memory 412 MB    ▂ █▇               ▔ 512 MB of 64 GB",
-    ]
+def test_a_narrow_terminal_keeps_values_and_curves() -> None:
     assert shown(busy(), 40) == [
-        "CPU    1.50 vCPU ▁▃▅█           ▔ 2 vCPU",
-        "Memory 412 MB    ▂ █▇           ▔ 512 MB",
+        "CPU    1.50 vCPU ▁▃▅█",
+        "Memory 412 MB    ▂ █▇",
         "Time   1:12 of about 2:30, 1:18 left",
         "Top    ffmpeg ×2 1.9 vCPU 412 MB",
     ]

@@ -107,18 +107,6 @@ def test_the_rows_are_below_the_output_which_goes_on_where_it_was() -> None:
     assert (screen.row, screen.column, screen.region) == (2, 0, (0, 9))
 
 
-def test_after_a_reset_by_the_command_the_rows_come_back_and_the_output_leaves_them() -> None:
-    screen = Screen()
-    rows = screen.rows_here
-    draw(rows)
-    screen.write("\x1bc" + "x\n" * 20)
-    for _ in range(6):
-        draw(rows)
-    screen.write("new\n")
-    assert screen.text[-4:] == ["new", "", "first", "second"]
-    assert screen.region == (0, 7)
-
-
 def test_a_resized_terminal_keeps_no_old_rows() -> None:
     for rows_now in (7, 9, 14):
         screen = Screen()
