@@ -24,13 +24,6 @@ def test_a_call_returns_its_result_or_none_after_the_timeout() -> None:
         run_with_timeout(10, lambda: 1 // 0)
 
 
-def test_a_call_is_given_up_when_it_is_interrupted() -> None:
-    never = threading.Event()
-    looks = iter([False, True])
-    assert run_with_timeout(3600, never.wait, is_interrupted=lambda: next(looks)) is None
-    never.set()
-
-
 def test_the_result_of_a_background_call_can_be_looked_at_without_waiting() -> None:
     may_return = threading.Event()
     call = BackgroundCall(lambda: may_return.wait(30), SystemClock(), 0)

@@ -12,7 +12,6 @@ from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
-from profiler.local_run.launch import restore_caller_environment
 from profiler.local_run.local_record import (
     MemoryPeak,
     RunIdentity,
@@ -28,11 +27,6 @@ from profiler.record.record_model import Metrics, Monitor, PeakSource, Record, S
 _MIB = 2**20
 _MS = 1_000_000
 
-_STAT = (
-    b"4242 (a (strange) name) S 17 4242 17 34816 4242 4194304 1021 77 3 1 150 50 20 10 20 0 5 0 128978 3133440 415 "
-    b"18446744073709551615 1 2 3 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n"
-)
-
 
 def _process(
     pid: int, *, own_ms: int = 0, children_ms: int = 0, held: int | None = None, mark: int = 0
@@ -46,23 +40,6 @@ def _process(
         rss_bytes=size_bytes,
         share_bytes=size_bytes,
         peak_bytes=max(mark, held or 0) * _MIB,
-    )
-
-
-def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
-    stat = proc.parse_stat(_STAT)
-    assert stat == proc.ProcessStat(
-        name="a (strange) name",
-        state="S",
-        parent_pid=17,
-        cpu_ticks=200,
-        children_cpu_ticks=30,
-        faults=1024,
-        children_faults=78,
-        threads=5,
-        started_ticks=128978,
-        resident_pages=415,
-        is_exiting=False,
     )
 
 
@@ -189,13 +166,6 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
         sampled_bytes, ending, known.group, had_several_processes=known.several_seen, floor_bytes=floor_bytes
     )
     assert peak == MemoryPeak(size_bytes=size_bytes, source=source)
-
-
-def test_what_python_adds_to_the_environment_is_taken_out() -> None:
-    own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
-    assert restore_caller_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
-    assert restore_caller_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
-    assert restore_caller_environment(own, None) == own
 
 
 def _observed(

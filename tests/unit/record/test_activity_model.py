@@ -4,7 +4,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from profiler.record.activity_model import STACKS_BEGINNING, decode_stacks, is_stacks_line
 from profiler.record.record_model import encode
@@ -36,12 +35,6 @@ def test_the_line_is_recognized_and_decoded() -> None:
 )
 def test_other_lines_are_not(line: bytes) -> None:
     assert not is_stacks_line(line)
-
-
-def test_steps_with_impossible_times_are_left_out() -> None:
-    first, *others = waiting_stacks().steps
-    line = msgspec.json.encode(replace(waiting_stacks(), steps=(replace(first, duration_ms=-1), *others)))
-    assert decode_stacks(line) == replace(waiting_stacks(), steps=tuple(others))
 
 
 @given(st.binary() | st.integers(0, len(LINE) - 1).map(lambda length: LINE[:length]))

@@ -98,17 +98,6 @@ def test_a_killed_program_that_saw_more_memory_gets_the_remedy(
     assert visible_memory_advice(record) == (words and f"the program sees {words}: {remedy}")
 
 
-@pytest.mark.parametrize(
-    ("peak_mb", "is_out_of_memory", "has_advice"),
-    [(1844, False, True), (1843.2, False, False), (None, False, False), (600, True, True)],
-)
-def test_a_run_without_evidence_of_a_kill_needs_a_high_peak_or_the_word_of_ecs(
-    peak_mb: float | None, *, is_out_of_memory: bool, has_advice: bool
-) -> None:
-    record = replace(JAVA, likely_out_of_memory=False, metrics=replace(JAVA.metrics, max_memory_used_mb=peak_mb))
-    assert (visible_memory_advice(record, is_out_of_memory=is_out_of_memory) is not None) is has_advice
-
-
 # A worker for each of the 8 CPUs that it sees; the task has 2.
 WORKERS = replace(
     JAVA,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.record.record_model import Metrics, Processor, Report, SlowdownBounds, TaskSize
-from profiler.sizing.advice import Advice, advise, as_json
+from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.duration_factors import (
     MIN_SLOWER_FACTOR,
@@ -309,24 +309,6 @@ def test_a_kill_below_the_current_size_is_no_risk_any_more() -> None:
     killed = measured(0, likely_out_of_memory=True)
     assert advice([killed, measured(1, size=(1, 3 * GB))]).risk is None
     assert advice([killed, measured(1)]).risk is not None
-
-
-def test_the_json_has_a_row_for_each_size() -> None:
-    shown = as_json(advice([measured(0, {"v0_25": (1.2, 1.6)}, saturated=12.34)]))
-    sizes: Any = shown["sizes"]
-    assert sizes[0] == {
-        "vcpu": 0.25,
-        "memoryMB": 512,
-        "durationFactor": {"min": 1.2, "max": 1.6},
-        "usdPerRun": 0.00329133,
-        "savingPercent": 60.0,
-        "acceptable": False,
-    }
-    assert [row["vcpu"] for row in sizes] == [0.25, 0.5, 1, 2, 4, 8, 16, 32]
-    evidence: Any = shown["evidence"]
-    assert evidence["saturatedPercent"] == 12.3
-    elsewhere = as_json(advice([measured(0, launch_type="EC2")]))
-    assert elsewhere["sizes"] == []
 
 
 # --- for any runs -----------------------------------------------------------------------------

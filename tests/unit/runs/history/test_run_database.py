@@ -245,13 +245,6 @@ def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path, content: b
     assert "move it away" in refused(file)
 
 
-@pytest.mark.parametrize("kept", [50, 9000, 12288, -1])
-def test_a_truncated_file_is_not_changed(history: HistoryStore, file: Path, kept: int) -> None:
-    keep(history, report("a"))
-    file.write_bytes(file.read_bytes()[:kept])
-    assert "move it away" in refused(file)
-
-
 @contextmanager
 def locked(file: Path, how: str) -> Iterator[None]:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
@@ -276,24 +269,4 @@ def test_a_reader_that_does_not_end(history: HistoryStore, file: Path) -> None:
     keep(history, report("b"))
 
 
-def test_places_where_no_file_can_be(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to("/no/such/folder/h")
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("", "link", "pipe"):
-        refused(tmp_path / name)
-    for place in (tmp_path / "file" / "h", Path("/proc/no/h"), tmp_path / ("x" * 300)):
-        with pytest.raises(TaskProfilerError, match=f"^{place}"):
-            HistoryStore(place, FakeClock()).add(encode(report("a")), report("a"), (), max_runs=1)
-
-
 # --- words ----------------------------------------------------------------------------------------
-
-
-def test_the_last_successes_of_a_family_before_a_time(history: HistoryStore, file: Path) -> None:
-    assert list(HistoryStore(file.with_name("missing"), FakeClock()).last_successes("etl", "9")) == []
-    keep(history, report("a", day=1), report("b", day=2), report("c", day=3, status="failure"))
-    keep(history, report("d", day=4, family="other"), report("e", day=5))
-    (newest,) = (one.record.started_at for one in history.last_successes("etl", "9") if one.record.task_id == "e")
-    found = [one.record.task_id for one in history.last_successes("etl", newest or "")]
-    assert found == ["b", "a"]

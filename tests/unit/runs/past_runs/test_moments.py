@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import Container, Metrics, PeakSource, Record, Series
-from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
-from profiler.runs.past_runs.moments import MIN_STRETCH_STEPS, Moment, find_moments, series_length_ms
+from profiler.runs.past_runs.moments import find_moments, series_length_ms
 from tests.fakes import START_NS
 from tests.values import present
 
@@ -75,37 +74,6 @@ def test_every_moment_lies_in_the_run_and_in_order(
     assert list(moments) == sorted(moments, key=lambda moment: moment.start_ms)
     for moment in moments:
         assert 0 <= moment.start_ms <= moment.end_ms <= series_length_ms(made, present(made.series))
-
-
-def steps(moment: Moment, cpu: Sequence[float | None]) -> Sequence[float | None]:
-    return cpu[round(moment.start_ms / STEP_MS) : round(moment.end_ms / STEP_MS)]
-
-
-@given(cpu=shares)
-def test_a_stretch_is_what_it_is_called(cpu: list[float | None]) -> None:
-    """And as long as it can be, without a gap in it."""
-    for moment in find_moments(record(cpu)):
-        values = steps(moment, cpu)
-        assert len(values) >= MIN_STRETCH_STEPS
-        for value in values:
-            assert value is not None
-            if moment.kind == "saturated":
-                assert value >= SATURATED_SHARE * SIZE
-            else:
-                assert value <= idle_vcpu(SIZE)
-        after = round(moment.end_ms / STEP_MS)
-        if after < len(cpu):
-            following = cpu[after]
-            low, high = idle_vcpu(SIZE), SATURATED_SHARE * SIZE
-            assert following is None or (following < high if moment.kind == "saturated" else following > low)
-
-
-@given(
-    cpu=st.lists(st.none() | st.floats(0.021 * SIZE, 0.949 * SIZE), max_size=60),
-    memory=st.lists(st.none() | st.floats(500, 620), max_size=60),
-)
-def test_nothing_is_named_when_nothing_stands_out(cpu: list[float | None], memory: list[float | None]) -> None:
-    assert find_moments(record(cpu, memory)) == ()
 
 
 def test_the_words_of_each_kind() -> None:
