@@ -12,12 +12,21 @@ from pathlib import Path
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
-from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, decode_stacks, is_stacks_line
+from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, RunSource, group_lines, run_line
-from profiler.runs.past_runs.schedule_notices import read_notice, select_notices
+from profiler.runs.past_runs.run_source import (
+    PastRun,
+    RunFilter,
+    RunLine,
+    RunLines,
+    RunSource,
+    group_lines,
+    run_line,
+    stacks_of,
+)
+from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 
 STANDARD_INPUT = "-"
 _MAX_LISTED_LINES = 5
@@ -63,13 +72,7 @@ class FileRuns(RunSource):
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The last stacks in the file of the run's container."""
-        record = report.record
-        text = msgspec.json.encode(record.task_id)
-        for line in reversed(self._stacks):
-            stacks = decode_stacks(line) if text in line else None  # to decode a line takes long
-            if stacks is not None and (stacks.task_id, stacks.container) == (record.task_id, record.container.name):
-                return stacks
-        return None
+        return stacks_of(report, reversed(self._stacks))
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         """The notices in the file."""
@@ -183,10 +186,7 @@ def find_run_lines(
             is_notice = not is_stacks and is_notice_line(text)
             if not (is_stacks or is_notice):
                 invalid_lines.add(number)
-            if is_notice:
-                notice = read_notice(text)
-                if isinstance(notice, ScheduleNoticeLine):
-                    notices.append(notice)
+            notices.extend(read_notices([text.decode(errors="replace")] if is_notice else ()))
         if is_stacks:
             stacks.append(text)
 

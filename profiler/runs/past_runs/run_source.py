@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_local, local_zone, parse_ns
-from profiler.record.activity_model import StacksLine
+from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.record_model import Cost, Record, Report, ReportHead, decode, encode, known_status
 
@@ -215,6 +215,17 @@ class RunSource(ABC):
     def schedule_notices(self, selection: RunFilter) -> Sequence["ScheduleNoticeLine"]:  # noqa: ARG002  as above
         """The notices about due times of schedules, after the runs were read; empty if the source has none."""
         return ()
+
+
+def stacks_of(report: Report, lines: Iterable[bytes]) -> StacksLine | None:
+    """The first of these lines that has the call stacks of the report's run."""
+    record = report.record
+    text = msgspec.json.encode(record.task_id)
+    for line in lines:
+        stacks = decode_stacks(line) if text in line else None  # to decode a line takes long
+        if stacks is not None and (stacks.task_id, stacks.container) == (record.task_id, record.container.name):
+            return stacks
+    return None
 
 
 # While a long read lasts: shows the number of runs, and the share that was read (0: unknown).

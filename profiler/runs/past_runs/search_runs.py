@@ -29,7 +29,7 @@ from profiler.runs.past_runs.run_source import (
     TaskEvent,
     no_progress,
 )
-from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notice, select_notices
+from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notices, select_notices
 from profiler.runs.past_runs.search_queries import (
     FAMILY,
     REMEDY,
@@ -122,8 +122,7 @@ class IndexedRuns(RunSource):
             return ()
         conditions = [term("event.dataset", "schedule.notice"), *filter_conditions(selection, _DUE)]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
-        lines = (read_notice(str(hit.get("_source", _EMPTY).get("record")).encode(errors="replace")) for hit in hits)
-        return select_notices((line for line in lines if isinstance(line, ScheduleNoticeLine)), selection)
+        return select_notices(read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of a run, at most the newest 1,000."""
