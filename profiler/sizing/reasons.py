@@ -97,12 +97,12 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
     elif size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
         yield f"Only {_share(required_mb, size_mb)} of the task's {format_memory(size_mb)} was ever used."
-    if (evidence.oom_size_mb is not None or choice.changes) and _is_limited_by_container(
-        evidence.latest.memory_size_mb, choice.size.memory_mb, size_mb
-    ):
+    own_mb = evidence.latest.memory_size_mb
+    has_own_limit = own_mb is not None and size_mb is not None and own_mb < size_mb
+    if has_own_limit and (oom_size_mb is not None or choice.changes) and own_mb != choice.size.memory_mb:
         yield (
-            f"The container {evidence.latest.container!r} has its own memory limit of "
-            f"{format_memory(evidence.latest.memory_size_mb or 0)}: check that it fits the new size."
+            f"The container {evidence.latest.container!r} has its own memory limit of {format_memory(own_mb or 0)}: "
+            "check that it fits the new size."
         )
 
 
@@ -151,17 +151,6 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
             f"{sentence} although the task {although}: it shares its CPU with others, or its threads run in short "
             "bursts."
         )
-
-
-def _is_limited_by_container(container_limit: float | None, recommended: float | None, task_size: float | None) -> bool:
-    """Whether the container's own limit, and not the task's size, limits the batch."""
-    return (
-        container_limit is not None
-        and recommended is not None
-        and task_size is not None
-        and container_limit < task_size
-        and container_limit != recommended
-    )
 
 
 def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -294,11 +283,11 @@ def _times(factor: DurationFactor) -> str:
 
 def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     yield from _growth(evidence, choice)
-    spike = evidence.spike
-    if spike is not None and spike.p99_mb < _SPIKE_SHARE * spike.peak_mb:
+    peak_mb, p99_mb = evidence.batch_peak_mb, evidence.batch_p99_mb
+    if peak_mb is not None and p99_mb is not None and p99_mb < _SPIKE_SHARE * peak_mb:
         yield (
-            f"The memory peak is a short spike: {format_memory(spike.peak_mb)} for less than 1 % of the time, "
-            f"at most {format_memory(spike.p99_mb)} otherwise."
+            f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the time, "
+            f"at most {format_memory(p99_mb)} otherwise."
         )
 
 

@@ -15,8 +15,7 @@ LINE = msgspec.json.encode(waiting_stacks())
 def test_the_line_is_recognized_and_decoded() -> None:
     assert LINE.startswith(STACKS_BEGINNING)
     assert decode_stacks(LINE) == waiting_stacks()
-    type_last = LINE.replace(STACKS_BEGINNING + b",", b'{"a":"' + b"b" * 4000 + b'",')[:-1] + b',"type":"task.stacks"}'
-    for line in (LINE, LINE.replace(b'":', b'": '), b"  " + LINE, LINE[:500], type_last):
+    for line in (LINE, LINE.replace(b'":', b'": '), b"  " + LINE, LINE[:500]):
         assert is_stacks_line(line)
 
 
@@ -28,7 +27,6 @@ def test_the_line_is_recognized_and_decoded() -> None:
         b"{}",
         b'"task.stacks"',
         b'a log line with {"type":"task.stacks"}',
-        b" " * 2000 + LINE,
         b'{"topic":"task.stacks","text":"of another program"}',
         b'{"text":"\\"type\\":\\"task.stacks\\""}',
     ],

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries
-from profiler.record.record_model import Distribution, Interval, Metrics, Report, Series
+from profiler.record.record_model import Interval, Metrics, Report, Series
 from profiler.runs.step_series import (
     Point,
     decode_points,
@@ -45,12 +45,6 @@ def test_a_time_without_a_checkpoint_is_a_hole() -> None:
     assert rows(steps) == (step(60_000, 0.5, 100.0), step(180_000, None, None), step(240_000, 0.9, 100.0))
     shown = present(with_equal_steps(steps, "2026-11-01T06:00:00.000Z"))
     assert shown.vcpu_used == (0.5, None, None, 0.9)
-
-
-def test_the_size_turns_the_percentage_of_a_checkpoint_into_vcpu() -> None:
-    interval = Interval(cpu_utilization_percent=Distribution(avg=50.0), memory_used_mb=Distribution(avg=5.0))
-    one = report(minute=1, kind="task.checkpoint", metrics=Metrics(vcpu_size=0.5), interval=interval)
-    assert rows(steps_of_checkpoints([one])) == (step(60_000, 0.25, 5.0),)
 
 
 def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
