@@ -66,19 +66,19 @@ class CommandExit(Struct, frozen=True, kw_only=True):
     got_stop_signal: bool = False
 
 
-def become_subreaper() -> bool:
-    """Let orphans of the command become children of this process (prctl), so that they are counted; True on success."""
+def become_subreaper() -> None:
+    """Let orphans of the command become children of this process (prctl), so that they are counted."""
     arguments = (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         # The package ctypes creates some forty types when it is imported, which takes 2 ms of every run.
         from _ctypes import call_function, dlopen, dlsym
 
         prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
-        return bool(call_function(prctl, arguments) == 0)
+        call_function(prctl, arguments)
     except (ImportError, AttributeError):  # the module _ctypes is private: a later Python may change it
         import ctypes
 
-        return bool(ctypes.CDLL(None).prctl(*arguments) == 0)
+        ctypes.CDLL(None).prctl(*arguments)
 
 
 class Supervisor:

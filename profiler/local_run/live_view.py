@@ -116,7 +116,7 @@ def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> 
     rows: list[Row] = [
         (*cpu.parts(vcpu, width, glyphs), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
         (*memory.parts(memory_now, width, glyphs), (f" {memory_text}", DIM)),
-        _time_row(figures, width if time_text else 0, terminal.columns, glyphs),
+        _time_row(figures, width if time_text else 0, glyphs),
         _processes_row(figures.processes, terminal.columns, glyphs),
     ]
     return rows[: max(terminal.rows // _MAX_SHARE, 1)]
@@ -183,14 +183,12 @@ def _time_text(figures: LiveFigures) -> str:
     return f"{about}, {_clock(left_seconds * _MS_PER_SECOND)} left"
 
 
-def _time_row(figures: LiveFigures, bar_width: int, columns: int, glyphs: _Glyphs) -> Row:
+def _time_row(figures: LiveFigures, bar_width: int, glyphs: _Glyphs) -> Row:
     now, usual = _clock(figures.elapsed_ms), figures.usual
     head, text = _head("Time", now), _time_text(figures)
     if usual is None:
         texts = (_counts(figures), figures.without_usual and f"time left unknown: {figures.without_usual}")
-        room = columns - _LABEL_WIDTH - _VALUE_WIDTH
-        shown = glyphs.dot.join(text for text in texts if text)
-        return (*head, (shown if len(shown) <= room else texts[0], DIM))
+        return (*head, (glyphs.dot.join(filter(None, texts)), DIM))
     bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)
     if bar_width:
         share = figures.elapsed_ms / usual.median_ms if usual.median_ms else 1
@@ -199,9 +197,7 @@ def _time_row(figures: LiveFigures, bar_width: int, columns: int, glyphs: _Glyph
             *bar(share, bar_colour, width=bar_width, ascii_only=glyphs.is_ascii),
             (f" {text}", colour),
         )
-    if len(shown := f" {text}") > columns - _LABEL_WIDTH - len(now):
-        shown = f", {text.rpartition(', ')[2].partition(' (')[0]}"
-    return head[0], (now, ""), (shown, colour)
+    return head[0], (now, ""), (f" {text}", colour)
 
 
 def _clock(milliseconds: float) -> str:

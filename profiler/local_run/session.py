@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
-_ORPHANS_ARE_LOST = "Orphans of the command could not be tracked (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
     "The command ignores SIGCHLD: the CPU time of its children is known only up to the last sample before their end."
 )
@@ -135,7 +134,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     """Run the prepared command to its end."""
-    warnings = () if become_subreaper() else (_ORPHANS_ARE_LOST,)
+    become_subreaper()
     started = prepared.execute()
     identity = RunIdentity(
         task_id=prepared.run_id,
@@ -146,9 +145,9 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     )
     if isinstance(started, StartFailure):
         now_ns = prepared.clock.wall_ns()
-        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings, prepared))
+        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor((), prepared))
         return RunResult(exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason)
-    return _Session(prepared, started, identity, plan, warnings).sample_until_exit()
+    return _Session(prepared, started, identity, plan).sample_until_exit()
 
 
 class _Session:
@@ -160,14 +159,13 @@ class _Session:
         started: StartedRun,
         identity: RunIdentity,
         plan: RunPlan,
-        warnings: tuple[str, ...],
     ) -> None:
         self._prepared = prepared
         self._started = started
         self._plan = plan
         self._clock = prepared.clock
         self._interval_ns = round(plan.interval_seconds * NS_PER_SECOND)
-        self._warnings = warnings
+        self._warnings: tuple[str, ...] = ()
         self._placement_call = None
         if plan.fetch_placement is not None:
             self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)

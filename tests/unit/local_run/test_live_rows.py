@@ -58,7 +58,6 @@ def test_a_narrow_terminal_keeps_values_and_curves() -> None:
         "Time   1:12 of about 2:30, 1:18 left",
         "Top    ffmpeg ×2 1.9 vCPU 412 MB",
     ]
-    assert shown(busy(), 30)[2] == "Time   1:12, 1:18 left"
 
 
 @pytest.mark.parametrize(("height", "count"), [(6, 2), (8, 2), (10, 3), (12, 4), (60, 4)])
@@ -75,8 +74,6 @@ def test_a_low_terminal_has_the_first_rows(height: int, count: int) -> None:
         (71_900, 40, "1:11 of about 2:30, 1:19 left"),
         (1.2 * MINUTE_MS, 45, "1:12 of about 2:30, 1:18 left"),
         (3 * MINUTE_MS, 80, "3:00      ━+ longer than usual \\(p95 2:45\\)"),
-        (3 * MINUTE_MS, 30, "3:00, longer than usual"),
-        (80 * MINUTE_MS, 30, "1:20:00, longer than usual"),
     ],
 )
 def test_the_time_is_compared_with_the_usual_one(elapsed_ms: float, columns: int, end: str) -> None:
@@ -89,10 +86,9 @@ def test_without_past_runs_the_row_counts_processes_and_threads() -> None:
     assert shown(one)[2] == "Time   0:00      1 process, 1 thread"
 
 
-def test_a_row_without_the_time_left_names_the_reason_where_there_is_room() -> None:
+def test_a_row_without_the_time_left_names_the_reason() -> None:
     figures = replace(busy(usual=None), without_usual="no history")
     assert shown(figures)[2] == "Time   1:12      3 processes, 12 threads · time left unknown: no history"
-    assert shown(figures, 60)[2] == "Time   1:12      3 processes, 12 threads"
 
 
 def test_what_reaches_the_limit_has_another_colour() -> None:
