@@ -52,9 +52,6 @@ def test_storage_without_a_price_leaves_the_cost_unknown() -> None:
     "record",
     [
         {"launch_type": "EC2"},
-        {"launch_type": "EXTERNAL"},
-        {"launch_type": "LOCAL"},
-        {"launch_type": None},
         {"region": "us-gov-west-1"},
         {"region": None},
         {"cpu_architecture": "ARM64", "region": "eu-central-1"},

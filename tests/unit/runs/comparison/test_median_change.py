@@ -39,10 +39,7 @@ def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> 
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        ([], [], MedianChange(a=None, b=None)),
         ([], [2], MedianChange(a=None, b=2)),
-        ([1, 2], [], MedianChange(a=1.5, b=None)),
-        ([100], [200], MedianChange(a=100, b=200, verdict="too few runs")),
         ([100] * 4, [200] * 400, MedianChange(a=100, b=200, verdict="too few runs", runs_needed=5)),
         (
             [100] * 5,
@@ -64,7 +61,6 @@ def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> 
                 a=100, b=125, change_percent=25, low_percent=25, high_percent=25, verdict="more", runs_needed=5
             ),
         ),
-        ([0] * 5, [0] * 5, MedianChange(a=0, b=0, verdict="no difference seen", runs_needed=5)),
         ([0] * 5, [3] * 5, MedianChange(a=0, b=3, verdict="more")),
         (
             [3] * 5,
@@ -79,14 +75,10 @@ def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> 
         ),
     ],
     ids=[
-        "nothing known",
         "no base",
-        "nothing to compare",
-        "one run",
         "four runs",
         "the same",
         "certain",
-        "only zeros",
         "from zero",
         "to zero",
         "mostly zeros",
