@@ -105,7 +105,7 @@ def test_the_order_of_the_report_and_the_event_of_such_a_task_has_no_effect(
     proxy: AwsProxy, forward: Forward, search_server: SearchServer
 ) -> None:
     """Two runs of one task id, one after the other: the report says success, the event that it failed."""
-    containers: list[dict[str, Any]] = [{"image": "x", **SIDECARS["envoy"]}, ETL, MONITOR]
+    containers: list[dict[str, Any]] = [{"image": "x", **SIDECARS["aws-otel-collector"]}, ETL, MONITOR]
     register(*containers)
     payload = event(run_report(), stream=f"ecs/batch/{TASK_ID}")
     stopped = ended(*containers, batch=1)

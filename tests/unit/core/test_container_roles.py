@@ -34,18 +34,9 @@ ROUTER = {
     "image": "public.ecr.aws/aws-observability/aws-for-fluent-bit:stable",
     "firelensConfiguration": {"type": "fluentbit"},
 }
-DATADOG = {"name": "datadog-agent", "image": "public.ecr.aws/datadog/agent:7"}
-ENVOY = {
-    "name": "envoy",
-    "image": "840364872350.dkr.ecr.us-west-2.amazonaws.com/aws-appmesh-envoy:v1.29.12.1-prod",
-    "user": "1337",
-}
-CLOUDWATCH_AGENT = {"name": "cloudwatch-agent", "image": "public.ecr.aws/cloudwatch-agent/cloudwatch-agent:1.300"}
 GUARD_DUTY = {"name": "aws-guardduty-agent-1a2b3c", "image": "733349766148.dkr.ecr.us-west-2.amazonaws.com/agent:v1"}
 SERVICE_CONNECT = {"name": "ecs-service-connect-AbC123", "image": "ecs-service-connect-agent:interface-v1"}
-SIDECARS = {
-    str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, DATADOG, ENVOY, CLOUDWATCH_AGENT, {"name": "own-helper"})
-}
+SIDECARS = {str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, {"name": "own-helper"})}
 INJECTED = (GUARD_DUTY, SERVICE_CONNECT)
 
 

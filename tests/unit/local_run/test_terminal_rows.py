@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from profiler.local_run.terminal_rows import GREEN, BottomRows, Row, Terminal
 
-TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|\x1b([78Dc])|([\r\n])|([^\x1b\r\n])")
+TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|\x1b([78D])|([\r\n])|([^\x1b\r\n])")
 ROWS: tuple[Row, ...] = ((("first", ""),), (("second", GREEN),))
 
 
@@ -17,9 +17,6 @@ class Screen:
 
     def __init__(self, columns: int = 40, rows: int = 10) -> None:
         self.columns, self.rows = columns, rows
-        self.reset()
-
-    def reset(self) -> None:
         self.lines = [" " * self.columns for _ in range(self.rows)]
         self.region = 0, self.rows - 1
         self.row = self.column = 0  # a column after the last one: the next character wraps
@@ -40,7 +37,7 @@ class Screen:
                 if control == "\n":
                     self.index()
             elif short:
-                {"7": self.save, "8": self.restore, "D": self.index, "c": self.reset}[short]()
+                {"7": self.save, "8": self.restore, "D": self.index}[short]()
             else:
                 self.control(code, [int(number or 0) for number in numbers.split(";")])
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.emf import EMF_METRICS
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, view_of
 from profiler.record.record_model import (
@@ -33,7 +32,6 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.record.search_document_fields import FIELDS, DocumentField
-from profiler.record.text_line import report_text
 from tests.values import present
 
 NUMBERS = iter(range(1, 1000))
@@ -158,18 +156,6 @@ def test_a_name_is_used_once(attribute: str) -> None:
     names = Counter(getattr(metric, attribute) for metric in METRICS)
     del names[None]
     assert set(names.values()) == {1}
-
-
-def test_every_metric_is_in_an_output() -> None:
-    text = report_text(Report(time="2026-03-01T00:10:12Z", type="task.report", record=FULL))
-    fields = {field.name for field in FIELDS}
-    chosen = set(EMF_METRICS)
-    for metric in METRICS:
-        assert metric.document_field or metric.text_label or metric.emf_name
-        assert metric.document_field is None or metric.document_field in fields
-        assert metric.emf_name is None or metric.emf_name in chosen
-        hidden = metric.text_label is None or (metric.unit == "count" and metric.get(view_of(FULL)) == 0)
-        assert hidden or f"\t{metric.text_label}: " in text
 
 
 def test_every_part_of_the_time_is_in_the_document() -> None:

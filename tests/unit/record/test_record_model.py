@@ -105,10 +105,8 @@ def test_other_words_that_are_not_known_are_kept_and_count_as_unknown() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "",
         "no json",
         "[]",
-        "{}",
         '{"type": "platform.report"}',
         '{"time":"x","type":"task.report","record":{"taskId":5}}',
     ],
