@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
@@ -193,13 +192,6 @@ def _describe_error(error: sqlite3.Error) -> str:
     return f"cannot be used ({error}): make it and its folder writable, or name another file with --history."
 
 
-class StoredRun(Struct, frozen=True, kw_only=True):
-    """A past run: its record line as it was printed, and the decoded report."""
-
-    line: bytes
-    report: Report
-
-
 class HistoryStore(HistoryDatabase):
     """The runs of one history file. ``unreadable_count`` counts the lines that ``runs`` has skipped so far."""
 
@@ -220,7 +212,7 @@ class HistoryStore(HistoryDatabase):
         Raises:
             TaskProfilerError: if the file cannot be written.
         """
-        self._add(StoredRun(line=line, report=report), encode_points(points), max_runs, stacks_line)
+        self._add(line, report, encode_points(points), max_runs, stacks_line)
 
     def keep_running(self, line: bytes, report: Report, points: bytes) -> None:
         """Write down a run in progress of this process, in case that the process is killed.
@@ -240,29 +232,31 @@ class HistoryStore(HistoryDatabase):
     def add_abandoned_runs(self) -> None:
         """Add the runs of killed profilers, as far as they were written down. A failure leaves them for later."""
         with suppress(TaskProfilerError):
-            for run, points, is_alive in self._in_progress():
+            for line, report, points, is_alive in self._in_progress():
                 if not is_alive:
-                    self._add(run, points, max_runs=None)
+                    self._add(line, report, points, max_runs=None)
 
-    def _in_progress(self) -> list[tuple[StoredRun, bytes, bool]]:
+    def _in_progress(self) -> list[tuple[bytes, Report, bytes, bool]]:
         """The runs in progress that were written down, with their points, and whether their profiler is alive."""
         query = "SELECT CAST(record AS BLOB), CAST(points AS BLOB), pid, pid_started FROM running"
         with self.open_for_reading() as connection:
             rows = [] if connection is None else connection.execute(query).fetchall()
         return [
-            (StoredRun(line=line, report=report), points, proc.read_live_name(*process) is not None)
+            (line, report, points, proc.read_live_name(*process) is not None)
             for line, points, *process in rows
             if (report := _report(line)) is not None
         ]
 
-    def _add(self, run: StoredRun, points: bytes, max_runs: int | None, stacks_line: bytes | None = None) -> None:
-        record = run.report.record
+    def _add(
+        self, line: bytes, report: Report, points: bytes, max_runs: int | None, stacks_line: bytes | None = None
+    ) -> None:
+        record = report.record
         row = (
             record.task_id,
-            _start(run.report),
+            _start(report),
             record.family,
             record.status,
-            run.line.decode(),
+            line.decode(),
             points.decode(errors="replace"),
             None if stacks_line is None else _compressed(stacks_line),
         )
@@ -319,8 +313,8 @@ class HistoryStore(HistoryDatabase):
         since: str | None = None,
         until: str | None = None,
         run: str | None = None,
-    ) -> Iterator[StoredRun]:
-        """Past runs, newest first. A missing file has no runs.
+    ) -> Iterator[tuple[bytes, Report]]:
+        """Past runs, newest first: their record lines as printed, and the decoded reports. A missing file has no runs.
 
         Args:
             families: Shell patterns of the families; empty: all.
@@ -349,16 +343,16 @@ class HistoryStore(HistoryDatabase):
                     if report is None:
                         self.unreadable_count += 1
                     else:
-                        yield StoredRun(line=line, report=report)
+                        yield line, report
                 if len(page) < _PAGE_SIZE:
                     return
                 last = page[-1][:2]
 
     def running(self) -> Iterator[Report]:
         """The runs in progress on this machine, as checkpoints."""
-        for run, _, is_alive in self._in_progress():
+        for _, report, _, is_alive in self._in_progress():
             if is_alive:
-                yield _checkpoint(run.report, self._clock.wall_ns())
+                yield _checkpoint(report, self._clock.wall_ns())
 
     def names(self, beginning: str, most: int) -> tuple[list[str], list[str]]:
         """The families and the ids of runs with this beginning: the newest, at most ``most`` of each."""
@@ -394,12 +388,8 @@ class HistoryStore(HistoryDatabase):
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The call stacks of a run; None if the run has none (any more), or if they are damaged."""
-        compressed = self._column("stacks", report)
+        (compressed,) = self._columns("stacks", [report])
         return None if compressed is None else _decompressed(compressed)
-
-    def _column(self, name: str, report: Report) -> bytes | None:
-        (text,) = self._columns(name, [report])
-        return text
 
     def _columns(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
         """The column of each run; None if it has none."""

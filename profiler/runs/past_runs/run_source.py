@@ -362,7 +362,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     for run in source.runs(selection):
         record = run.report.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
-        if selection.run is None or selection.run in identities or _is_in_family(run, selection.run):
+        if selection.run is None or selection.run in identities or fnmatchcase(family_key(record).name, selection.run):
             return run
         similar.append(run)
     ids = {run.report.record.task_id for run in similar}
@@ -382,10 +382,6 @@ def _candidates(runs: Iterable[PastRun]) -> str:
     texts = {record.task_id: f"{family_key(record).name} {start}" for record, start in named}
     shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
     return f"{', '.join(shown + ['…'] * (len(texts) > _MAX_CANDIDATES))}; times in {local_zone()}"
-
-
-def _is_in_family(run: PastRun, pattern: str) -> bool:
-    return fnmatchcase(family_key(run.report.record).name, pattern)
 
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:

@@ -47,7 +47,7 @@ def keep(history: HistoryStore, *reports: Report, max_runs: int = 100) -> None:
 
 
 def ids(history: HistoryStore, families: tuple[str, ...] = (), statuses: tuple[Status, ...] = ()) -> list[str]:
-    return [run.report.record.task_id for run in history.runs(families=families, statuses=statuses)]
+    return [report.record.task_id for _, report in history.runs(families=families, statuses=statuses)]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_run_is_read_as_it_was_written(history: HistoryStore) -> None:
     one = report("a")
     keep(history, one)
     (run,) = history.runs()
-    assert (run.line, run.report) == (encode(one), one)
+    assert run == (encode(one), one)
     assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
 
 

@@ -51,7 +51,7 @@ class World:
 
     def stored(self) -> list[tuple[str, int]]:
         runs = self.store.runs()
-        return [(run.report.record.status, len(next(self.store.steps([run.report])).ends_ms)) for run in runs]
+        return [(report.record.status, len(next(self.store.steps([report])).ends_ms)) for _, report in runs]
 
 
 @pytest.fixture
