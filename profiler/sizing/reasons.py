@@ -126,7 +126,7 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
     yield (
         f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take {_times(larger.factor)} as long"
-        f"{_cost_range(larger)}, depending on how much of its work is parallel{hint}."
+        f"{_cost_range(larger, larger.factor)}, depending on how much of its work is parallel{hint}."
     )
     threads = evidence.latest.max_threads
     if threads is not None and 0 < threads <= vcpu:
@@ -250,14 +250,11 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     elif option.factor.max > 1:
         duration = f"With {name}, a run would take {_times(option.factor)} as long"
-        yield f"{duration}{_cost_range(option)}{_hint(option, choice)}."
+        yield f"{duration}{_cost_range(option, option.factor)}{_hint(option, choice)}."
 
 
-def _cost_range(option: SizeOption) -> str:
+def _cost_range(option: SizeOption, factor: DurationFactor) -> str:
     """How much a run would cost, compared with today, at both bounds of its duration."""
-    factor = option.factor
-    if factor is None:
-        return ""
     least, most = option.saving_percent_at(factor.max), option.saving_percent_at(factor.min)
     if least is None or most is None:
         return ""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.record_model import Distribution, Metrics, Report, Sampling, TaskSize
+from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.evidence import LAST_RUNS
@@ -273,6 +273,13 @@ def test_growth_is_said_with_the_runs_that_are_left() -> None:
     slow = [report(n, peak_mb=600 + 10 * n) for n in range(10)]
     assert "grows by about 10 MB a run: it will pass the limit of 1 GB in about 34 runs and" in reasons(*slow)
     assert "grows" not in reasons(*(report(n, peak_mb=1000 + 50 * (n % 2)) for n in range(10)))
+
+
+def test_gpus_that_no_run_used_are_said() -> None:
+    idle, busy = ((Gpu(uuid="G", utilization_percent=Distribution(max=most)),) for most in (0, 3))
+    assert "GPUs were allocated but never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
+    assert "GPU" not in reasons(report(0, gpus=idle), report(1, gpus=busy))
+    assert "Every run was stopped before its end" in reasons(report(status="stopped"))
 
 
 def test_the_json_has_the_names_of_the_contract() -> None:

@@ -178,6 +178,7 @@ def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_c
     assert f"{waits} was never saturated: {shared}" in reasons(waiting(0, 14.2))
     assert f"{waits} used all of its vCPUs for only 3 % of it: {shared}" in reasons(waiting(0, 14.2, saturated=3))
     assert f"{waits} used all of its vCPUs for only 0.3 % of it: {shared}" in reasons(waiting(0, 14.2, saturated=0.3))
+    assert "waited for a CPU 14 % of the time." in reasons(waiting(0, 14.2, saturated=90))
     assert "waited" not in reasons(waiting(0, 9.9))
     assert "waited" not in reasons(waiting(0, None))
     assert "waited" not in reasons(report(0, metrics={"cpu_wait_percent": 50.0, "vcpu_saturated_percent": None}))
