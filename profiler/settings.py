@@ -83,7 +83,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
 
 
 class SettingsReader:
-    """Reads the settings that several commands share. ``problems`` describes the invalid values that were read."""
+    """Reads the settings; several commands share some. ``problems`` describes the invalid values that were read."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -142,11 +142,8 @@ class SettingsReader:
             self.problems.append(f"{_PREFIX}{name}={value[:80]!r} is not {expected}")
             return default
 
-
-class _MonitorSettingsReader(SettingsReader):
-    """Reads the settings of the monitor, too."""
-
-    def read(self, address: str, version: int) -> MonitorSettings:
+    def monitor(self, address: str, version: int) -> MonitorSettings:
+        """All settings of the monitor, with the address and the version of the task metadata endpoint."""
         settings = MonitorSettings(
             endpoint_address=address,
             endpoint_version=version,
@@ -206,7 +203,7 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
             f"The monitor measures a batch in an ECS task, and {_V4} is not set here: "
             "add the monitor to a task definition, or profile a local command with 'task-profiler run -- CMD'."
         )
-    return _MonitorSettingsReader(environment).read(*endpoint)
+    return SettingsReader(environment).monitor(*endpoint)
 
 
 def problems_message(problems: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import Report
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first
 from tests.runs import report
@@ -62,8 +61,8 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"accounts": ("2",)}, ["abc2", "bcd1"]),
     ({"accounts": ("1", "2"), "regions": ("eu-west-1",)}, ["abc1", "abc2"]),
     ({"regions": ("eu-west-1", "mars-1")}, ["abc1", "abc2"]),
-    ({"family": FamilyKey("nightly-etl", "1", "eu-west-1")}, ["abc1"]),
-    ({"family": FamilyKey("nightly-etl", None, "us-east-1")}, ["cde2"]),
+    ({"families": ("nightly-etl",), "accounts": ("1",), "regions": ("eu-west-1",)}, ["abc1"]),
+    ({"families": ("nightly-etl",), "accounts": (None,), "regions": ("us-east-1",)}, ["cde2"]),
     ({"tags": (("team", "data"),)}, ["abc1", "bcd2"]),
     ({"tags": (("team", "data"), ("cost centre", "7"))}, ["abc1"]),
     ({"statuses": ("failure",)}, ["abc2", "cde2"]),

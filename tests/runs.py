@@ -19,6 +19,7 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
+from profiler.sizing.fargate import LEGAL_VCPUS
 from tests.fakes import START_NS
 
 DAY_SECONDS = 86_400
@@ -68,11 +69,15 @@ def report(
 
 
 def slowdown(**bounds: tuple[float, float]) -> dict[str, SlowdownBounds]:
-    """The bounds of the slowdown by vCPU size, for example ``slowdown(v0_25=(1.2, 1.5))``."""
-    return {
-        name.removeprefix("v").replace("_", "."): SlowdownBounds(min=least, max=most)
-        for name, (least, most) in bounds.items()
-    }
+    """The bounds of the slowdown by vCPU size, ``slowdown(v0_5=(1.2, 1.5))``; a smaller size is not faster."""
+    given = {float(name.removeprefix("v").replace("_", ".")): bound for name, bound in bounds.items()}
+    found: dict[str, SlowdownBounds] = {}
+    least = most = 1.0
+    for vcpu in sorted(LEGAL_VCPUS, reverse=True):
+        least, most = (max(pair) for pair in zip((least, most), given.get(vcpu, (1.0, 1.0)), strict=True))
+        if most > 1:
+            found[f"{vcpu:g}"] = SlowdownBounds(min=least, max=most)
+    return found
 
 
 def checkpoint(of: Report) -> Report:

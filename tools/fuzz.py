@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Not the benchmarks' own properties.
-TESTS = ("tests/unit", "--ignore=tests/unit/benchmarks")
+TESTS = ("tests/unit",)
 _MAX_PROCESSES = "8"
 # 250 examples on a busy machine take long, and hypothesis would shrink one that was only slow.
 _TEST_SECONDS = "1800"

@@ -92,11 +92,8 @@ def local_zone() -> str:
 
 
 def subtract_ms(moment: datetime, milliseconds: float | None) -> datetime:
-    """Subtract milliseconds; return ``moment`` unchanged if the result is outside the years 1970 to 9999."""
-    try:
-        earlier = moment - timedelta(milliseconds=milliseconds or 0)
-    except OverflowError:
-        return moment
+    """Subtract milliseconds; return ``moment`` unchanged if the result is before the year 1970."""
+    earlier = moment - timedelta(milliseconds=milliseconds or 0)
     return earlier if earlier.year >= _MIN_YEAR else moment
 
 

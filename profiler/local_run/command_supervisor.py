@@ -55,8 +55,7 @@ class CommandExit(Struct, frozen=True, kw_only=True):
 
     ``was_only_process`` is True if the kernel has counted no other process of the command. ``ignored_sigchld`` is True
     if the command did not wait for its children, so that the kernel discarded their CPU time. ``got_stop_signal`` is
-    True if this process got a signal that asks to stop, even if the command ignored it. ``allocation_limit_bytes`` is
-    the limit (``ulimit -v``, ``-d``) of its first process at the end; None without one.
+    True if this process got a signal that asks to stop, even if the command ignored it.
     """
 
     exit_code: int
@@ -64,23 +63,22 @@ class CommandExit(Struct, frozen=True, kw_only=True):
     was_only_process: bool
     ignored_sigchld: bool
     reaped: ReapedUsage
-    allocation_limit_bytes: int | None = None
     got_stop_signal: bool = False
 
 
-def become_subreaper() -> bool:
-    """Let orphans of the command become children of this process (prctl), so that they are counted; True on success."""
+def become_subreaper() -> None:
+    """Let orphans of the command become children of this process (prctl), so that they are counted."""
     arguments = (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         # The package ctypes creates some forty types when it is imported, which takes 2 ms of every run.
         from _ctypes import call_function, dlopen, dlsym
 
         prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
-        return bool(call_function(prctl, arguments) == 0)
+        call_function(prctl, arguments)
     except (ImportError, AttributeError):  # the module _ctypes is private: a later Python may change it
         import ctypes
 
-        return bool(ctypes.CDLL(None).prctl(*arguments) == 0)
+        ctypes.CDLL(None).prctl(*arguments)
 
 
 class Supervisor:
@@ -124,7 +122,6 @@ class Supervisor:
     def finish(self) -> CommandExit:
         """Reap the ended command and all orphans that have ended."""
         had_children, ignored_sigchld = self._zombie_children_state()
-        limit_bytes = proc.parse_allocation_limit(proc.read(f"/proc/{self.pid}/limits") or b"")
         _, status, used = os.wait4(self.pid, 0)
         self._add_usage(used)
         self._reap_others()
@@ -136,7 +133,6 @@ class Supervisor:
             was_only_process=not (had_children or ignored_sigchld or self._orphans),
             ignored_sigchld=ignored_sigchld,
             reaped=self.reaped,
-            allocation_limit_bytes=limit_bytes,
             got_stop_signal=any(map(asks_to_stop, self._forwarded)),
         )
 

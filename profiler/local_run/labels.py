@@ -24,7 +24,6 @@ _RUNNER_LABELS: Mapping[str, str] = {
     "AIRFLOW_CTX_TASK_ID": "airflow.task",
     "AIRFLOW_CTX_DAG_RUN_ID": "airflow.run",
 }
-_MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 def parse_labels(words: Iterable[str]) -> dict[str, str]:
@@ -86,8 +85,6 @@ def _commit_of(git: str) -> str | None:
     if head is None or not head.startswith("ref: "):
         return _commit(head)
     reference = head.removeprefix("ref: ")
-    if ".." in reference.split("/") or reference.startswith("/"):
-        return None
     shared = _read(os.path.join(git, "commondir"))
     for folder in (git, os.path.join(git, shared) if shared is not None else git):
         commit = _commit(_read(os.path.join(folder, reference))) or _packed_ref(folder, reference)
@@ -110,8 +107,6 @@ def _commit(text: str | None) -> str | None:
 
 def _read(path: str) -> str | None:
     try:
-        if os.stat(path).st_size > _MAX_FILE_BYTES:
-            return None
         with open(path, encoding="utf-8") as file:
             return file.read().strip()
     except (OSError, UnicodeDecodeError, ValueError):

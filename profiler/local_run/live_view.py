@@ -91,9 +91,6 @@ class _Glyphs(Struct, frozen=True):
 _BLOCKS = _Glyphs("█", "▔", "×", " · ", "…")
 _ASCII = _Glyphs("#", "^", "x", ", ", "...", is_ascii=True)
 
-# Texts for the right side of a row, the longest first: the first one that fits is shown.
-_Texts = tuple[str, str, str]
-
 
 def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
@@ -108,30 +105,21 @@ def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> 
         least_top=LEAST_MB * MIB,
     )
     notices = "  ".join(figures.notices)
-    cpu_texts = cpu.texts(glyphs)
-    cpu_texts = (f"{notices} {cpu_texts[0]}", f"{notices} {cpu_texts[2]}", notices) if notices else cpu_texts
-    texts = cpu_texts, memory.texts(glyphs), (_time_text(figures), "", "")
-    width, level = _picture_width(texts, terminal.columns)
     vcpu = _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU"
     memory_now = _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes)
-    cpu_text, memory_text, time_text = (of_row[level] for of_row in texts)
+    texts = f"{notices} {cpu.text(glyphs)}".lstrip(), memory.text(glyphs), _time_text(figures)
+    room = terminal.columns - _LABEL_WIDTH - _VALUE_WIDTH - 1
+    width = min(room - -(-max(map(len, texts)) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP, MAX_PICTURE_WIDTH)
+    if width < _MIN_PICTURE_WIDTH:  # a narrow terminal has the curves alone
+        texts, width = (notices, "", ""), max(room - len(notices), 0)
+    cpu_text, memory_text, time_text = texts
     rows: list[Row] = [
         (*cpu.parts(vcpu, width, glyphs), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
         (*memory.parts(memory_now, width, glyphs), (f" {memory_text}", DIM)),
-        _time_row(figures, width if time_text else 0, terminal.columns, glyphs),
+        _time_row(figures, width if time_text else 0, glyphs),
         _processes_row(figures.processes, terminal.columns, glyphs),
     ]
     return rows[: max(terminal.rows // _MAX_SHARE, 1)]
-
-
-def _picture_width(texts: Sequence[_Texts], columns: int) -> tuple[int, int]:
-    """The width of the pictures, and which texts leave room for it."""
-    room = columns - _LABEL_WIDTH - _VALUE_WIDTH - 1
-    for level in range(2):
-        longest = -(-max(len(of_row[level]) for of_row in texts) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP
-        if room - longest >= _MIN_PICTURE_WIDTH:
-            return min(room - longest, MAX_PICTURE_WIDTH), level
-    return max(room - max(len(of_row[2]) for of_row in texts), 0), 2
 
 
 def _head(label: str, value: str) -> tuple[Part, Part]:
@@ -159,14 +147,13 @@ class _Curve:
         self._top, self._is_to_limit = curve_top(self._peak, limit, least_top)
         self._limit_colour = limit_colour if self._is_to_limit else GREEN
 
-    def texts(self, glyphs: _Glyphs) -> _Texts:
-        """The texts for the top of the curve: the limit, or the peak if the peak is far below the limit."""
-        top = self._format(self._top)
-        shown = top
+    def text(self, glyphs: _Glyphs) -> str:
+        """The text for the top of the curve: the limit, or the peak if the peak is far below the limit."""
+        shown = self._format(self._top)
         if self._limit is not None and not self._is_to_limit:
-            shown = format_part(top, self._format(self._limit))
+            shown = format_part(shown, self._format(self._limit))
         name = "limit " if self._is_to_limit else "peak " if self._peak == self._top else ""
-        return f"{glyphs.top} {name}{shown}", f"{glyphs.top} {shown}", f"{glyphs.top} {top}"
+        return f"{glyphs.top} {name}{shown}"
 
     def parts(self, value: str, width: int, glyphs: _Glyphs) -> list[Part]:
         """The label, the value and the curve; values at the limit have another colour."""
@@ -196,14 +183,12 @@ def _time_text(figures: LiveFigures) -> str:
     return f"{about}, {_clock(left_seconds * _MS_PER_SECOND)} left"
 
 
-def _time_row(figures: LiveFigures, bar_width: int, columns: int, glyphs: _Glyphs) -> Row:
+def _time_row(figures: LiveFigures, bar_width: int, glyphs: _Glyphs) -> Row:
     now, usual = _clock(figures.elapsed_ms), figures.usual
     head, text = _head("Time", now), _time_text(figures)
     if usual is None:
         texts = (_counts(figures), figures.without_usual and f"time left unknown: {figures.without_usual}")
-        room = columns - _LABEL_WIDTH - _VALUE_WIDTH
-        shown = glyphs.dot.join(text for text in texts if text)
-        return (*head, (shown if len(shown) <= room else texts[0], DIM))
+        return (*head, (glyphs.dot.join(filter(None, texts)), DIM))
     bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)
     if bar_width:
         share = figures.elapsed_ms / usual.median_ms if usual.median_ms else 1
@@ -212,9 +197,7 @@ def _time_row(figures: LiveFigures, bar_width: int, columns: int, glyphs: _Glyph
             *bar(share, bar_colour, width=bar_width, ascii_only=glyphs.is_ascii),
             (f" {text}", colour),
         )
-    if len(shown := f" {text}") > columns - _LABEL_WIDTH - len(now):
-        shown = f", {text.rpartition(', ')[2].partition(' (')[0]}"
-    return head[0], (now, ""), (shown, colour)
+    return head[0], (now, ""), (f" {text}", colour)
 
 
 def _clock(milliseconds: float) -> str:

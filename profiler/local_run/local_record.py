@@ -233,7 +233,7 @@ def build_run_record(
     end, memory = RunEnd(status="unknown"), OutOfMemory()
     if ending is not None:
         end = ended(ending.exit_code, observed.finished_ns, was_stopped=ending.is_stop_requested)
-        memory = _out_of_memory(end, ending, observed, sizes)
+        memory = _out_of_memory(end, observed, sizes)
     series = observed.usage.series if max_series_steps else None
     if series is not None:
         series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
@@ -259,7 +259,7 @@ def build_run_record(
     )
 
 
-def _out_of_memory(end: RunEnd, ending: CommandExit, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
+def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
     """Whether the kernel probably killed a process of the command for lack of memory.
 
     A kill in the command's own group is decisive for every exit code, also after a stop request: systemd stops a unit
@@ -270,19 +270,13 @@ def _out_of_memory(end: RunEnd, ending: CommandExit, observed: RunObservation, s
         if end.exit_code == 0:
             return OutOfMemory()
         return OutOfMemory(likely=True, evidence="kernel-counter")
-    memory = out_of_memory(
+    return out_of_memory(
         end,
         memory_max_bytes=observed.peak.size_bytes,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=observed.peak.source,
         memory_kills=observed.memory_kills,
     )
-    return OutOfMemory() if memory.likely is False and may_have_failed_to_allocate(ending) else memory
-
-
-def may_have_failed_to_allocate(ending: CommandExit) -> bool:
-    """Whether the command failed under a limit of its allocations: it may have lacked memory without a kill."""
-    return ending.exit_code != 0 and ending.allocation_limit_bytes is not None
 
 
 def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:

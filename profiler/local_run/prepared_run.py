@@ -17,7 +17,6 @@ from typing import TypeVar
 from msgspec import Struct
 
 from profiler.core.clock import Clock
-from profiler.core.errors import UsageError
 from profiler.local_run.launch import (
     CallerSignals,
     Environment,
@@ -172,21 +171,14 @@ def _find_descendants(clock: Clock) -> tuple[int, ...]:
 def begin_runs() -> None:
     """Prepare several runs of one command: none may have an effect on the next.
 
-    Standard input is made empty for all of them: the first one would read what the others need. Raises UsageError.
+    Standard input is made empty for all of them: the first one would read what the others need.
     """
     # Python 3.12 warns of a fork while threads run, and raises with PYTHONWARNINGS=error: a thread may still write the
     # last report. The forked process only executes the command.
     warnings.simplefilter("ignore", DeprecationWarning)
-    try:
-        null = os.open(os.devnull, os.O_RDONLY)
-    except OSError as error:
-        raise UsageError(
-            f"--runs needs {os.devnull} as the command's input ({error.strerror}): omit --runs."
-        ) from error
+    null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, _STDIN)
-    if null == _STDIN:
-        os.set_inheritable(null, True)  # noqa: FBT003  os has no keyword
-    else:
+    if null != _STDIN:
         os.close(null)
 
 

@@ -1,22 +1,11 @@
 """The budgets of ``task-profiler run``: which of them the runs have exceeded."""
 
-from collections.abc import Callable, Iterable, Sequence
-
-from msgspec import Struct
+from collections.abc import Iterable, Sequence
 
 from profiler.record.record_model import Metrics
 from profiler.record.units import format_duration, format_memory
 
 _MS_PER_SECOND = 1000
-
-
-class _Check(Struct, frozen=True, kw_only=True):
-    """The check of one budget: the runs that exceeded it, and the runs whose value is unknown."""
-
-    name: str
-    text: str
-    exceeded: frozenset[int]
-    unknown: frozenset[int]
 
 
 def failed_budgets(
@@ -43,42 +32,34 @@ def failed_budgets(
     durations = [run.duration_ms for run in runs]
     cpu_ms = [None if run.cpu_seconds is None else run.cpu_seconds * _MS_PER_SECOND for run in runs]
     cpu_limit_ms = None if cpu_seconds is None else cpu_seconds * _MS_PER_SECOND
-    checks = (
-        *_check("memory", memory, memory_mb, _write_memory),
-        *_check("duration", durations, duration_ms, _write_duration),
-        *_check("CPU time", cpu_ms, cpu_limit_ms, _write_duration),
-    )
+    exceeded, texts, unknown, names = set[int](), list[str](), set[int](), list[str]()
+    for name, values, limit, write in (
+        ("memory", memory, memory_mb, _write_memory),
+        ("duration", durations, duration_ms, _write_duration),
+        ("CPU time", cpu_ms, cpu_limit_ms, _write_duration),
+    ):
+        if limit is None:
+            continue
+        known = {number: value for number, value in enumerate(values) if value is not None}
+        if len(known) < len(runs):
+            names.append(name)
+            unknown.update(set(range(len(runs))) - known.keys())
+        if known and max(known.values()) > limit:
+            pairs = tuple(zip(write(max(known.values())), write(limit), strict=True))
+            value_text, limit_text = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
+            texts.append(f"{name} {value_text} (limit {limit_text})")
+            exceeded.update(number for number, value in known.items() if value > limit)
     sentences = []
-    exceeded = frozenset().union(*(check.exceeded for check in checks))
     if exceeded:
         subject = "The run" if len(runs) == 1 else f"{len(exceeded)} of {len(runs)} runs"
-        sentences.append(f"{subject} exceeded the budget: {_list(check.text for check in checks if check.exceeded)}.")
-    unknown = frozenset().union(*(check.unknown for check in checks))
+        sentences.append(f"{subject} exceeded the budget: {_list(texts)}.")
     if unknown:
-        names = _list(check.name for check in checks if check.unknown)
         of_runs = "the run" if len(runs) == 1 else f"{len(unknown)} of {len(runs)} runs"
         sentences.append(
-            f"The {names} of {of_runs} could not be measured, and so the budget could not be checked: omit this budget "
-            "if the command is always this short."
+            f"The {_list(names)} of {of_runs} could not be measured, and so the budget could not be checked: omit this "
+            "budget if the command is always this short."
         )
     return tuple(sentences)
-
-
-def _check(
-    name: str, values: Sequence[float | None], limit: float | None, write: Callable[[float], tuple[str, str]]
-) -> Iterable[_Check]:
-    """Check one budget, if it is given. ``write`` returns the rounded and the exact text of a value."""
-    if limit is None:
-        return
-    known = {number: value for number, value in enumerate(values) if value is not None}
-    texts = tuple(zip(write(max(known.values(), default=0.0)), write(limit), strict=True))
-    value_text, limit_text = next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
-    yield _Check(
-        name=name,
-        text=f"{name} {value_text} (limit {limit_text})",
-        exceeded=frozenset(number for number, value in known.items() if value > limit),
-        unknown=frozenset(range(len(values))) - known.keys(),
-    )
 
 
 def _write_memory(megabytes: float) -> tuple[str, str]:

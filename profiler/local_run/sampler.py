@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, take_readings
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS
@@ -280,7 +279,6 @@ class SampleBuffer:
         self._started_ns = started_ns
         self._blocks_ns = started_ns
         self._pending: list[tuple[ContainerSample, int]] = []
-        self._early_devices: tuple[DeviceReadings, int, int] | None = None
         self._devices_ns: int | None = None
 
     def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
@@ -299,23 +297,12 @@ class SampleBuffer:
             self._flush(keep=_MAX_PENDING // 2)
 
     def add_devices(self, collectors: Sequence[Collector], now_ns: int) -> None:
-        """Add the devices' readings to the time since the last call in the time series.
-
-        The series begins with the first sample that has a following one. Readings before that are kept until then.
-        """
-        if not collectors or not (self._pending or self.usage.samples):
+        """Add the devices' readings to the time since the last call in the time series, which begins with a sample."""
+        if not collectors or not self.usage.samples:
             return
         since_ns = now_ns - self._interval_ns if self._devices_ns is None else self._devices_ns
         readings, at_ns, around_ns = take_readings(collectors), (since_ns + now_ns) // 2, (now_ns - since_ns) // 2
         self._devices_ns = now_ns
-        if not self.usage.samples:
-            self._early_devices = self._early_devices or (DeviceReadings(), at_ns, around_ns)
-            self._early_devices[0].merge(readings)
-            return
-        if self._early_devices is not None:
-            early, early_ns, early_around_ns = self._early_devices
-            self.usage.add_devices(early, early_ns, around_ns=early_around_ns)
-            self._early_devices = None
         self.usage.add_devices(readings, at_ns, around_ns=around_ns)
 
     def finish(self, final: ContainerSample, received_ns: int) -> None:

@@ -29,7 +29,6 @@ from profiler.local_run.local_record import (
     build_not_started_record,
     build_run_record,
     effective_sizes,
-    may_have_failed_to_allocate,
     report,
     resolve_peak,
 )
@@ -43,7 +42,7 @@ from profiler.readers.linux.host import read_host, read_own_usage, with_processo
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 from profiler.readers.linux.quick_memory import QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
-from profiler.record.units import MIB, mebibytes
+from profiler.record.units import mebibytes
 from profiler.settings import DEFAULT_SERIES_POINTS
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
-_ORPHANS_ARE_LOST = "Orphans of the command could not be tracked (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
     "The command ignores SIGCHLD: the CPU time of its children is known only up to the last sample before their end."
 )
@@ -136,7 +134,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     """Run the prepared command to its end."""
-    warnings = () if become_subreaper() else (_ORPHANS_ARE_LOST,)
+    become_subreaper()
     started = prepared.execute()
     identity = RunIdentity(
         task_id=prepared.run_id,
@@ -147,9 +145,9 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     )
     if isinstance(started, StartFailure):
         now_ns = prepared.clock.wall_ns()
-        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings, prepared))
+        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor((), prepared))
         return RunResult(exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason)
-    return _Session(prepared, started, identity, plan, warnings).sample_until_exit()
+    return _Session(prepared, started, identity, plan).sample_until_exit()
 
 
 class _Session:
@@ -161,14 +159,13 @@ class _Session:
         started: StartedRun,
         identity: RunIdentity,
         plan: RunPlan,
-        warnings: tuple[str, ...],
     ) -> None:
         self._prepared = prepared
         self._started = started
         self._plan = plan
         self._clock = prepared.clock
         self._interval_ns = round(plan.interval_seconds * NS_PER_SECOND)
-        self._warnings = warnings
+        self._warnings: tuple[str, ...] = ()
         self._placement_call = None
         if plan.fetch_placement is not None:
             self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
@@ -396,7 +393,6 @@ class _Session:
         warnings = (
             *self._warnings,
             *(warning for applies, warning in conditions if applies),
-            *_allocation_warning(ending),
         )
         placement = None if self._placement_call is None else self._placement_call.result()
         self._sizes = self._read_sizes()  # a limit may have changed during the run
@@ -480,14 +476,6 @@ def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Reco
     listed = ", ".join([*shown, *more])
     warning = f"{what} still running when the command ended ({listed}): the record does not cover what happened then."
     return with_warnings(record, (warning,))
-
-
-def _allocation_warning(ending: CommandExit) -> tuple[str, ...]:
-    limit_bytes = ending.allocation_limit_bytes
-    if limit_bytes is None or not may_have_failed_to_allocate(ending):
-        return ()
-    limit = f"a limit of {limit_bytes // MIB} MB for its address space or data (ulimit)"
-    return (f"The command had {limit}: beyond it allocations fail without a kill, which the record cannot rule out.",)
 
 
 def _monitor(warnings: tuple[str, ...], prepared: PreparedRun) -> Monitor:

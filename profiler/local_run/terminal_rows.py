@@ -18,9 +18,6 @@ _CLEAR_LINE, _CLEAR_BELOW = "\x1b[2K", "\x1b[J"
 # Down by one row in the same column, which a line feed does not keep. Scrolls at the end of the region.
 _INDEX = "\x1bD"
 _WHOLE_REGION = "\x1b[r"
-# After a reset the cursor may be in the rows. This is not done at each draw: a command that has just filled a line to
-# its end would continue in this line.
-_DRAWS_PER_ROOM = 5
 _MIN_TERMINAL_ROWS = 6
 _MIN_TERMINAL_COLUMNS = 30
 
@@ -48,7 +45,6 @@ class BottomRows:
         self._write = write
         self._is_coloured = is_coloured
         self._reserved: tuple[Terminal, int] | None = None
-        self._draws = 0
 
     def draw(self, build_rows: Callable[[Terminal], Sequence[Row]]) -> None:
         """Show the rows for the current size of the terminal, cut to its width."""
@@ -58,13 +54,7 @@ class BottomRows:
             return
         texts = [_text(row, terminal.columns, is_coloured=self._is_coloured) for row in build_rows(terminal)]
         before, self._reserved = self._reserved, (terminal, len(texts))
-        room = ""
-        if before != self._reserved:
-            room = _make_room(len(texts), erase=before is not None)
-        elif not self._draws % _DRAWS_PER_ROOM:
-            blank = _at_bottom([""] * len(texts), terminal)
-            room = f"{_SAVE_CURSOR}{blank}{_RESTORE_CURSOR}{_make_room(len(texts), erase=False)}"
-        self._draws += 1
+        room = "" if before == self._reserved else _make_room(len(texts), erase=before is not None)
         # The command may have reset the terminal: the region is set each time. This moves the cursor to the top.
         region = f"\x1b[1;{terminal.rows - len(texts)}r"
         drawn = _at_bottom(texts, terminal)

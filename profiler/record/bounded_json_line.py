@@ -20,22 +20,14 @@ MAX_PART_BYTES = 16 * 1024
 MAX_CONTAINERS = 20
 MAX_GPUS = 32
 MAX_NEURON_CORES = 128
-MAX_PROCESSES = 10
 MAX_WARNINGS = 20
 MAX_WARNING_LENGTH = 3000  # enough for a warning that lists all settings, each with a bad value and the valid ones
 MAX_WARNING_CHARACTERS = 10_000  # of all warnings together
 MAX_ARGUMENTS_LENGTH = 500
-MAX_WAIT_TARGETS = 9
-MAX_COMMANDS = 9
 MAX_FUNCTIONS = 10
 MAX_MOMENTS = 5
 MAX_FRAMES = 50
 MAX_TEXT_LENGTH = 200  # of a target, a command, a function, a file and a frame
-# The limits of AWS; tags whose name begins with "aws:" do not count there.
-MAX_TAGS = 50
-MAX_TAG_NAME_LENGTH = 128
-MAX_TAG_VALUE_LENGTH = 256
-MAX_TAGS_BYTES = 20 * 1024  # of all tags together in JSON: enough for 50 of the longest ones in ASCII
 # The parts of a record that are removed from a line that is too long, the least important one first.
 _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"series": None},
@@ -105,19 +97,16 @@ def _encode_within(report: Report, limit_bytes: int) -> bytes:
 
 
 def _within_limits(record: Record) -> Record:
-    series = record.series
     shortened = replace(
         record,
         containers=record.containers[:MAX_CONTAINERS],
         gpus=record.gpus[:MAX_GPUS],
-        processes=_with_short(record.processes[:MAX_PROCESSES], "arguments", limit=MAX_ARGUMENTS_LENGTH),
+        processes=_with_short(record.processes, "arguments", limit=MAX_ARGUMENTS_LENGTH),
         neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
         monitor=record.monitor and _truncate_warnings(record.monitor),
-        tags=record.tags and _truncate_tags(record.tags),
         time_breakdown=record.time_breakdown and _truncate_targets(record.time_breakdown),
         gpu_idle=record.gpu_idle and _truncate_idle(record.gpu_idle),
         stacks=record.stacks and _truncate_stacks(record.stacks),
-        series=series and replace(series, processes=_with_short(series.processes[:MAX_COMMANDS], "command")),
     )
     return shortened if shortened == record else replace(shortened, truncated=True)
 
@@ -132,21 +121,8 @@ def _truncate_warnings(monitor: Monitor) -> Monitor:
     return replace(monitor, warnings=tuple(kept))
 
 
-def _truncate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """The tags within their limits; the user's come before those that AWS has added."""
-    kept: dict[str, str] = {}
-    bytes_left = MAX_TAGS_BYTES
-    for name in sorted(tags, key=lambda name: name.startswith("aws:"))[:MAX_TAGS]:
-        short_name = truncate_text(name, MAX_TAG_NAME_LENGTH)
-        short_value = truncate_text(tags[name], MAX_TAG_VALUE_LENGTH)
-        bytes_left -= len(msgspec.json.encode({short_name: short_value}))
-        if bytes_left >= 0:
-            kept[short_name] = short_value
-    return kept
-
-
 def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
-    return replace(breakdown, waiting_for=_with_short(breakdown.waiting_for[:MAX_WAIT_TARGETS], "target"))
+    return replace(breakdown, waiting_for=_with_short(breakdown.waiting_for, "target"))
 
 
 def _truncate_idle(idle: GpuIdle) -> GpuIdle:

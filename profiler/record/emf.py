@@ -8,7 +8,6 @@ other distribution is its average. Values cover the run so far, except the avera
 they cover the time since the last checkpoint.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -20,9 +19,6 @@ EmfUnit = Literal["Milliseconds", "Seconds", "Megabytes", "Bytes", "Percent", "C
 
 NAMESPACE = "TaskProfiler"
 DIMENSION = "family"
-# The values that CloudWatch accepts for a dimension: printable ASCII, not only spaces.
-_DIMENSION_VALUE = re.compile(r"(?=.*[!-~])[ -~]{1,1024}")
-_MAX_VALUE = 2**360
 _DIGITS = 3
 # CloudWatch has no unit for MiB, vCPU, joules and dollars.
 _EMF_UNITS: Mapping[Unit, EmfUnit] = {
@@ -45,7 +41,7 @@ def emf_unit(metric: Metric) -> EmfUnit:
 
 def _read(metric: Metric, run: RunView) -> Number | None:
     value = metric.get(run)
-    if isinstance(value, str) or value is None or not abs(value) <= _MAX_VALUE:  # NaN, too
+    if isinstance(value, str) or value is None:
         return None
     # The record's own numbers are rounded already.
     return round(value, _DIGITS) if metric.record_path is None else value
@@ -54,7 +50,7 @@ def _read(metric: Metric, run: RunView) -> Number | None:
 def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     """The members to add to the root object of the report's line.
 
-    Values that were not measured or that CloudWatch rejects (not finite, above 2^360) are left out.
+    Values that were not measured are left out.
 
     Args:
         report: The report or checkpoint.
@@ -65,11 +61,9 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     """
     record = report.record
     time_ns = parse_ns(report.time)
-    if time_ns is None or record.family is None or not _DIMENSION_VALUE.fullmatch(record.family):
-        return {}
     run = view_of(record)
     values = {name: value for name in names if (value := _read(EMF_METRICS[name], run)) is not None}
-    if not values:
+    if time_ns is None or not record.family or not values:
         return {}
     directive = {
         "Namespace": NAMESPACE,

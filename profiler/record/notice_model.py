@@ -125,10 +125,7 @@ def decode_notice(line: bytes | str) -> AnyNoticeLine:
     Raises:
         msgspec.DecodeError: The line is not a notice.
     """
-    from profiler.record.impossible_values import (  # not for the programs that only write lines
-        decode_leniently,
-        without_impossible,
-    )
+    from profiler.record.impossible_values import without_impossible  # not for the programs that only write lines
 
-    notice: AnyNoticeLine = decode_leniently(_decoder(), line)
+    notice = _decoder().decode(line)
     return without_impossible(notice) or notice

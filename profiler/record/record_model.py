@@ -465,25 +465,16 @@ def encode(report: Report) -> bytes:
     return _encoder.encode(report)
 
 
-def decode(line: bytes | str, *, has_course: bool = True) -> Report:
+def decode(line: bytes | str) -> Report:
     """Decode one JSON line. Impossible numbers and times count as missing.
-
-    Args:
-        line: The line.
-        has_course: False leaves out the time series and the call stacks, which take most of the time.
 
     Raises:
         msgspec.DecodeError: The line is not a report. The message contains the invalid field if one is known
             (``msgspec.ValidationError`` is a subclass).
     """
-    from profiler.record.impossible_values import (  # not for the programs that only write reports
-        decode_leniently,
-        without_impossible,
-    )
+    from profiler.record.impossible_values import without_impossible  # not for the programs that only write reports
 
-    report = decode_leniently(_decoder(), line)
-    if not has_course:
-        report = replace(report, record=replace(report.record, series=None, stacks=None))
+    report = _decoder().decode(line)
     return without_impossible(report) or report
 
 

@@ -30,11 +30,10 @@ def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_o
     """Draw a series with one character for each value, or for the maximum of several values.
 
     Args:
-        values: The series; None, and a value that is not finite, is a gap.
+        values: The series; None is a gap.
         width: The maximum length. A longer series is divided into ``width`` buckets of almost equal size, and each
             bucket shows its largest value, so that no peak is lost. A shorter series is not stretched.
-        top: The value of the highest block. Values above it are drawn with the highest block, values below 0 with the
-            lowest one.
+        top: The value of the highest block, above 0. Values above it are drawn with the highest block.
         ascii_only: Draw with ASCII characters instead of block elements.
 
     Returns:
@@ -47,8 +46,7 @@ def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_o
 
 
 def _character(bucket: Sequence[float | None], blocks: str, top: float) -> str:
-    measured = [value for value in bucket if value is not None and math.isfinite(value)]
+    measured = [value for value in bucket if value is not None]
     if not measured:
         return GAP
-    share = max(measured) / top if top > 0 else 0.0
-    return blocks[math.floor(max(0.0, min(share, 1.0)) * (len(blocks) - 1) + 0.5)]
+    return blocks[math.floor(min(max(measured) / top, 1) * (len(blocks) - 1) + 0.5)]

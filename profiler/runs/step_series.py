@@ -176,8 +176,8 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
                 column.append(None)
         used = interval.memory_used_mb
         ends_ms.append(elapsed_ms)
-        vcpu.append(_vcpu_used(interval, metrics.vcpu_size))
-        memory.append(None if used is None else used.max if used.max is not None else used.avg)
+        vcpu.append(None if interval.vcpu_used is None else interval.vcpu_used.avg)
+        memory.append(None if used is None else used.max)
         read.append(_growth(read_bytes, metrics.block_read_bytes))
         written.append(_growth(write_bytes, metrics.block_write_bytes))
     return StepSeries(
@@ -191,13 +191,6 @@ def _elapsed_ms(checkpoint: Report, time: str | None) -> int | None:
     if start_ns is None or at_ns is None or at_ns < start_ns:
         return None
     return (at_ns - start_ns) // NS_PER_MS
-
-
-def _vcpu_used(interval: Interval, vcpu_size: float | None) -> float | None:
-    if interval.vcpu_used is not None and interval.vcpu_used.avg is not None:
-        return interval.vcpu_used.avg
-    percent = interval.cpu_utilization_percent
-    return None if percent is None or percent.avg is None or vcpu_size is None else percent.avg * vcpu_size / 100
 
 
 def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:

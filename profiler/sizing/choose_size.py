@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number
-from profiler.record.worth_a_word import SATURATED_PERCENT
 from profiler.sizing.duration_factors import (
     MIN_SLOWER_FACTOR,
     SAME_DURATION,
@@ -22,7 +21,7 @@ from profiler.sizing.duration_factors import (
     smaller_vcpus,
 )
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.fargate import LARGEST, LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
@@ -62,15 +61,11 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     Attributes:
         current: Size of the latest run's task; None if unknown.
         need: The memory that a size must have.
-        is_max_vcpu: The size is the largest that Fargate has; ``is_max_memory`` alike.
         needs_more_vcpu: The runs need more than Fargate has; ``needs_more_memory`` alike.
-        is_vcpu_unchanged: The requirement is unknown, so the current size stays; ``is_memory_unchanged`` alike.
-        is_saturated: The runs used all of the current vCPU size for 5 % of the time or more.
         growth: The growth of the required memory; None if it does not grow.
         outgrown: The size that would be enough without the growth; None if the growth does not change the size.
         chosen: The recommended size with the duration and the cost of its runs; None outside Fargate.
         options: The table of sizes, by vCPU; empty outside Fargate.
-        legal: The sizes that Fargate has; empty outside Fargate.
         policy: The limits that the size holds.
     """
 
@@ -79,18 +74,12 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     is_fargate: bool
     policy: Policy
     need: MemoryNeed
-    is_max_vcpu: bool = False
-    is_max_memory: bool = False
     needs_more_vcpu: bool = False
     needs_more_memory: bool = False
-    is_vcpu_unchanged: bool = False
-    is_memory_unchanged: bool = False
-    is_saturated: bool = False
     growth: Growth | None = None
     outgrown: TaskSize | None = None
     chosen: SizeOption | None = None
     options: tuple[SizeOption, ...] = ()
-    legal: tuple[Size, ...] = ()
 
     @property
     def factor(self) -> DurationFactor:
@@ -136,7 +125,7 @@ def recommend_size(
     soon_mb = 0.0 if trend is None else trend.after(GROWTH_RUNS)
     if soon_mb <= (decision.size.memory_mb or 0):
         return replace(decision, growth=trend)
-    largest_mb = max((size.memory_mb for size in decision.legal), default=soon_mb)
+    largest_mb = LARGEST.memory_mb if decision.is_fargate else soon_mb
     grown = replace(need, memory_mb=max(need.memory_mb, min(soon_mb, largest_mb)))
     larger = _decide(evidence, policy, price_overrides, target, grown)
     outgrown = None if larger.size == decision.size else decision.size
@@ -148,34 +137,25 @@ def _decide(
 ) -> SizeDecision:
     """Choose the size that holds the memory need."""
     task = evidence.latest
-    is_saturated = (evidence.saturated_percent or 0) >= SATURATED_PERCENT
     if (target.launch_type or task.launch_type) != FARGATE:
-        return SizeDecision(
-            current=task.size,
-            size=_round_up(evidence, need),
-            is_fargate=False,
-            policy=policy,
-            need=need,
-            is_saturated=is_saturated,
-        )
-    sizes = LEGAL_SIZES
+        size = _round_up(evidence, need)
+        return SizeDecision(current=task.size, size=size, is_fargate=False, policy=policy, need=need)
     architecture = target.cpu_architecture or task.cpu_architecture
     known_prices = prices(task.region, architecture, price_overrides, on_spot=task.is_on_spot)
     what_if = WhatIf(
         evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices
     )
-    every = [what_if.option(size) for size in sizes]
-    max_vcpu, max_memory_mb = max(size.vcpu for size in sizes), max(size.memory_mb for size in sizes)
+    every = [what_if.option(size) for size in LEGAL_SIZES]
     needs_more_vcpu = not any(option.is_fast_enough for option in every)
-    needs_more_memory = not need.fits(max_memory_mb)
+    needs_more_memory = not need.fits(LARGEST.memory_mb)
     fitting = [
         option
         for option in every
-        if (option.is_fast_enough or (needs_more_vcpu and option.size.vcpu == max_vcpu))
-        and (option.holds_memory or (needs_more_memory and option.size.memory_mb == max_memory_mb))
+        if (option.is_fast_enough or (needs_more_vcpu and option.size.vcpu == LARGEST.vcpu))
+        and (option.holds_memory or (needs_more_memory and option.size.memory_mb == LARGEST.memory_mb))
     ]
-    larger = [option for option in fitting if option.size.vcpu > (evidence.current_vcpu or max_vcpu)]
-    if larger and policy.faster and is_saturated:
+    larger = [option for option in fitting if option.size.vcpu > (evidence.current_vcpu or LARGEST.vcpu)]
+    if larger and policy.faster and evidence.is_saturated:
         chosen = min(larger, key=lambda option: option.size)
     else:  # of several sizes that cost the same, the one with the most vCPUs, then the least memory
         chosen = min(fitting, key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb))
@@ -185,16 +165,10 @@ def _decide(
         is_fargate=True,
         policy=policy,
         need=need,
-        is_max_vcpu=chosen.size.vcpu == max_vcpu,
-        is_max_memory=chosen.size.memory_mb == max_memory_mb,
         needs_more_vcpu=needs_more_vcpu,
         needs_more_memory=needs_more_memory,
-        is_vcpu_unchanged=not evidence.has_cpu,
-        is_memory_unchanged=evidence.required_memory_mb is None and evidence.oom_size_mb is None,
-        is_saturated=is_saturated,
         chosen=chosen,
-        options=what_if.table(sizes, chosen.size),
-        legal=sizes,
+        options=what_if.table(chosen.size),
     )
 
 
@@ -222,7 +196,7 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
         if limit is not None and evidence.required_vcpu <= limit:
             rounded = min(rounded, limit)
         vcpu = as_number(min(rounded, _vcpu_not_slower(evidence) or rounded))
-    if evidence.required_memory_mb is not None or evidence.oom_size_mb is not None:
+    if evidence.has_memory:
         memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, _MEMORY_STEP_MB))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 

@@ -53,7 +53,7 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Ma
             min=max(quotient(there.min, now.max, limit) for there, now in bounds),
             max=max(quotient(there.max, now.min, limit) for there, now in bounds),
         )
-    return monotone(factors)
+    return {vcpu: factor for vcpu, factor in factors.items() if factor.max > 1}
 
 
 def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
@@ -78,21 +78,6 @@ def larger_factor(vcpu: float, seen_vcpu: float, saturated: float | None) -> Dur
 def quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
     """Divide a bound at another size by a bound at the current size; the result is between 1 and ``limit``."""
     return round(min(max(slowdown / current_slowdown, 1.0), limit), FACTOR_DIGITS)
-
-
-def monotone(factors: Mapping[float, DurationFactor]) -> Mapping[float, DurationFactor]:
-    """Leave out sizes without a slowdown, and let no size be faster than a larger one.
-
-    The monitor's own reports fulfil both. Reports of other programs may not.
-    """
-    slower: dict[float, DurationFactor] = {}
-    larger = SAME_DURATION
-    for vcpu in sorted(factors, reverse=True):
-        factor = factors[vcpu]
-        larger = DurationFactor(min=max(factor.min, larger.min), max=max(factor.max, larger.max))
-        if larger.max > 1:
-            slower[vcpu] = larger
-    return slower
 
 
 def saturated_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:

@@ -19,6 +19,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import PeakSource, Report
 from profiler.record.units import billed_ms
+from profiler.record.worth_a_word import SATURATED_PERCENT
 from profiler.sizing.duration_factors import DurationFactor, cpu_wait_percent, duration_factors, saturated_percent
 from profiler.sizing.on_fargate import facts_on_fargate
 from profiler.sizing.run_facts import RunFacts, Task
@@ -81,13 +82,6 @@ def _billed_ms(run: _Run, factor: float) -> float:
     return billed_ms(0, round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)) or run.was_ms
 
 
-class Spike(Struct, frozen=True, kw_only=True):
-    """The batch's highest peak, and the 99th percentile of its memory in the same run."""
-
-    peak_mb: float
-    p99_mb: float
-
-
 class Evidence(Struct, frozen=True, kw_only=True):
     """Aggregates of a family's measured runs, and of its runs that ran out of memory.
 
@@ -97,7 +91,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
             not in ``runs``.
         ignored: Number of the remaining runs, without measurements.
         required_memory_mb: The largest requirement of any run, other containers included; ``required_vcpu`` alike.
-        batch_peak_mb: The batch's part of ``required_memory_mb``.
+        batch_peak_mb: The batch's part of it. ``batch_p99_mb``: the 99th percentile of its memory in the same run.
         slowdowns: The bounds of the duration at each vCPU size at which a run would be slower than at the size of
             ``latest``; None if no run has such bounds.
         vcpu_without_slowdown: The largest vCPU requirement of the runs that have no such bounds (schema 1.0).
@@ -131,6 +125,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     required_memory_mb: float | None = None
     required_vcpu: float | None = None
     batch_peak_mb: float | None = None
+    batch_p99_mb: float | None = None
     slowdowns: Mapping[float, DurationFactor] | None = None
     vcpu_without_slowdown: float | None = None
     saturated_percent: float | None = None
@@ -146,7 +141,6 @@ class Evidence(Struct, frozen=True, kw_only=True):
     window_tasks: int = 0
     billed: BilledTime = BilledTime()
     has_run_at_current_vcpu: bool = True
-    spike: Spike | None = None
     peaks_mb: tuple[float, ...] = ()
     needs_mb: tuple[float, ...] = ()
     gpus_idle: bool = False
@@ -166,6 +160,16 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def has_cpu(self) -> bool:
         """Whether CPU was measured in any run."""
         return self.required_vcpu is not None or self.slowdowns is not None
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether anything is known about the memory that the runs need."""
+        return self.required_memory_mb is not None or self.oom_size_mb is not None
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether the runs used all of the current vCPU size for 5 % of the time or more."""
+        return (self.saturated_percent or 0) >= SATURATED_PERCENT
 
 
 class Families:
@@ -221,7 +225,8 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         ignored=len(window) - len(runs) - killed_unmeasured,
         required_memory_mb=max_known(*(run.needed_memory_mb for run in runs)),
         required_vcpu=max_known(*(run.needed_vcpu for run in runs)),
-        batch_peak_mb=largest.peak_mb if largest is not None else None,
+        batch_peak_mb=None if largest is None else largest.peak_mb,
+        batch_p99_mb=None if largest is None else largest.memory_p99_mb,
         slowdowns=duration_factors(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         saturated_percent=saturated_percent(runs, current_vcpu),
@@ -237,7 +242,6 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         window_tasks=len({run.task_id for run in window}),
         billed=billed_time(runs_now or runs),
         has_run_at_current_vcpu=bool(runs_now),
-        spike=_spike_of(with_peak),
         peaks_mb=tuple(run.peak_mb for run in with_peak if run.peak_mb is not None),
         needs_mb=tuple(run.needed_memory_mb for run in runs if run.needed_memory_mb is not None),
         gpus_idle=bool(idle_flags) and all(idle_flags),
@@ -254,14 +258,6 @@ def _latest_task(measured: Task, latest: Task) -> Task:
     if latest.size is None:
         return measured
     return replace(measured, size=latest.size, vcpu_size=latest.vcpu_size, memory_size_mb=latest.memory_size_mb)
-
-
-def _spike_of(runs: Iterable[RunFacts]) -> Spike | None:
-    """Find the spike of the run with the batch's highest peak; None if the run has no 99th percentile."""
-    highest = max(runs, key=lambda run: run.peak_mb or 0, default=None)
-    if highest is None or highest.peak_mb is None or highest.memory_p99_mb is None:
-        return None
-    return Spike(peak_mb=highest.peak_mb, p99_mb=highest.memory_p99_mb)
 
 
 def _least_exact(sources: Iterable[PeakSource | None]) -> PeakSource | None:

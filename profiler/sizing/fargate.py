@@ -34,4 +34,5 @@ def _sizes() -> tuple[Size, ...]:
 
 
 LEGAL_SIZES: Final = _sizes()
+LARGEST: Final = LEGAL_SIZES[-1]
 LEGAL_VCPUS: Final = tuple(sorted({size.vcpu for size in LEGAL_SIZES}))

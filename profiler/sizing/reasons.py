@@ -18,6 +18,7 @@ from profiler.record.worth_a_word import HIGH_USE_SHARE, MIN_CPU_WAIT_PERCENT, S
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.duration_factors import DurationFactor
 from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
+from profiler.sizing.fargate import LARGEST, LEGAL_SIZES
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 
@@ -42,7 +43,7 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
         *_cpu(evidence, choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
-        *_limits(choice),
+        *_limits(evidence, choice),
         *_price_on_fargate(evidence, choice),
         *_cost(evidence, choice),
         *(() if brief else (*_memory_floor(evidence, choice), *_smaller_vcpu(evidence, choice))),
@@ -96,12 +97,12 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
     elif size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
         yield f"Only {_share(required_mb, size_mb)} of the task's {format_memory(size_mb)} was ever used."
-    if (evidence.oom_size_mb is not None or choice.changes) and _is_limited_by_container(
-        evidence.latest.memory_size_mb, choice.size.memory_mb, size_mb
-    ):
+    own_mb = evidence.latest.memory_size_mb
+    has_own_limit = own_mb is not None and size_mb is not None and own_mb < size_mb
+    if has_own_limit and (oom_size_mb is not None or choice.changes) and own_mb != choice.size.memory_mb:
         yield (
-            f"The container {evidence.latest.container!r} has its own memory limit of "
-            f"{format_memory(evidence.latest.memory_size_mb or 0)}: check that it fits the new size."
+            f"The container {evidence.latest.container!r} has its own memory limit of {format_memory(own_mb or 0)}: "
+            "check that it fits the new size."
         )
 
 
@@ -115,7 +116,7 @@ def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
     """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of it."""
     percent, vcpu = evidence.saturated_percent, evidence.latest.vcpu_limit
-    if not choice.is_saturated or percent is None or not vcpu:
+    if not evidence.is_saturated or percent is None or not vcpu:
         return
     used = f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
     larger = next((option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory), None)
@@ -125,7 +126,7 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
     yield (
         f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take {_times(larger.factor)} as long"
-        f"{_cost_range(larger)}, depending on how much of its work is parallel{hint}."
+        f"{_cost_range(larger, larger.factor)}, depending on how much of its work is parallel{hint}."
     )
     threads = evidence.latest.max_threads
     if threads is not None and 0 < threads <= vcpu:
@@ -152,28 +153,19 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _is_limited_by_container(container_limit: float | None, recommended: float | None, task_size: float | None) -> bool:
-    """Whether the container's own limit, and not the task's size, limits the batch."""
-    return (
-        container_limit is not None
-        and recommended is not None
-        and task_size is not None
-        and container_limit < task_size
-        and container_limit != recommended
-    )
-
-
-def _limits(choice: SizeDecision) -> Iterator[str]:
+def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    if not choice.is_fargate:
+        return
     split = ": split the work"
-    if choice.is_max_vcpu:
+    if choice.size.vcpu == LARGEST.vcpu:
         ending = split if choice.needs_more_vcpu else ""
-        yield f"{format_vcpu(choice.size.vcpu or 0)} is the largest size that Fargate has{ending}."
-    if choice.is_max_memory:
+        yield f"{format_vcpu(LARGEST.vcpu)} is the largest size that Fargate has{ending}."
+    if choice.size.memory_mb == LARGEST.memory_mb:
         ending = split if choice.needs_more_memory else ""
-        yield f"{format_memory(choice.size.memory_mb or 0)} is the largest memory that Fargate has{ending}."
-    if choice.is_vcpu_unchanged:
+        yield f"{format_memory(LARGEST.memory_mb)} is the largest memory that Fargate has{ending}."
+    if not evidence.has_cpu:
         yield "CPU use was not measured, so the vCPU size stays as it is."
-    if choice.is_memory_unchanged:
+    if not evidence.has_memory:
         yield "Memory use was not measured, so the memory size stays as it is."
 
 
@@ -226,9 +218,9 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
     vcpu, memory_mb = choice.size.vcpu, choice.size.memory_mb
-    if not choice.is_fargate or choice.is_memory_unchanged or vcpu is None or memory_mb is None:
+    if not choice.is_fargate or not evidence.has_memory or vcpu is None or memory_mb is None:
         return
-    smaller_mb = max((size.memory_mb for size in choice.legal if size.memory_mb < memory_mb), default=None)
+    smaller_mb = max((size.memory_mb for size in LEGAL_SIZES if size.memory_mb < memory_mb), default=None)
     if smaller_mb is None:
         return
     if choice.need.fits(smaller_mb):
@@ -243,13 +235,13 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the vCPU size is not smaller: the next smaller one, and why it was not chosen."""
     vcpu = choice.size.vcpu
-    smaller = max((size.vcpu for size in choice.legal if vcpu is not None and size.vcpu < vcpu), default=None)
-    if smaller is None or choice.is_vcpu_unchanged:
+    smaller = max((size.vcpu for size in LEGAL_SIZES if vcpu is not None and size.vcpu < vcpu), default=None)
+    if not choice.is_fargate or smaller is None or not evidence.has_cpu:
         return
     name = format_vcpu(smaller)
     option = next((option for option in choice.options if option.size.vcpu == smaller and option.holds_memory), None)
     if option is None:
-        largest_mb = max(size.memory_mb for size in choice.legal if size.vcpu == smaller)
+        largest_mb = max(size.memory_mb for size in LEGAL_SIZES if size.vcpu == smaller)
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too little."
     elif option.factor is None:
         yield (
@@ -258,14 +250,11 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     elif option.factor.max > 1:
         duration = f"With {name}, a run would take {_times(option.factor)} as long"
-        yield f"{duration}{_cost_range(option)}{_hint(option, choice)}."
+        yield f"{duration}{_cost_range(option, option.factor)}{_hint(option, choice)}."
 
 
-def _cost_range(option: SizeOption) -> str:
+def _cost_range(option: SizeOption, factor: DurationFactor) -> str:
     """How much a run would cost, compared with today, at both bounds of its duration."""
-    factor = option.factor
-    if factor is None:
-        return ""
     least, most = option.saving_percent_at(factor.max), option.saving_percent_at(factor.min)
     if least is None or most is None:
         return ""
@@ -291,11 +280,11 @@ def _times(factor: DurationFactor) -> str:
 
 def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     yield from _growth(evidence, choice)
-    spike = evidence.spike
-    if spike is not None and spike.p99_mb < _SPIKE_SHARE * spike.peak_mb:
+    peak_mb, p99_mb = evidence.batch_peak_mb, evidence.batch_p99_mb
+    if peak_mb is not None and p99_mb is not None and p99_mb < _SPIKE_SHARE * peak_mb:
         yield (
-            f"The memory peak is a short spike: {format_memory(spike.peak_mb)} for less than 1 % of the time, "
-            f"at most {format_memory(spike.p99_mb)} otherwise."
+            f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the time, "
+            f"at most {format_memory(p99_mb)} otherwise."
         )
 
 

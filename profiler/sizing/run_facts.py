@@ -36,7 +36,6 @@ _NO_DISTRIBUTION = Distribution()
 # More than any number of CPUs.
 _MAX_SLOWDOWN = 1e6
 _SLOWDOWN_DIGITS = 3
-_WHOLE_PERCENT = 100
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -155,7 +154,7 @@ def facts_of(report: Report) -> RunFacts:
         peak_mb=peak_mb,
         memory_p99_mb=(metrics.memory_used_mb or _NO_DISTRIBUTION).p99,
         slowdown=_slowdown(metrics),
-        saturated_percent=_percent(metrics.vcpu_saturated_percent),
+        saturated_percent=metrics.vcpu_saturated_percent,
         cpu_wait_percent=counted_cpu_wait(record),
         processor=_processor_of(record),
         out_of_memory=record.likely_out_of_memory is True,
@@ -226,10 +225,6 @@ def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
         least = _bound(bounds.min)
         slowdowns[vcpu] = SlowdownBounds(min=least, max=max(_bound(bounds.max), least))
     return slowdowns
-
-
-def _percent(value: float | None) -> float | None:
-    return value if value is not None and 0 <= value <= _WHOLE_PERCENT else None
 
 
 def _processor_of(record: Record) -> str | None:

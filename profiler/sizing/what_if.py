@@ -1,7 +1,5 @@
 """What each size would cost and how long a run would take there: the table that a recommendation is chosen from."""
 
-from collections.abc import Iterator, Sequence
-
 from msgspec import Struct
 
 from profiler.record.record_model import TaskSize
@@ -172,20 +170,15 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             return None
         return self.prices.hour_usd(size.vcpu, size.memory_mb, self.evidence.latest.storage_mb)
 
-    def table(self, sizes: Sequence[Size], chosen: Size) -> tuple[SizeOption, ...]:
-        """Return the smallest of ``sizes`` that holds the memory need for each vCPU size, and both sizes in any case.
+    def table(self, chosen: Size) -> tuple[SizeOption, ...]:
+        """Return the smallest size that holds the memory need for each vCPU size, and both sizes in any case.
 
         The current size and the chosen one may be too small for the need.
         """
-        shown = {*self._smallest(sizes), chosen} | ({self.current} if self.current is not None else set())
+        fitting = [size for size in reversed(LEGAL_SIZES) if self.need.fits(size.memory_mb)]
+        smallest = {size.vcpu: size for size in fitting}.values()  # the last one of each vCPU size
+        shown = {*smallest, chosen} | ({self.current} if self.current is not None else set())
         return tuple(self.option(size) for size in sorted(shown))
-
-    def _smallest(self, sizes: Sequence[Size]) -> Iterator[Size]:
-        vcpus: set[float] = set()
-        for size in sorted(sizes):
-            if size.vcpu not in vcpus and self.need.fits(size.memory_mb):
-                vcpus.add(size.vcpu)
-                yield size
 
 
 def as_size(size: TaskSize | None) -> Size | None:

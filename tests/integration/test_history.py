@@ -55,13 +55,6 @@ def test_the_line_is_kept_as_it_was_printed() -> None:
     assert _lines() == [printed[1][0], printed[0][0]]
 
 
-def test_the_record_is_kept_whatever_is_printed(tmp_path: Path) -> None:
-    _run("true", options=("--format", "text", "--name", "a"))
-    _run("no-such-command-at-all", options=("--output", str(tmp_path / "lines"), "--name", "b"))
-    records = [decode(line).record for line in _lines()]
-    assert [(record.family, record.exit_code) for record in records] == [("b", 127), ("a", 0)]
-
-
 def test_what_was_written_stands_in_the_series_where_it_was_written(history_file: Path, tmp_path: Path) -> None:
     """A child of the command writes 8 MiB through to the disk, the command waits for it, then idles."""
     out = tmp_path / "out"
@@ -96,14 +89,18 @@ def test_twenty_at_once_lose_none() -> None:
 # --- a profiler that is killed ---------------------------------------------------------------------
 
 
-def _written(history_file: Path) -> list[bytes]:
-    return [path.read_bytes() for path in Path(f"{history_file}.running").glob("*.run")]
+def _written(history_file: Path) -> list[tuple[str, str]]:
+    """The records and the time series of the runs in progress."""
+    if not history_file.exists():
+        return []
+    with closing(sqlite3.connect(history_file)) as connection, suppress(sqlite3.OperationalError):
+        return connection.execute("SELECT record, points FROM running").fetchall()
+    return []
 
 
-def _has_points(written: bytes) -> bool:
-    """Whether a file has a process, and a time series after the line of the record."""
-    line, _, points = written.partition(b"\n")
-    return b'"processes":[{' in line and points not in (b"", b"[]")
+def _has_points(written: tuple[str, str]) -> bool:
+    record, points = written
+    return '"processes":[{' in record and points != "[]"
 
 
 @pytest.fixture
@@ -161,7 +158,7 @@ def test_another_run_does_not_close_the_run_of_a_profiler_that_lives(
         ("short", 0),
         ("long", 143),
     ]
-    assert not Path(f"{history_file}.running").exists()
+    assert _written(history_file) == []
 
 
 @pytest.mark.usefixtures("in_progress")
@@ -184,12 +181,6 @@ def test_a_run_in_progress_is_listed_once() -> None:
     assert _shown("recommend").returncode == 1
 
 
-def test_a_short_run_leaves_no_file(history_file: Path) -> None:
-    _run("true")
-    _run("true", options=("--no-history",))
-    assert not Path(f"{history_file}.running").exists()
-
-
 # --- trouble costs a warning ---------------------------------------------------------------------
 
 
@@ -208,11 +199,6 @@ def test_a_history_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/no/such/folder/h")
     for place in (tmp_path, tmp_path / "file" / "h", tmp_path / "link", Path("/proc/no/h"), Path("/dev/full")):
         assert str(place) in _costs_a_warning("--history", str(place))
-
-
-def test_a_path_with_line_ends_is_still_one_line(tmp_path: Path) -> None:
-    (tmp_path / "a\nb\x1b[31m").mkdir()
-    _costs_a_warning("--history", str(tmp_path / "a\nb\x1b[31m"))
 
 
 def test_a_corrupt_history_stays_as_it_is(history_file: Path) -> None:
@@ -241,14 +227,6 @@ def test_a_bad_number_of_runs(history_file: Path) -> None:
     environment = {**os.environ, "TASK_PROFILER_HISTORY_RUNS": "many"}
     assert "TASK_PROFILER_HISTORY_RUNS" in _costs_a_warning(env=environment)
     assert history_file.exists()
-
-
-@pytest.mark.parametrize("options", [("--history", ""), ("--history", "h", "--no-history")])
-def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...], tmp_path: Path) -> None:
-    finished = _run("touch", str(tmp_path / "started"), options=options)
-    assert finished.returncode == 2
-    assert len(finished.stderr.splitlines()) == 1
-    assert not (tmp_path / "started").exists()
 
 
 # --- the table -----------------------------------------------------------------------------------

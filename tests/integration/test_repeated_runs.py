@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from profiler.record.record_model import Record, decode
-from tests.terminals import fork_on_terminal, read_all
 from tests.values import present
 from tests.waiting import wait_until
 
@@ -111,13 +110,6 @@ def test_nothing_of_one_run_is_left_for_the_next(tmp_path: Path) -> None:
         assert database.execute("SELECT count(*) FROM run").fetchone() == (3,)
 
 
-def test_descriptors_and_threads_do_not_accumulate(tmp_path: Path) -> None:
-    options = ("--runs", "12", "--output", str(tmp_path / "runs"), "--history", str(tmp_path / "history"))
-    finished = _run(options, "sh", "-c", "ls /proc/$PPID/fd /proc/$PPID/task | wc -l")
-    second, *_, last = map(int, finished.stdout.split()[1:])
-    assert last <= second + 2  # a file may be read at the moment
-
-
 # The first run leaves a process with a child behind. The second ends the process: its child becomes the profiler's.
 _LEAVES_BEHIND = """
 if [ -e parent ]; then
@@ -206,17 +198,3 @@ def _writes(descriptor: int) -> bool:
         return os.write(descriptor, bytes(4096)) > 0
     except BlockingIOError:
         return False
-
-
-def test_the_input_of_a_terminal_is_left_for_the_shell() -> None:
-    script = (
-        f"stty -echo; echo go; {' '.join(_RUN)} --runs 2 --output /dev/null sh -c 'cat; test -t 1 && echo empty'; "
-        "read line; echo got $line"
-    )
-    pid, terminal = fork_on_terminal(("/bin/sh", "-c", script))
-    seen = os.read(terminal, 4096)
-    os.write(terminal, b"hello\n")
-    seen += read_all(terminal)
-    assert seen.splitlines() == [b"go", b"empty", b"empty", b"got hello"]
-    os.waitpid(pid, 0)
-    os.close(terminal)

@@ -2,12 +2,10 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import termios
-import time
 import tty
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +17,7 @@ from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record, Report, decode
 from tests.terminals import fork_on_terminal, read_until
 from tests.values import present
-from tests.waiting import READINGS, wait_until
+from tests.waiting import READINGS
 
 _RUN = (sys.executable, "-m", "profiler", "run")
 _PYTHON = os.path.realpath(sys.executable)
@@ -104,15 +102,6 @@ def test_a_command_that_cannot_start_is_told_in_one_sentence_and_has_no_metrics(
     assert json.loads(line)["record"]["metrics"] == {}
 
 
-def test_a_missing_interpreter_is_not_a_missing_command(tmp_path: Path) -> None:
-    script = tmp_path / "script"
-    script.write_text("#!/no/such/interpreter\n")
-    script.chmod(0o755)
-    finished = _run(str(script))
-    assert finished.returncode == 126
-    assert b"interpreter" in finished.stderr
-
-
 def test_a_script_without_interpreter_line_is_the_shells(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text('echo "got $1"\n')
@@ -135,13 +124,6 @@ def test_arguments_pass_untouched() -> None:
         *_python("import sys, os; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"), *words
     )
     assert finished.stdout.split(b"\0") == [os.fsencode(word) for word in words]
-
-
-def test_the_dashes_may_be_left_out() -> None:
-    command = (*_RUN, "--format", "text", "echo", "--format", "json")
-    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
-    assert finished.stdout == b"--format json\n"
-    assert finished.stderr.startswith(b"REPORT TaskId: ")
 
 
 _SIGNALS_SEEN = ("sh", "-c", "exec grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status")
@@ -208,25 +190,6 @@ def test_signals_are_passed_on() -> None:
     _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
     assert process.returncode == 7
     assert _report(stderr).record.status == "stopped"
-
-
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
-def test_a_command_that_dies_of_a_passed_on_signal(number: signal.Signals, expected: int) -> None:
-    process = _started("sh", "-c", "echo ready; exec sleep 60")
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
-    assert process.returncode == expected
-    assert _report(stderr).record.status == "stopped"
-
-
-def test_a_profiler_that_was_stopped_for_a_while_goes_on() -> None:
-    process = _started("sh", "-c", "echo ready; sleep 1; exit 5")
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(0.2)  # longer than until the next reading
-    process.send_signal(signal.SIGCONT)
-    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
-    assert process.returncode == 5
-    assert _report(stderr).record.status == "failure"
 
 
 def test_a_signal_that_the_command_sends_its_group_is_not_sent_back() -> None:
@@ -304,22 +267,6 @@ def test_a_job_stops_and_goes_on_with_its_command() -> None:
 # --- the end -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("code", "warns"), [("bytearray(10**9)", True), ("0", False)])
-def test_a_failure_under_a_limit_of_allocations_is_not_said_to_be_no_lack_of_memory(code: str, *, warns: bool) -> None:
-    finished = subprocess.run(
-        (*_RUN, "--", "sh", "-c", f"ulimit -v 500000; {sys.executable} -c '{code}'"),
-        capture_output=True,
-        check=False,
-        timeout=_LIMIT_SECONDS,
-    )
-    assert (b"MemoryError" in finished.stderr) == warns
-    record = _report(finished.stderr).record
-    assert record.monitor is not None
-    assert record.exit_code == (1 if warns else 0)
-    assert record.likely_out_of_memory is (None if warns else False)
-    assert [("a limit of 488 MB" in warning) for warning in record.monitor.warnings] == ([True] if warns else [])
-
-
 def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
     script = tmp_path / "export.py"
     until_read = f"{READINGS}wait_for_readings(20)\n"
@@ -353,15 +300,6 @@ def test_processes_that_outlive_the_command_are_named_once() -> None:
     monitor = _report(finished.stderr).record.monitor
     (warning,) = present(monitor).warnings
     assert warning.startswith("2 processes were still running when the command ended (sleep ×2)")
-
-
-@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs a pid namespace")
-def test_works_as_the_first_process_of_a_container() -> None:
-    orphans = "for i in 1 2 3; do (true &) ; done; exit 6"
-    command = ("unshare", "--pid", "--fork", "--mount-proc", *_RUN, "--", "sh", "-c", orphans)
-    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
-    assert finished.returncode == 6
-    assert _report(finished.stderr).record.exit_code == 6
 
 
 # --- what is measured ----------------------------------------------------------------------------
@@ -432,15 +370,6 @@ def _whole_trees_peak(record: Record) -> str:
     return "kernel" if "cgroup" in present(record.sampling).sources else "sampled"
 
 
-def test_a_spike_of_a_child_is_seen_and_called_what_it_is() -> None:
-    spike = READINGS + _SPIKE.format("wait_for_readings(10)", 0)
-    program = "import os, subprocess, sys\nos.environ['PROFILER'] = str(os.getppid())\n"
-    record = _record(*_python(f"{program}subprocess.run([sys.executable, '-c', {spike!r}])\n"))
-    metrics = record.metrics
-    assert metrics.memory_peak_source == _whole_trees_peak(record)
-    assert present(metrics.max_memory_used_mb) >= 792
-
-
 def test_pages_shared_by_several_processes_count_once() -> None:
     program = (
         f"{READINGS}block = bytearray(200 * 2**20)\n"
@@ -452,14 +381,6 @@ def test_pages_shared_by_several_processes_count_once() -> None:
     assert metrics.memory_peak_source == _whole_trees_peak(record)
     assert 200 <= present(metrics.max_memory_used_mb) < 260
     assert metrics.max_pids == 5
-
-
-def test_a_short_command_has_what_the_kernel_counted_and_no_advice() -> None:
-    record = _record(*_python("block = bytearray(100 * 2**20)"), options=("--interval", "60"))
-    assert present(record.metrics.cpu_seconds) > 0
-    assert record.metrics.duration_ms is not None
-    assert record.metrics.memory_peak_source == "kernel"
-    assert record.recommendation is None
 
 
 def test_a_command_shorter_than_the_interval_has_a_course() -> None:
@@ -535,15 +456,6 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     assert lines.index("profiler.cli.wiring.build_run") < lines.index("profiler.local_run.session")
 
 
-def test_what_the_end_needs_is_imported_before_the_end(tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "profiler", "run", "--history", str(tmp_path / "history"), "--", "cat")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        maps = Path(f"/proc/{process.pid}/maps")
-        wait_until(lambda: "_sqlite3" in maps.read_text(), _LIMIT_SECONDS, "the module of the history")
-        process.communicate(timeout=_LIMIT_SECONDS)
-    assert process.returncode == 0
-
-
 def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None:
     environment = {**os.environ, "TASK_PROFILER_EXPECTED_SECONDS": "0.2", "TASK_PROFILER_STUCK_MINUTES": "0"}
     done = _run("sleep", "0.6", options=("--interval", "0.1"), env=environment)
@@ -557,17 +469,3 @@ def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None
     assert done.stderr.startswith(b"task-profiler: The run has taken ")
     assert done.stderr.count(b"\n") == 1
     assert decode(output.read_bytes()).record.notices != ()
-
-
-def test_the_imports_for_the_history_delay_no_sample() -> None:
-    """As if they took 100 ms of CPU time, with which the sampling would have to wait for 12 s."""
-    program = f"""
-from profiler.cli import main
-from profiler.cli.wiring import build_session
-build_session._import_history = lambda: exec({_BURN.format(0.1)!r})
-main()"""
-    words = (sys.executable, "-c", program, "run", "--interval", "60", "--", *_python(_UNTIL_READ))
-    done = subprocess.run(words, capture_output=True, check=True, timeout=_LIMIT_SECONDS)
-    sampling = _report(done.stderr).record.sampling
-    assert sampling is not None
-    assert present(sampling.samples) >= 4

@@ -1,6 +1,5 @@
 """The end of ``run`` for a person, on real terminals, in pipes and in files."""
 
-import json
 import os
 import re
 import sqlite3
@@ -51,30 +50,6 @@ def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: st
     assert "  change  the last success" in second
     read = subprocess.run([*RUN[:-1], "show", run_id, "--history", history], capture_output=True, text=True, check=True)
     assert "etl succeeded" in read.stdout
-
-
-def test_a_narrow_terminal_without_colours_and_without_block_elements() -> None:
-    words = ("--no-history", *WORK, "0")
-    text, exit_code = shown(*words, columns=40, NO_COLOR="1", PYTHONIOENCODING="ascii")
-    assert exit_code == 0
-    assert text.isascii()
-    assert "\x1b" not in text
-    assert max(map(len, text.splitlines())) <= 40
-    assert "* etl succeeded in " in text
-
-
-def test_standard_output_is_the_commands_alone(tmp_path: Path) -> None:
-    with (tmp_path / "out").open("wb") as out:
-        text, _ = shown("--no-history", *WORK, "0", stdout=out.fileno(), TERM="dumb")
-    assert (tmp_path / "out").read_bytes() == b"working"
-    assert text.startswith("\n● etl succeeded in ")
-
-
-def test_with_a_file_the_terminal_shows_nothing_and_the_file_has_json(tmp_path: Path) -> None:
-    file = tmp_path / "runs.jsonl"
-    text, exit_code = shown("--no-history", "--output", str(file), *WORK, "0")
-    assert (text, exit_code) == ("working", 0)
-    assert json.loads(file.read_text())["record"]["family"] == "etl"
 
 
 @pytest.mark.parametrize("place", ["pipe", "file"])

@@ -16,9 +16,6 @@ from typing import Any
 
 import pytest
 
-from profiler.cli.run_options import RunOptions
-from profiler.cli.wiring.build_session import usual_duration_of
-from profiler.core.clock import SystemClock
 from tests.task_endpoint import TASK_ID, Task, served
 from tests.terminals import read_until, shown_on_terminal
 
@@ -50,15 +47,6 @@ def test_labels_are_found_and_a_given_one_wins() -> None:
     assert "batch.attempt" not in labels
 
 
-def test_a_name_that_is_no_text_is_survived() -> None:
-    done = subprocess.run(
-        [*map(os.fsencode, RUN), b"--name", b"a\xff", b"--", b"true"], capture_output=True, check=False
-    )
-    assert done.returncode == 0
-    assert json.loads(done.stderr)["record"]["family"] == "a?"
-
-
-MAX_LINE_BYTES = 64 * 1024
 WORD = "x" * 70_000
 
 
@@ -69,16 +57,6 @@ def test_a_name_beyond_the_limit_is_refused_before_the_start(length: int, tmp_pa
     assert (done.returncode, marker.exists()) == (2, False)
     assert f"--name has {length} characters".encode() in done.stderr
     assert len(done.stderr) < 400
-
-
-def test_a_command_of_any_length_that_is_not_there_is_a_sentence_and_a_line() -> None:
-    for word, exit_code in ((WORD, 127), ("./" + WORD, 126)):
-        done = subprocess.run([*RUN, "--", word], capture_output=True, check=False)
-        assert done.returncode == exit_code
-        sentence, line = done.stderr.splitlines()
-        assert len(sentence) < 400
-        assert len(line) < MAX_LINE_BYTES
-        assert json.loads(line)["record"]["family"] == "x" * 254 + "…"
 
 
 def test_inside_ecs_the_run_is_the_tasks(endpoint: str) -> None:
@@ -99,12 +77,6 @@ def test_an_endpoint_that_is_silent_costs_the_identity_only() -> None:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/v4/x"
         record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=address)
     assert (exit_code, record["launchType"], record["family"]) == (4, "LOCAL", "sh")
-
-
-def test_the_family_is_what_an_interpreter_runs(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text("")
-    record, exit_code = run("--", "sh", "-c", f"python3 {tmp_path}/job.py")
-    assert (exit_code, record["family"]) == (0, "job")
 
 
 def on_a_terminal(*words: str, kind: str = "xterm") -> str:
@@ -178,28 +150,6 @@ def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> N
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-def test_without_stderr_warnings_are_not_written_into_the_output(tmp_path: Path) -> None:
-    file = tmp_path / "runs.jsonl"
-    words = ["sh", "-c", '"$@" 2>&-', "sh", *RUN, "--output", str(file), "--", "true"]
-    subprocess.run(words, env={**os.environ, "TASK_PROFILER_PRICE_VCPU_HOUR": "abc"}, check=True)
-    (line,) = file.read_text().splitlines()
-    assert json.loads(line)["type"] == "task.report"
-
-
-def test_a_history_that_cannot_be_used_has_no_usual_duration(tmp_path: Path) -> None:
-    path = tmp_path / "history.sqlite3"
-    options = RunOptions(words=("sleep",), history_file=str(path))
-    assert usual_duration_of(options, SystemClock()) is None
-    path.write_bytes(b"damaged" * 1000)
-    assert usual_duration_of(options, SystemClock()) is None
-    assert usual_duration_of(options._replace(history_file=str(tmp_path)), SystemClock()) is None
-
-
 @pytest.mark.parametrize(("kind", "seconds"), [("xterm", "0.01"), ("dumb", "0.4")])
 def test_a_short_run_and_a_terminal_without_control_codes_have_no_live_view(kind: str, seconds: str) -> None:
     assert "\x1b[1;20r" not in on_a_terminal(*RUN, "--live", "--", "sleep", seconds, kind=kind)
-
-
-def test_without_a_terminal_there_is_no_live_view() -> None:
-    done = subprocess.run([*RUN, "--live", "--", "true"], capture_output=True, text=True, check=False)
-    assert "\x1b" not in done.stderr

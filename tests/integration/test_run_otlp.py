@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from profiler.cli.wiring.build_export import export_run
-from profiler.core.clock import SystemClock
-from tests import shown_runs
 from tests.http_server import FakeHttpServer
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TRACEPARENT"))}
@@ -143,30 +139,6 @@ def test_a_signal_ends_an_export_at_once(backend: Backend, tmp_path: Path, runs:
     assert process.returncode == exit_code
     assert errors.startswith("task-profiler: The export was interrupted.")
     assert (tmp_path / "report.jsonl").read_text().count("task.report") == int(runs)
-
-
-def test_each_of_several_runs_is_exported_after_the_last_one(backend: Backend, tmp_path: Path) -> None:
-    """What an export imports remains in memory, and would hide the memory of a small command in the next run."""
-    report, counts = tmp_path / "report.jsonl", set()
-    backend.look = lambda: counts.add(report.read_text().count("task.report"))
-    done = profile(backend, "true", options=("--no-history", "--runs", "3", "--output", str(report)), environment={})
-    assert (done.returncode, done.stderr, counts) == (0, "", {3})
-    spans = [document["resourceSpans"][0]["scopeSpans"][0]["spans"][0] for document in backend.documents["/v1/traces"]]
-    assert len({span["traceId"] for span in spans}) == 3
-
-
-def test_several_commands_of_one_task_are_spans_of_one_trace(backend: Backend) -> None:
-    """In ECS, the id of each run is that of the task."""
-    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": backend.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
-    record = shown_runs.etl().record
-    for started_at in ("2026-03-01T10:11:29.100Z", "2026-03-01T10:11:29.101Z", "2026-03-01T10:11:29.101Z"):
-        assert export_run(replace(record, started_at=started_at), environment, SystemClock()) is None
-    spans = [document["resourceSpans"][0]["scopeSpans"][0]["spans"][0] for document in backend.documents["/v1/traces"]]
-    logs = [document["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0] for document in backend.documents["/v1/logs"]]
-    assert len({span["traceId"] for span in spans}) == 1
-    first, second, again = (span["spanId"] for span in spans)
-    assert first != second == again
-    assert [log["spanId"] for log in logs] == [first, second, again]
 
 
 def test_after_a_failed_export_the_later_runs_are_not_exported(backend: Backend) -> None:

@@ -7,20 +7,13 @@ which must print the same notices.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import islice
 
 import pytest
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.aggregation.run_notices import NoticeReading, NoticeSettings, RunNotices
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import StatsReading
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from tests.fakes import START_NS
+from profiler.core.timestamps import NS_PER_SECOND
 from tests.simulation.night_batches import (
-    FARGATE_PERIOD,
     FAULTS,
     MIB,
     POLLS_WITH_IO,
@@ -29,7 +22,6 @@ from tests.simulation.night_batches import (
     Point,
     night,
 )
-from tests.unit.monitor.test_loop import OWN, World
 
 _CHECKPOINT_SECONDS = 60
 
@@ -63,70 +55,6 @@ def watch(batch: Batch) -> Outcome:
         overdue = notices.overdue(reading.at_ns)
         for finding in (*notices.add(reading), *(() if overdue is None else (overdue,))):
             found.setdefault(finding.kind, point.at_seconds)
-    return Outcome(
-        name=batch.name,
-        fault=batch.fault,
-        since_seconds=batch.since_seconds,
-        end_seconds=batch.end_seconds,
-        notices=found,
-    )
-
-
-class _MonitoredBatch(World):
-    """A task whose batch is a generated one, for the monitor's loop on a fake clock."""
-
-    def __init__(self, batch: Batch) -> None:
-        super().__init__(batch_ends=batch.end_seconds + 0.5, expected_seconds=batch.expected_seconds)
-        self.stop.max_simulated_seconds = batch.end_seconds + 100
-        self._batch = batch
-        self._lines_seen = 0
-        self._points = batch.points(self._has_printed)
-        self._point: Point | None = None
-        self._next = next(self._points, None)
-        self.task_at, self.stats_at = self._generated_task, self._generated_stats
-
-    def _has_printed(self, _: int) -> bool:
-        before, self._lines_seen = self._lines_seen, len(self.output.lines)
-        return self._lines_seen > before
-
-    def _container_at(self, at: float) -> ContainerMetadata:
-        attempts = [second for second in self._batch.course.restarts if at >= second]
-        return replace(
-            self.batch(at),
-            docker_id=f"b{len(attempts)}",
-            started_ns=START_NS + (max(attempts, default=0)) * NS_PER_SECOND,
-            memory_limit_bytes=self._batch.course.memory_limit_mb * MIB,
-            network_mode="awsvpc",
-        )
-
-    def _generated_task(self, at: float) -> TaskMetadata:
-        disk = None if self._point is None else self._point.disk_used_mb
-        return replace(
-            self.usual_task(at),
-            launch_type="FARGATE" if self._batch.traits.is_fargate else "EC2",
-            memory_limit_bytes=None,
-            containers=(self._container_at(at), OWN),
-            ephemeral_storage_used_mib=disk,
-            ephemeral_storage_size_mib=None if disk is None else self._batch.course.disk_size_mb,
-        )
-
-    def _generated_stats(self, at: float) -> StatsReading | Unavailable:
-        while self._next is not None and self._next.at_seconds <= at:
-            self._point, self._next = self._next, next(self._points, None)
-        if self._point is None or (at - self._point.at_seconds > FARGATE_PERIOD and at < self._batch.end_seconds):
-            return Unavailable("no answer")
-        sample = replace(self._point.sample, read_ns=START_NS + self._point.sample.read_ns)
-        docker_id = self._container_at(self._point.at_seconds).docker_id or ""
-        return {docker_id: sample}
-
-
-def watch_by_monitor(batch: Batch) -> Outcome:
-    """Run the monitor's loop over a batch's readings, and read the lines that it prints."""
-    world = _MonitoredBatch(batch).run()
-    assert not [event for event in world.log.events("error") if "defect" in event]
-    lines = [line for line in world.printed() if line["type"] == "task.notice"]
-    found = {line["notice"]["kind"]: ((parse_ns(line["time"]) or 0) - START_NS) // NS_PER_SECOND for line in lines}
-    assert len(found) == len(lines)  # once for each kind
     return Outcome(
         name=batch.name,
         fault=batch.fault,
@@ -188,17 +116,6 @@ def score(kind: str, outcomes: Iterable[Outcome]) -> Score:
     return Score(right=counts["right"], wrong=counts["wrong"], missed=counts["missed"])
 
 
-def differences(seeds: Iterable[int]) -> list[str]:
-    """The batches for which the monitor's lines differ from the detectors' findings."""
-    found = []
-    for seed in seeds:
-        for batch, again in zip(night(seed), night(seed), strict=True):
-            by_detectors, by_monitor = watch(batch).notices, watch_by_monitor(again).notices
-            if set(by_detectors) != set(by_monitor):
-                found.append(f"night {seed}, {batch.name}: {by_detectors} and {by_monitor}")
-    return found
-
-
 SEEDS = (3, 8)
 
 
@@ -225,13 +142,6 @@ def test_a_fault_is_noticed(fault: str) -> None:
     assert (set(found), len(found)) == ({True}, 1)
 
 
-def test_the_monitor_prints_what_the_detectors_find() -> None:
-    chosen = [batch for batch in islice(night(4), 30) if batch.end_seconds < 4000 and batch.traits.is_fargate]
-    noticed = [batch for batch in chosen if batch.fault is not None][:2]
-    for batch in noticed:
-        assert set(watch_by_monitor(batch).notices) == set(watch(batch).notices)
-
-
 @pytest.mark.slow
 def test_the_notices_of_thirty_nights() -> None:
     """A thread that sends metrics looks like a poll, and a straight rise may stop below the limit."""
@@ -242,8 +152,3 @@ def test_the_notices_of_thirty_nights() -> None:
         found = score(kind, outcomes)
         assert found.precision >= precision, kind
         assert found.recall >= recall, kind
-
-
-@pytest.mark.slow
-def test_the_monitor_prints_the_notices_of_a_whole_night() -> None:
-    assert differences([1]) == []

@@ -157,11 +157,6 @@ def _nothing(run: Measures, rng: random.Random) -> Measures:
 BOUNDED = [kind for kind in KINDS if not kind.is_unforeseen]
 
 
-def test_few_usual_runs_are_announced() -> None:
-    counted = [count_alarms(kind, families=6, runs=80) for kind in BOUNDED]
-    assert sum(counts.per_thousand for counts in counted) / len(counted) <= MAX_FALSE_ALARMS
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", BOUNDED, ids=lambda kind: kind.name)
 def test_few_usual_runs_of_each_kind_are_announced(kind: Kind) -> None:

@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
 from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
@@ -9,7 +7,6 @@ from profiler.settings import (
     DEFAULT_EMF_METRICS,
     AcceleratorSettings,
     MonitorSettings,
-    SettingsReader,
     problems_message,
     read_settings,
 )
@@ -121,30 +118,6 @@ def test_an_empty_value_counts_as_unset() -> None:
     )
 
 
-@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
-def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: str) -> None:
-    settings = read_settings(
-        {
-            **V4,
-            "TASK_PROFILER_INTERVAL_SECONDS": interval,
-            "TASK_PROFILER_CHECKPOINT_SECONDS": checkpoint,
-            "TASK_PROFILER_STOP_SECONDS": stop,
-        }
-    )
-    assert 0.02 <= settings.interval_seconds <= 86_400
-    assert 0 <= settings.checkpoint_seconds <= 86_400
-    assert 1 <= settings.stop_seconds <= 86_400
-
-
-@pytest.mark.parametrize(("value", "points"), [("", 60), ("0", 0), ("1", 1), ("240", 240)])
-def test_the_points_of_the_series(value: str, points: int) -> None:
-    environment = {**V4, "TASK_PROFILER_SERIES_POINTS": value}
-    settings = read_settings(environment)
-    assert (settings.series_points, settings.problems) == (points, ())
-    reader = SettingsReader(environment)
-    assert (reader.series_points(), reader.problems) == (points, [])
-
-
 @pytest.mark.parametrize(("value", "minutes"), [("", 30), ("0", 0), ("0.02", 0.02), ("1440", 1440)])
 def test_the_minutes_after_which_an_idle_batch_is_stuck(value: str, minutes: float) -> None:
     settings = read_settings({**V4, "TASK_PROFILER_STUCK_MINUTES": value})
@@ -166,23 +139,6 @@ def test_bad_limits_of_notices_are_a_problem(value: str) -> None:
         f"TASK_PROFILER_STUCK_MINUTES='{value}' is not 0 (off) or a number of minutes up to 1440",
         f"TASK_PROFILER_EXPECTED_SECONDS='{value}' is not a number of seconds from 0.01 to 31536000",
     )
-
-
-@pytest.mark.parametrize("value", ["-1", "241", "1.5", "many", "1e400"])
-def test_bad_points_of_the_series_are_a_problem(value: str) -> None:
-    environment = {**V4, "TASK_PROFILER_SERIES_POINTS": value}
-    problem = f"TASK_PROFILER_SERIES_POINTS='{value}' is not 0 (none) or a whole number up to 240"
-    assert read_settings(environment).problems == (problem,)
-    reader = SettingsReader(environment)
-    assert (reader.series_points(), reader.problems) == (60, [problem])
-
-
-@pytest.mark.parametrize(
-    ("value", "emf"), [("true", "report"), ("TRUE", "report"), ("live", "live"), ("false", "off"), ("", "off")]
-)
-def test_metrics_for_cloudwatch_are_off_in_the_report_or_live(value: str, emf: str) -> None:
-    settings = read_settings({**V4, "TASK_PROFILER_EMF": value})
-    assert (settings.emf, settings.emf_metrics, settings.problems) == (emf, DEFAULT_EMF_METRICS, ())
 
 
 @pytest.mark.parametrize(
@@ -217,10 +173,3 @@ def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> Non
     message = problems_message(read_settings({**V4, **bad}).problems)
     assert [name for name in bad if name not in message] == []
     assert len(message) <= MAX_WARNING_LENGTH
-
-
-@given(st.text())
-def test_any_list_of_metrics_gives_known_ones(value: str) -> None:
-    settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": value})
-    assert settings.emf_metrics
-    assert set(settings.emf_metrics) <= set(EMF_METRICS)

@@ -106,7 +106,7 @@ class RunningRuns:
                 if isinstance(line, NoticeLine):
                     self._add_notice(line)
             else:
-                self._add_report(decode(text.encode(errors="replace"), has_course=False))
+                self._add_report(decode(text.encode(errors="replace")))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
 

@@ -18,7 +18,6 @@ _CHUNK_BYTES = 65_536
 _MAX_REREAD_BYTES = 8192
 _MAX_CMDLINE_BYTES = 4096
 _CUT_WORD = "…"
-_ALLOCATION_LIMITS = (b"Max address space", b"Max data size")
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
 _STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
@@ -116,15 +115,6 @@ def parse_status(text: bytes) -> ProcessStatus:
         peak_bytes=_size_bytes(text, b"VmHWM:"),
         ignored_signals=signals,
     )
-
-
-def parse_allocation_limit(limits: bytes) -> int | None:
-    """The smaller soft limit of address space and data (``ulimit -v``, ``-d``) in ``/proc/PID/limits``; None: none.
-
-    Beyond such a limit allocations fail, and the kernel kills no process.
-    """
-    words = (_field(limits, name) for name in _ALLOCATION_LIMITS)
-    return min((int(word) for word in words if word is not None and word.isdigit()), default=None)
 
 
 def parse_pss(rollup: bytes) -> int | None:

@@ -6,7 +6,7 @@ text of a family's run is compared with the whole text.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -215,7 +215,7 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
         if runs.others:
             raise TaskProfilerError(
                 f"No run of {runs.name} in {source.place} has the revision or label {runs.suffix!r}: its runs have "
-                f"{_listed(_similar(runs.suffix or '', runs.others))}."
+                f"{_listed(list(runs.others))}."
             )
         if runs.other_containers:
             raise TaskProfilerError(
@@ -235,13 +235,6 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
             raise TaskProfilerError(f"The run {record.task_id} has no report yet: compare it when it has ended.")
         reports[run_key(report)] = _without_course(report)
     return RunSet(text=text, reports=tuple(reports.values()))
-
-
-def _similar(suffix: str, others: Iterable[str]) -> Sequence[str]:
-    """The values of the same label if the text has a label, else the revisions; all of them if none is left."""
-    label, sign, _ = suffix.partition("=")
-    similar = [other for other in others if (other.startswith(f"{label}=") if sign else "=" not in other)]
-    return similar or list(others)
 
 
 def _overlap(a: RunSet, b: RunSet) -> Sequence[str]:

@@ -1,8 +1,8 @@
 """Adds a run to the history. Determines how many runs it keeps.
 
-While the run lasts, it is stored in its own file (:mod:`profiler.runs.history.runs_in_progress`) every 1 to 60 s.
+While the run lasts, it is written down as a run in progress every 1 to 60 s.
 
-sqlite3 is imported only when the run is added: it would delay the start of every command. Paths are texts, because
+sqlite3 is imported only when a run is written: it would delay the start of every command. Paths are texts, because
 pathlib is slow to import.
 """
 
@@ -18,7 +18,6 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Report
 from profiler.runs.history.history_file import history_path
-from profiler.runs.history.runs_in_progress import RunJournal, WrittenRun, running_folder
 from profiler.runs.step_series import Point, encode_points, points_of
 
 if TYPE_CHECKING:
@@ -60,10 +59,9 @@ class HistoryRecorder:
         self._option = option
         self._environment = environment
         self._clock = clock
-        self._journal: RunJournal | None = None
-        self._journal_call: BackgroundCall[bool] | None = None
-        self._journal_began_ns: int | None = None
-        self._journal_due_ns: int | None = 0
+        self._write_call: BackgroundCall[bool] | None = None
+        self._began_ns: int | None = None
+        self._due_ns: int | None = 0 if self.keeps_runs else None
         self._search_seconds = 0.0
 
     def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
@@ -72,32 +70,30 @@ class HistoryRecorder:
         A thread writes, because a file system may hang. A failure has no effect: the end adds the run to the history.
         """
         now_ns = self._clock.monotonic_ns()
-        if self._journal_due_ns is None or now_ns < self._journal_due_ns or self._is_writing():
+        is_writing = self._write_call is not None and self._write_call.result_so_far() is None
+        if self._due_ns is None or now_ns < self._due_ns or is_writing:
             return
-        if self._journal_began_ns is None:
-            self._journal_began_ns = now_ns
-        pause_ns = round((now_ns - self._journal_began_ns) * _MAX_LOST_SHARE)
-        self._journal_due_ns = now_ns + min(max(pause_ns, _MIN_PAUSE_NS), _MAX_PAUSE_NS)
+        if self._began_ns is None:
+            self._began_ns = now_ns
+        pause_ns = round((now_ns - self._began_ns) * _MAX_LOST_SHARE)
+        self._due_ns = now_ns + min(max(pause_ns, _MIN_PAUSE_NS), _MAX_PAUSE_NS)
         try:
             report, series = build_so_far()
             series = None if series is None else series.copy()  # the thread reads the copy
             line = encode_line(report)
         except Exception:  # noqa: BLE001  whatever is wrong here, the command goes on, and the end has its own report
-            self._journal_due_ns = None
+            self._due_ns = None
             return
-        if self._journal is None:
-            try:
-                folder = running_folder(history_path(self._option, self._environment))
-            except TaskProfilerError:
-                folder = ""
-            if not folder or runs_to_keep(self._environment)[0] == 0:
-                self._journal_due_ns = None
-                return
-            self._journal = RunJournal(folder, report.record.task_id)
-        journal = self._journal
-        self._journal_call = BackgroundCall(
-            lambda: _write(journal, line, report, series), self._clock, _MAX_WRITE_SECONDS
-        )
+        self._write_call = BackgroundCall(lambda: self._write(line, report, series), self._clock, _MAX_WRITE_SECONDS)
+
+    def _write(self, line: bytes, report: Report, series: RunSeries | None) -> bool:
+        with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
+            from profiler.runs.history.run_database import HistoryStore  # see the module's docstring
+
+            path = history_path(self._option, self._environment)
+            store = HistoryStore(path, self._clock, max_wait_seconds=_MAX_WRITE_SECONDS)
+            store.keep_running(line, report, encode_points(_points(report, series)))
+        return True
 
     @property
     def keeps_runs(self) -> bool:
@@ -132,9 +128,10 @@ class HistoryRecorder:
     ) -> tuple[str, ...]:
         """Add the run. Returns sentences about failures; a failure affects only the entry."""
         max_runs, warning = runs_to_keep(self._environment)
+        if self._write_call is not None:
+            self._write_call.result()
         failure = self._add_to_history(line, report, series, max_runs, stacks_line) if max_runs else None
         missing = None if failure is None else f"This run is not in the history. {failure}"
-        self._end_journal()
         return tuple(sentence for sentence in (warning, missing) if sentence is not None)
 
     def _add_to_history(
@@ -157,21 +154,6 @@ class HistoryRecorder:
         store.add_abandoned_runs()
         return None
 
-    def _is_writing(self) -> bool:
-        return self._journal_call is not None and self._journal_call.result_so_far() is None
-
-    def _end_journal(self) -> None:
-        """Remove the file. If its thread hangs, the next profiler does so: the run is in the history already."""
-        if self._journal is not None and self._journal_call is not None and self._journal_call.result():
-            with suppress(OSError):
-                self._journal.remove()
-
 
 def _points(report: Report, series: RunSeries | None) -> tuple[Point, ...]:
     return () if series is None else points_of(series, report.record.metrics.duration_ms)
-
-
-def _write(journal: RunJournal, line: bytes, report: Report, series: RunSeries | None) -> bool:
-    with suppress(OSError):
-        journal.write(WrittenRun(line, encode_points(_points(report, series))))
-    return True

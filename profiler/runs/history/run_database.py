@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
@@ -19,17 +18,17 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.files import create_private_folders
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, parse_ns
+from profiler.readers.linux import proc
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Distribution, Interval, Report, decode
 from profiler.record.units import span_ms
-from profiler.runs.history.runs_in_progress import abandoned_runs, living_runs, running_folder
 from profiler.runs.step_series import Point, StepSeries, decode_points, encode_points
 
 FilePath = str | os.PathLike[str]
 
 LOCK_TIMEOUT_SECONDS = 5
 _APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
-_VERSION = 2  # of the schema
+_VERSION = 3  # of the schema
 _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_VERSION}",
@@ -42,6 +41,17 @@ _SCHEMA = (
         record TEXT NOT NULL,
         points TEXT NOT NULL,
         stacks BLOB,
+        UNIQUE (task_id, started_at)
+    )""",
+    # The runs in progress, each with the process of its profiler. If that has ended without adding the run, it was
+    # killed: whoever finds the row adds it to the runs.
+    """CREATE TABLE running (
+        task_id TEXT NOT NULL,
+        started_at TEXT NOT NULL,
+        pid INTEGER NOT NULL,
+        pid_started INTEGER NOT NULL,
+        record TEXT NOT NULL,
+        points TEXT NOT NULL,
         UNIQUE (task_id, started_at)
     )""",
     "CREATE INDEX run_by_start ON run (started_at)",
@@ -62,7 +72,6 @@ _LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run WHERE family = ? AND s
 _PRIMARY_CODE_MASK = 0xFF
 _CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _LOCKED_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_INACCESSIBLE_CODES = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
 
 
 class HistoryDatabase:
@@ -93,7 +102,7 @@ class HistoryDatabase:
         """The open file, or None if it is missing or empty."""
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            if _is_missing(self._path):
+            if not os.path.lexists(self._path):
                 yield None
                 return
             with self._connect() as connection:
@@ -155,15 +164,6 @@ class HistoryDatabase:
             ) from error
 
 
-def _is_missing(path: str) -> bool:
-    """Whether nothing has this name. A dangling link exists; a folder without search permission raises OSError."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    return False
-
-
 def _create_private(path: str) -> None:
     """Create the file and missing folders, accessible for this user only."""
     create_private_folders(os.path.dirname(os.path.join(os.getcwd(), path)))
@@ -189,20 +189,7 @@ def _describe_error(error: sqlite3.Error) -> str:
         return _describe_corruption(str(error))
     if primary in _LOCKED_CODES:
         return f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
-    if primary in _INACCESSIBLE_CODES:
-        return (
-            f"cannot be opened or written ({error}): make it and its folder writable, or name another with --history."
-        )
-    if primary == sqlite3.SQLITE_FULL:
-        return f"cannot grow ({error}): make room, or name a file elsewhere with --history."
-    return f"cannot be used ({error}): name another file with --history."
-
-
-class StoredRun(Struct, frozen=True, kw_only=True):
-    """A past run: its record line as it was printed, and the decoded report."""
-
-    line: bytes
-    report: Report
+    return f"cannot be used ({error}): make it and its folder writable, or name another file with --history."
 
 
 class HistoryStore(HistoryDatabase):
@@ -213,7 +200,7 @@ class HistoryStore(HistoryDatabase):
     def add(
         self, line: bytes, report: Report, points: Iterable[Point], *, max_runs: int, stacks_line: bytes | None = None
     ) -> None:
-        """Add a run and delete the oldest ones beyond ``max_runs``. A run that is stored already is not added again.
+        """Add a run and delete the oldest ones beyond ``max_runs``. It replaces what is stored of the same run.
 
         Args:
             line: The run as it was printed.
@@ -225,35 +212,62 @@ class HistoryStore(HistoryDatabase):
         Raises:
             TaskProfilerError: if the file cannot be written.
         """
-        self._add(StoredRun(line=line, report=report), encode_points(points), max_runs, stacks_line)
+        self._add(line, report, encode_points(points), max_runs, stacks_line)
+
+    def keep_running(self, line: bytes, report: Report, points: bytes) -> None:
+        """Write down a run in progress of this process, in case that the process is killed.
+
+        Raises:
+            TaskProfilerError: if the file cannot be written.
+        """
+        stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
+        started_ticks = 0 if stat is None else stat.started_ticks
+        key = report.record.task_id, _start(report)
+        with self.write_transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?, ?)",
+                (*key, os.getpid(), started_ticks, line.decode(), points.decode()),
+            )
 
     def add_abandoned_runs(self) -> None:
         """Add the runs of killed profilers, as far as they were written down. A failure leaves them for later."""
-        for run in abandoned_runs(running_folder(self._path)):
-            so_far = run.so_far
-            report = None if so_far is None else _report(so_far.line)
-            with suppress(TaskProfilerError):
-                if so_far is not None and report is not None:
-                    self._add(StoredRun(line=so_far.line, report=report), so_far.points, max_runs=None)
-                run.remove()
+        with suppress(TaskProfilerError):
+            for line, report, points, is_alive in self._in_progress():
+                if not is_alive:
+                    self._add(line, report, points, max_runs=None)
 
-    def _add(self, run: StoredRun, points: bytes, max_runs: int | None, stacks_line: bytes | None = None) -> None:
-        record = run.report.record
+    def _in_progress(self) -> list[tuple[bytes, Report, bytes, bool]]:
+        """The runs in progress that were written down, with their points, and whether their profiler is alive."""
+        query = "SELECT CAST(record AS BLOB), CAST(points AS BLOB), pid, pid_started FROM running"
+        with self.open_for_reading() as connection:
+            rows = [] if connection is None else connection.execute(query).fetchall()
+        return [
+            (line, report, points, proc.read_live_name(*process) is not None)
+            for line, points, *process in rows
+            if (report := _report(line)) is not None
+        ]
+
+    def _add(
+        self, line: bytes, report: Report, points: bytes, max_runs: int | None, stacks_line: bytes | None = None
+    ) -> None:
+        record = report.record
         row = (
             record.task_id,
-            _start(run.report),
+            _start(report),
             record.family,
             record.status,
-            run.line.decode(),
+            line.decode(),
             points.decode(errors="replace"),
             None if stacks_line is None else _compressed(stacks_line),
         )
+        on_conflict = "IGNORE" if max_runs is None else "REPLACE"
         with self.write_transaction() as connection:
             connection.execute(
-                "INSERT INTO run (task_id, started_at, family, status, record, points, stacks)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (task_id, started_at) DO NOTHING",
+                f"INSERT OR {on_conflict} INTO run (task_id, started_at, family, status, record, points, stacks)"  # noqa: S608
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
+            connection.execute("DELETE FROM running WHERE task_id = ? AND started_at = ?", row[:2])
             if stacks_line is not None:
                 connection.execute(
                     "UPDATE run SET stacks = NULL WHERE id IN (SELECT id FROM run WHERE stacks IS NOT NULL"
@@ -275,7 +289,7 @@ class HistoryStore(HistoryDatabase):
             TaskProfilerError: if one of them is unknown or ambiguous; then none is deleted.
         """
         count = 0
-        if _is_missing(self._path):
+        if not os.path.lexists(self._path):
             raise TaskProfilerError(f"There is no history {self._path}: nothing was deleted.")
         with self.write_transaction() as connection:
             for text in map(without_surrogates, ids):
@@ -299,8 +313,8 @@ class HistoryStore(HistoryDatabase):
         since: str | None = None,
         until: str | None = None,
         run: str | None = None,
-    ) -> Iterator[StoredRun]:
-        """Past runs, newest first. A missing file has no runs.
+    ) -> Iterator[tuple[bytes, Report]]:
+        """Past runs, newest first: their record lines as printed, and the decoded reports. A missing file has no runs.
 
         Args:
             families: Shell patterns of the families; empty: all.
@@ -329,16 +343,15 @@ class HistoryStore(HistoryDatabase):
                     if report is None:
                         self.unreadable_count += 1
                     else:
-                        yield StoredRun(line=line, report=report)
+                        yield line, report
                 if len(page) < _PAGE_SIZE:
                     return
                 last = page[-1][:2]
 
     def running(self) -> Iterator[Report]:
-        """The runs in progress on this machine that are not stored yet, as checkpoints."""
-        for run in living_runs(running_folder(self._path)):
-            report = _report(run.line)
-            if report is not None and self._column("status", report) is None:
+        """The runs in progress on this machine, as checkpoints."""
+        for _, report, _, is_alive in self._in_progress():
+            if is_alive:
                 yield _checkpoint(report, self._clock.wall_ns())
 
     def names(self, beginning: str, most: int) -> tuple[list[str], list[str]]:
@@ -375,12 +388,8 @@ class HistoryStore(HistoryDatabase):
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The call stacks of a run; None if the run has none (any more), or if they are damaged."""
-        compressed = self._column("stacks", report)
+        (compressed,) = self._columns("stacks", [report])
         return None if compressed is None else _decompressed(compressed)
-
-    def _column(self, name: str, report: Report) -> bytes | None:
-        (text,) = self._columns(name, [report])
-        return text
 
     def _columns(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
         """The column of each run; None if it has none."""

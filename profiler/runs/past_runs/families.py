@@ -7,10 +7,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import Metrics, Record, Report, decode
+from profiler.record.record_model import Metrics, Record, Report
 from profiler.record.units import format_count
 from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
-from profiler.runs.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource, pattern_of
+from profiler.runs.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource, filter_of, pattern_of
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
 
 
@@ -47,7 +47,7 @@ def family_evidence(run: PastRun, source: RunSource | None, on_fargate: str | No
     families = Families(LAST_RUNS, on_fargate)
     _add(families, run)
     if source is not None:
-        _add_runs(families, source, RunFilter(family=family), LAST_RUNS)
+        _add_runs(families, source, filter_of(family), LAST_RUNS)
     return families.evidence().get(family)
 
 
@@ -83,15 +83,13 @@ def _add(families: Families, run: PastRun) -> bool:
 def final_report(run: PastRun) -> Report | None:
     """The report of an ended run; None for a run that has only checkpoints and whose end is not known.
 
-    If ECS's event brought the end of such a run, its numbers count if it ran out of memory. The status in the line of a
-    checkpoint does not show an end: it can be a word of a newer version.
+    If ECS's event brought the end of such a run, its numbers count if it ran out of memory.
     """
     report = run.report
     if report.type != CHECKPOINT:
         return report
     record = report.record
-    line_status = record.status if run.line is None else decode(run.line).record.status
-    if run.event is None and record.status == line_status:
+    if run.event is None:
         return None
     if not record.likely_out_of_memory:
         record = replace(record, metrics=Metrics(), containers=())
@@ -104,7 +102,7 @@ def earlier_successes(run: PastRun, source: RunSource) -> tuple[Record, ...]:
 
 
 def _earlier_successes(run: PastRun) -> RunFilter:
-    return RunFilter(family=family_key(run.report.record), statuses=("success",), until_ns=run.started_ns)
+    return filter_of(family_key(run.report.record), statuses=("success",), until_ns=run.started_ns)
 
 
 def last_success(run: PastRun, source: RunSource) -> PastRun | None:

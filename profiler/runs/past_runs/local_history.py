@@ -36,7 +36,7 @@ class LocalRuns(RunSource):
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page."""
         stored = self._history.runs(
-            families=selection.family_patterns,
+            families=selection.families,
             # A status of a newer version counts as unknown, and is stored unchanged.
             statuses=() if "unknown" in selection.statuses else selection.statuses,
             since=None if selection.since_ns is None else format_ms(selection.since_ns),
@@ -44,8 +44,7 @@ class LocalRuns(RunSource):
             until=None if selection.until_ns is None else format_ms(-(-selection.until_ns // NS_PER_MS) * NS_PER_MS),
             run=selection.run,
         )
-        runs = (PastRun(report=run.report, line=run.line) for run in stored)
-        past = (run for run in runs if selection.matches(run.report))
+        past = (PastRun(report=report, line=line) for line, report in stored if selection.matches(report))
         return self._with_running(past, selection) if selection.reads_checkpoints else past
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.activity_model import StacksLine, decode_stacks
+from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
@@ -27,8 +27,9 @@ from profiler.runs.past_runs.run_source import (
     no_progress,
     run_key,
     run_line,
+    stacks_of,
 )
-from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notice, select_notices
+from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices, select_notices
 
 DEFAULT_DAYS = 30
 _MS_PER_DAY = 86_400_000
@@ -39,7 +40,6 @@ _STRETCH_FACTOR = 4
 _CLOCK_SKEW_MS = 2 * 3_600_000
 _REPORT_MARKER = '"task.report"'
 _CHECKPOINT_MARKER = '"task.checkpoint"'
-_STACKS_MARKER = '"task.stacks"'
 # The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
 _BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
 _MAX_NAMED = 3
@@ -70,7 +70,8 @@ class LogGroupRuns(RunSource):
         *,
         keeps_notices: bool = False,
     ) -> None:
-        self._notices: list[ScheduleNoticeLine] | None = [] if keeps_notices else None
+        self._notices: list[ScheduleNoticeLine] = []
+        self._keeps_notices = keeps_notices
         self._read_pages = read_pages
         self._groups = groups
         self._now_ms = now_ns // NS_PER_MS
@@ -105,7 +106,7 @@ class LogGroupRuns(RunSource):
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         """The notices in the time that was read so far."""
-        return select_notices(self._notices or (), selection)
+        return select_notices(self._notices, selection)
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The call stacks in the run's log stream, read around the end of the run; of several, the last ones."""
@@ -117,14 +118,8 @@ class LogGroupRuns(RunSource):
         return next(filter(None, (self._last_stacks(report, place) for place in places)), None)
 
     def _last_stacks(self, report: Report, place: Mapping[str, object]) -> StacksLine | None:
-        record = report.record
-        found: StacksLine | None = None
-        for message in self._messages_at_end(report, place):
-            # An implementation of CloudWatch Logs may ignore the filter pattern.
-            line = decode_stacks(message.encode(errors="replace")) if _STACKS_MARKER in message else None
-            if line is not None and (line.task_id, line.container) == (record.task_id, record.container.name):
-                found = line
-        return found
+        messages = list(self._messages_at_end(report, place))
+        return stacks_of(report, (message.encode(errors="replace") for message in reversed(messages)))
 
     def _messages_at_end(self, report: Report, place: Mapping[str, object]) -> Iterator[str]:
         record = report.record
@@ -153,7 +148,7 @@ class LogGroupRuns(RunSource):
     def _stretch(
         self, start_ms: int, end_ms: int, selection: RunFilter, seen: set[tuple[str, str, str]]
     ) -> Iterator[PastRun]:
-        pattern = filter_pattern(selection, with_notices=self._notices is not None)
+        pattern = filter_pattern(selection, with_notices=self._keeps_notices)
         lines = [
             line
             for group in self._groups
@@ -178,19 +173,13 @@ class LogGroupRuns(RunSource):
         """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
         is_wanted = _REPORT_MARKER in message or (selection.reads_checkpoints and _CHECKPOINT_MARKER in message)
         if not is_wanted or not message.lstrip().startswith("{"):
-            self._keep_notice(message)
+            self._notices += read_notices([message] if self._keeps_notices else ())
             return None
         try:
             return run_line(message.strip().encode(errors="replace"))
         except (msgspec.DecodeError, RecursionError):
             self._unreadable += 1
             return None
-
-    def _keep_notice(self, message: str) -> None:
-        if self._notices is not None and NOTICE_MARKER in message:
-            notice = read_notice(message.strip().encode(errors="replace"))
-            if isinstance(notice, ScheduleNoticeLine):
-                self._notices.append(notice)
 
 
 def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
@@ -202,10 +191,10 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
     kinds = '"task.*"' if selection.reads_checkpoints and selection.run is not None else '"task.report"'
     conditions = [f"$.type = {kinds}"]
     for field, values in (
-        ("family", selection.family_patterns),
+        ("family", selection.families),
         ("cluster", selection.clusters),
-        ("accountId", selection.known_accounts),
-        ("region", selection.known_regions),
+        ("accountId", tuple(filter(None, selection.accounts))),
+        ("region", tuple(filter(None, selection.regions))),
     ):
         if values and all(map(_is_simple, values)):
             conditions.append(_any_of(f"$.record.{field} = {_quoted(value)}" for value in values))

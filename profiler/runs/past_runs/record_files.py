@@ -6,22 +6,31 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
-from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, decode_stacks, is_stacks_line
+from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, RunSource, group_lines, run_line
-from profiler.runs.past_runs.schedule_notices import read_notice, select_notices
+from profiler.runs.past_runs.run_source import (
+    PastRun,
+    RunFilter,
+    RunLine,
+    RunLines,
+    RunSource,
+    group_lines,
+    run_line,
+    stacks_of,
+)
+from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 
 STANDARD_INPUT = "-"
 _MAX_LISTED_LINES = 5
-_MAX_STACKS_BYTES = 64 * 2**20
+_MAX_KEPT_STACKS = 300  # of at most 200 KB each
 _MAX_KEPT_NOTICES = 10_000
 _MESSAGE_FIELD = "@message"
 
@@ -29,14 +38,14 @@ _MESSAGE_FIELD = "@message"
 class FileRuns(RunSource):
     """The runs of a file of record lines, or of standard input for ``-``.
 
-    ``keeps_stacks``: the last lines of call stacks stay in memory, up to 64 MB.
+    ``keeps_stacks``: the last 300 lines of call stacks stay in memory.
     """
 
     remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
 
     def __init__(self, source: str, *, keeps_stacks: bool = False) -> None:
         self._source = source
-        self._stacks = _LastStacks() if keeps_stacks else None
+        self._stacks: deque[bytes] = deque(maxlen=_MAX_KEPT_STACKS if keeps_stacks else 0)
         self.place = source_name(source)
         self._invalid_lines: set[int] = set()
         self._runs: list[RunLines] | None = None
@@ -57,13 +66,13 @@ class FileRuns(RunSource):
         A line is decoded completely only if its run matches, so the values of other lines are not checked.
         """
         if self._runs is None:
-            keep = None if self._stacks is None else self._stacks.add
-            self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines, keep, self._notices))
+            lines = read_lines(self._source)
+            self._runs = group_lines(find_run_lines(lines, self._invalid_lines, self._stacks, self._notices))
         return self._matching(self._runs, selection)
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The last stacks in the file of the run's container."""
-        return None if self._stacks is None else self._stacks.find(report.record.task_id, report.record.container.name)
+        return stacks_of(report, reversed(self._stacks))
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         """The notices in the file."""
@@ -77,29 +86,6 @@ class FileRuns(RunSource):
                 self._invalid_lines.update(line.number for line in invalid)
                 if run is not None and selection.matches(run.report):
                     yield run
-
-
-class _LastStacks:
-    """The last lines of call stacks of a file."""
-
-    def __init__(self) -> None:
-        self._lines: deque[bytes] = deque()
-        self._size_bytes = 0
-
-    def add(self, line: bytes) -> None:
-        self._lines.append(line)
-        self._size_bytes += len(line)
-        while self._size_bytes > _MAX_STACKS_BYTES:
-            self._size_bytes -= len(self._lines.popleft())
-
-    def find(self, task_id: str, container: str) -> StacksLine | None:
-        text = msgspec.json.encode(task_id)
-        # To decode a line takes longer than to search all of them.
-        for line in reversed(self._lines):
-            stacks = decode_stacks(line) if text in line else None
-            if stacks is not None and (stacks.task_id, stacks.container) == (task_id, container):
-                return stacks
-        return None
 
 
 def source_name(source: str) -> str:
@@ -179,13 +165,13 @@ def _encoded(text: str) -> bytes:
 def find_run_lines(
     lines: Iterable[bytes],
     invalid_lines: set[int],
-    keep_stacks: Callable[[bytes], None] | None = None,
-    notices: deque[ScheduleNoticeLine] | None = None,
+    stacks: deque[bytes],
+    notices: deque[ScheduleNoticeLine],
 ) -> Iterator[RunLine]:
     """Find record lines.
 
-    Empty lines, call stacks and notices are skipped; ``keep_stacks`` is called with the stacks, and notices about
-    schedules are added to ``notices``. The numbers of invalid lines are added to ``invalid_lines``.
+    Empty lines are skipped. Lines of call stacks are added to ``stacks``, notices about schedules to ``notices``, the
+    numbers of invalid lines to ``invalid_lines``.
     """
     for number, line in enumerate(lines, start=1):
         text = line.strip()
@@ -200,12 +186,9 @@ def find_run_lines(
             is_notice = not is_stacks and is_notice_line(text)
             if not (is_stacks or is_notice):
                 invalid_lines.add(number)
-            if is_notice and notices is not None:
-                notice = read_notice(text)
-                if isinstance(notice, ScheduleNoticeLine):
-                    notices.append(notice)
-        if is_stacks and keep_stacks is not None:
-            keep_stacks(text)
+            notices.extend(read_notices([text.decode(errors="replace")] if is_notice else ()))
+        if is_stacks:
+            stacks.append(text)
 
 
 def format_line_numbers(numbers: list[int]) -> str:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_local, local_zone, parse_ns
-from profiler.record.activity_model import StacksLine
+from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
-from profiler.record.impossible_values import decode_leniently
 from profiler.record.record_model import Cost, Record, Report, ReportHead, decode, encode, known_status
 
 if TYPE_CHECKING:
@@ -99,9 +98,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     Attributes:
         families: Shell patterns; the name of a run's family matches one of them.
-        family: The only family. It replaces ``families``, ``accounts`` and ``regions``.
         clusters: Names of clusters; a run is in one of them.
-        accounts: Ids of AWS accounts; a run's task is in one of them. ``regions`` alike.
+        accounts: Ids of AWS accounts; a run's task is in one of them. None: an unknown one. ``regions`` alike.
         tags: Names and values; a run has all of them.
         statuses: Statuses; a run has one of them.
         since_ns: Start time of the first run.
@@ -111,10 +109,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     """
 
     families: tuple[str, ...] = ()
-    family: FamilyKey | None = None
     clusters: tuple[str, ...] = ()
-    accounts: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
+    accounts: tuple[str | None, ...] = ()
+    regions: tuple[str | None, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
     statuses: tuple[str, ...] = ()
     since_ns: int | None = None
@@ -142,7 +139,6 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         """Whether the conditions on the family, its account and its Region hold."""
         return (
             matches_any(family.name, self.families)
-            and self.family in (None, family)
             and (not self.accounts or family.account_id in self.accounts)
             and (not self.regions or family.region in self.regions)
         )
@@ -159,22 +155,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     def selects_one_family(self) -> bool:
         """Whether all matching runs are of one family."""
         is_one_name = len(self.families) == 1 and not is_pattern(self.families[0])
-        return self.family is not None or (is_one_name and len(self.accounts) == 1 and len(self.regions) == 1)
-
-    @property
-    def family_patterns(self) -> tuple[str, ...]:
-        """The patterns of the families' names, for a source that can select by them."""
-        return self.families if self.family is None else (pattern_of(self.family.name),)
-
-    @property
-    def known_accounts(self) -> tuple[str, ...]:
-        """The accounts to select by, as far as they are known; :meth:`matches` selects exactly."""
-        return self.accounts if self.family is None else _known(self.family.account_id)
-
-    @property
-    def known_regions(self) -> tuple[str, ...]:
-        """The Regions to select by, as far as they are known; :meth:`matches` selects exactly."""
-        return self.regions if self.family is None else _known(self.family.region)
+        return is_one_name and len(self.accounts) == 1 and len(self.regions) == 1
 
     @property
     def is_empty(self) -> bool:
@@ -182,8 +163,10 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         return self == RunFilter(reads_checkpoints=self.reads_checkpoints)
 
 
-def _known(value: str | None) -> tuple[str, ...]:
-    return () if value is None else (value,)
+def filter_of(family: FamilyKey, **conditions: Any) -> RunFilter:  # noqa: ANN401  those of a filter
+    """The filter that matches the runs of one family, under further conditions."""
+    name = pattern_of(family.name)
+    return RunFilter(families=(name,), accounts=(family.account_id,), regions=(family.region,), **conditions)
 
 
 class RunSource(ABC):
@@ -234,6 +217,17 @@ class RunSource(ABC):
         return ()
 
 
+def stacks_of(report: Report, lines: Iterable[bytes]) -> StacksLine | None:
+    """The first of these lines that has the call stacks of the report's run."""
+    record = report.record
+    text = msgspec.json.encode(record.task_id)
+    for line in lines:
+        stacks = decode_stacks(line) if text in line else None  # to decode a line takes long
+        if stacks is not None and (stacks.task_id, stacks.container) == (record.task_id, record.container.name):
+            return stacks
+    return None
+
+
 # While a long read lasts: shows the number of runs, and the share that was read (0: unknown).
 OpenProgress = Callable[[], AbstractContextManager[Callable[[int, float], None]]]
 
@@ -259,7 +253,7 @@ def _head_decoder() -> msgspec.json.Decoder[ReportHead]:
 
 def run_line(line: bytes, number: int = 0) -> RunLine:
     """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
-    return RunLine(line, decode_leniently(_head_decoder(), line), number)
+    return RunLine(line, _head_decoder().decode(line), number)
 
 
 class RunLines(Struct, frozen=True):
@@ -324,9 +318,9 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     record = run.report.record
     if all(other.name == MONITOR_NAME for other in record.containers):
         return (run,)
-    near = RunFilter(
+    near = filter_of(
+        family_key(record),
         run=record.task_id,
-        family=family_key(run.report.record),
         since_ns=max(run.started_ns - _MAX_START_DISTANCE_NS, 0),
         until_ns=run.started_ns + _MAX_START_DISTANCE_NS,
         reads_checkpoints=selection.reads_checkpoints,
@@ -368,7 +362,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     for run in source.runs(selection):
         record = run.report.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
-        if selection.run is None or selection.run in identities or _is_in_family(run, selection.run):
+        if selection.run is None or selection.run in identities or fnmatchcase(family_key(record).name, selection.run):
             return run
         similar.append(run)
     ids = {run.report.record.task_id for run in similar}
@@ -388,10 +382,6 @@ def _candidates(runs: Iterable[PastRun]) -> str:
     texts = {record.task_id: f"{family_key(record).name} {start}" for record, start in named}
     shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
     return f"{', '.join(shown + ['…'] * (len(texts) > _MAX_CANDIDATES))}; times in {local_zone()}"
-
-
-def _is_in_family(run: PastRun, pattern: str) -> bool:
-    return fnmatchcase(family_key(run.report.record).name, pattern)
 
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:

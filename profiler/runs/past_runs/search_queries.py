@@ -4,6 +4,7 @@ A search finds the families and the start of the oldest of their last runs. Its 
 search, which reads these runs, page by page.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 from urllib.parse import quote
@@ -58,14 +59,7 @@ def matches_pattern(field: str, pattern: str) -> JsonObject:
     """The field matches a shell pattern. A set of characters becomes ``?``: filter the result again."""
     if not any(character in pattern for character in "*?["):
         return term(field, pattern)
-    text, rest = "", pattern
-    while rest:
-        character, rest = rest[0], rest[1:]
-        end = rest.find("]", 2 if rest.startswith(("!]", "^]")) else 1) if character == "[" else -1
-        if end >= 0:
-            text, rest = text + "?", rest[end + 1 :]
-        else:
-            text += character if character in "*?" else f"\\{character}" if character == "\\" else character
+    text = re.sub(r"\[[!^]?\]?[^\]]*\]", "?", pattern.replace("\\", "\\\\"))
     return {"wildcard": {field: {"value": text}}}
 
 
@@ -79,10 +73,10 @@ def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]
         time["lt"] = -(-selection.until_ns // NS_PER_MS)
     if len(time) > 1:
         conditions.append({"range": {time_field: time}})
-    if selection.family_patterns:
-        conditions.append(any_of([matches_pattern(FAMILY, family) for family in selection.family_patterns]))
-    named = ((CLUSTER, selection.clusters), (ACCOUNT, selection.known_accounts), (REGION, selection.known_regions))
-    conditions += [{"terms": {field: list(values)}} for field, values in named if values]
+    if selection.families:
+        conditions.append(any_of([matches_pattern(FAMILY, family) for family in selection.families]))
+    named = ((CLUSTER, selection.clusters), (ACCOUNT, selection.accounts), (REGION, selection.regions))
+    conditions += [{"terms": {field: list(filter(None, values))}} for field, values in named if any(values)]
     conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
     if selection.statuses:
         conditions.append(_has_status(selection.statuses))

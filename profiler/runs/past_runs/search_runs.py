@@ -6,15 +6,13 @@ status since the report was written, and it also makes documents of runs that le
 
 import contextlib
 import heapq
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from profiler.core.threads import start_thread
 from profiler.core.timestamps import format_ms, parse_ns
 from profiler.record.impossible_values import without_impossible
 from profiler.record.notice_model import ScheduleNoticeLine
@@ -31,7 +29,7 @@ from profiler.runs.past_runs.run_source import (
     TaskEvent,
     no_progress,
 )
-from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notice, select_notices
+from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notices, select_notices
 from profiler.runs.past_runs.search_queries import (
     FAMILY,
     REMEDY,
@@ -49,9 +47,6 @@ from profiler.runs.past_runs.search_queries import (
     term,
 )
 from profiler.search_setup.template_install import SearchServer
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 _Hits = Sequence[Mapping[str, Any]]
 _TIME = "@timestamp"
@@ -114,10 +109,10 @@ class IndexedRuns(RunSource):
         searches = last_run_conditions(self._server, self._prefix, selection, last, _LARGE_PAGE_SIZE)
         pages = chain.from_iterable(self._pages(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
-            for hit in chain.from_iterable(_read_ahead(pages)):
+            for hit in chain.from_iterable(pages):
                 count += 1
                 show(count, 0)
-                run = self._run(hit.get("_source", _EMPTY), has_course=False)
+                run = self._run(hit.get("_source", _EMPTY))
                 if selection.matches(run.report):
                     yield run
 
@@ -127,8 +122,7 @@ class IndexedRuns(RunSource):
             return ()
         conditions = [term("event.dataset", "schedule.notice"), *filter_conditions(selection, _DUE)]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
-        lines = (read_notice(str(hit.get("_source", _EMPTY).get("record")).encode(errors="replace")) for hit in hits)
-        return select_notices((line for line in lines if isinstance(line, ScheduleNoticeLine)), selection)
+        return select_notices(read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of a run, at most the newest 1,000."""
@@ -179,12 +173,12 @@ class IndexedRuns(RunSource):
         hits: _Hits = search(self._server, indices_path(self._prefix, kind), body)["hits"]["hits"]
         return hits
 
-    def _run(self, source: Mapping[str, Any], *, has_course: bool = True) -> PastRun:
+    def _run(self, source: Mapping[str, Any]) -> PastRun:
         """The run of a document, with the status of ECS's event."""
         task = source.get("task", _EMPTY)
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task.get(name) is not None}
         event = msgspec.convert(reported, TaskEvent, strict=False) if reported else None
-        read = self._read(source, has_course=has_course)
+        read = self._read(source)
         if read is None:
             return PastRun(report=_without_record(source), event=event)
         report, line = read
@@ -200,13 +194,13 @@ class IndexedRuns(RunSource):
             corrected = _ended(corrected, source)
         return PastRun(report=replace(report, record=corrected), line=line, event=event)
 
-    def _read(self, source: Mapping[str, Any], *, has_course: bool = True) -> tuple[Report, bytes] | None:
+    def _read(self, source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
         """The report of a document and its line: the whole line, or restored from its record."""
         text = source.get("record")
         if not isinstance(text, str):
             return None
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            return decode(text, has_course=has_course), text.encode()
+            return decode(text), text.encode()
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             decoded = _record_decoder.decode(text)
             kind = source.get("event", _EMPTY).get("dataset")
@@ -219,31 +213,6 @@ class IndexedRuns(RunSource):
             return report, msgspec.json.encode(report)
         self._unreadable.add(text)
         return None
-
-
-def _read_ahead(pages: Iterator[_Hits]) -> Iterator[_Hits]:
-    """Yield the pages. A thread reads the next one meanwhile: the search cluster and the decoding take as long."""
-    following = _read_next(pages)
-    while (page := following.result()) is not None:
-        following = _read_next(pages)
-        yield page
-
-
-def _read_next(pages: Iterator[_Hits]) -> "Future[_Hits | None]":
-    """Read a page in a thread that does not keep an interrupted process alive. The result of the last one is None."""
-    from concurrent.futures import Future  # reads that may stop early do not need it
-
-    future: Future[_Hits | None] = Future()
-
-    def read() -> None:
-        try:
-            future.set_result(next(pages, None))
-        except Exception as error:  # noqa: BLE001  for the thread that waits
-            future.set_exception(error)
-
-    if not start_thread(threading.Thread(target=read, name="read-ahead", daemon=True)):
-        read()
-    return future
 
 
 def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
@@ -273,8 +242,7 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
 def _without_record(source: Mapping[str, Any]) -> Report:
     """The known values of a run whose record is missing or unreadable.
 
-    Shippers other than the forwarder may write documents without the record's text: their fields are read back. Values
-    that the index ignores, because they are of another type, are left out.
+    Shippers other than the forwarder may write documents without the record's text: their fields are read back.
     """
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
     for field in _KNOWN_WITHOUT_RECORD if isinstance(source.get("record"), str) else FIELDS:
@@ -297,15 +265,4 @@ def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
     value: Any = source
     for name in field.name.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
-    if field.is_list or value is None:
-        return None
-    kind = field.index_type
-    if kind in ("keyword", "date"):
-        return str(value)
-    if kind == "boolean":
-        return value if isinstance(value, bool) else None
-    try:
-        number = float(value)
-        return int(number) if kind == "long" or number.is_integer() else number
-    except (TypeError, ValueError, OverflowError):
-        return None
+    return None if field.is_list else value

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from profiler.core.container_roles import Ambiguous, Batch, TaskContainer, container_roles
+from profiler.core.container_roles import Ambiguous, TaskContainer, container_roles
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.task.task_containers import TaskContainers, identify_containers
 from profiler.readers.ecs.reported_containers import select_batch
@@ -34,18 +34,9 @@ ROUTER = {
     "image": "public.ecr.aws/aws-observability/aws-for-fluent-bit:stable",
     "firelensConfiguration": {"type": "fluentbit"},
 }
-DATADOG = {"name": "datadog-agent", "image": "public.ecr.aws/datadog/agent:7"}
-ENVOY = {
-    "name": "envoy",
-    "image": "840364872350.dkr.ecr.us-west-2.amazonaws.com/aws-appmesh-envoy:v1.29.12.1-prod",
-    "user": "1337",
-}
-CLOUDWATCH_AGENT = {"name": "cloudwatch-agent", "image": "public.ecr.aws/cloudwatch-agent/cloudwatch-agent:1.300"}
 GUARD_DUTY = {"name": "aws-guardduty-agent-1a2b3c", "image": "733349766148.dkr.ecr.us-west-2.amazonaws.com/agent:v1"}
 SERVICE_CONNECT = {"name": "ecs-service-connect-AbC123", "image": "ecs-service-connect-agent:interface-v1"}
-SIDECARS = {
-    str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, DATADOG, ENVOY, CLOUDWATCH_AGENT, {"name": "own-helper"})
-}
+SIDECARS = {str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, {"name": "own-helper"})}
 INJECTED = (GUARD_DUTY, SERVICE_CONNECT)
 
 
@@ -120,25 +111,6 @@ def test_a_log_router_is_not_the_batch(name: str) -> None:
     assert seen.command == "etl"
 
 
-def test_a_batch_in_the_image_of_a_log_router_is_the_batch() -> None:
-    """For example a test of fluentd. The definition knows that it is not a router; the others have no other choice."""
-    batch = {**BATCH, "image": "fluent/fluentd:v1"}
-    seen = see(batch, MONITOR)
-    assert seen.forwarder.batch == seen.forwarder_without_definition.batch == seen.command == "etl"
-    assert seen.monitor == ("etl",)
-
-
-@pytest.mark.parametrize("injected", INJECTED, ids=["GuardDuty", "Service Connect"])
-def test_what_aws_injects_is_named_and_is_not_the_batch(injected: dict[str, Any]) -> None:
-    roles = container_roles([TaskContainer(name=str(one["name"])) for one in (injected, BATCH, MONITOR)])
-    assert (roles.monitor, roles.injected, roles.batch) == ("task-monitor", (injected["name"],), Batch("etl"))
-
-
-def test_a_type_of_its_own_marks_a_container_as_injected() -> None:
-    roles = container_roles([TaskContainer(name="odd", injected=True), TaskContainer(name="etl")])
-    assert (roles.injected, roles.batch) == (("odd",), Batch("etl"))
-
-
 def test_the_order_has_no_meaning() -> None:
     containers = [
         TaskContainer(name=str(one["name"]), image=str(one.get("image"))) for one in (BATCH, MONITOR, ROUTER, XRAY)
@@ -146,26 +118,6 @@ def test_the_order_has_no_meaning() -> None:
     for shuffled in permutations(containers):
         roles = container_roles(shuffled)
         assert (roles.monitor, set(roles.candidates)) == ("task-monitor", {"etl", "xray-daemon"})
-
-
-def test_without_a_candidate_the_batch_is_ambiguous_between_none() -> None:
-    assert container_roles([]).batch == Ambiguous(())
-    assert container_roles([TaskContainer(name="task-monitor")]).batch == Ambiguous(())
-
-
-@pytest.mark.parametrize(
-    ("image", "expected"),
-    [
-        ("task-profiler", True),
-        ("registry.example.com:5000/team/task-profiler:1.2@sha256:0", True),
-        ("my-task-profiler:1", False),
-        ("task-profiler/other", False),
-        ("task-profiler:5000/etl", False),
-        (None, False),
-    ],
-)
-def test_the_monitors_image_is_known_by_its_repository(image: str | None, *, expected: bool) -> None:
-    assert TaskContainer(name="any", image=image).has_monitor_image is expected
 
 
 WORDS: dict[str, tuple[dict[str, Any], str]] = {

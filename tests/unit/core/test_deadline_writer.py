@@ -98,13 +98,6 @@ def test_what_follows_a_line_that_was_cut_off_is_a_line_of_its_own() -> None:
     os.close(theirs)
 
 
-def test_an_output_that_is_closed_is_a_reason() -> None:
-    read, write = os.pipe()
-    os.close(read)
-    assert Output(write, 60).write(b"line\n") == "cannot be written (Broken pipe)"
-    os.close(write)
-
-
 @pytest.mark.usefixtures("no_threads")
 def test_lines_are_written_if_no_thread_can_be_started(pipe: Pipe) -> None:
     output = Output(pipe.write_end)
@@ -112,18 +105,6 @@ def test_lines_are_written_if_no_thread_can_be_started(pipe: Pipe) -> None:
     assert output.keep(b"two\n") is None
     assert output.drain(0)
     assert pipe.read_lines() == [b"one", b"two"]
-
-
-def test_nobody_waits_for_an_output_that_is_known_not_to_be_read(pipe: Pipe) -> None:
-    """Only the first line waits: for each of them it would take longer than a test may."""
-    pipe.fill()
-    output = Output(pipe.write_end, patience_seconds=0.5)
-    lines = [b"%d" % number for number in range(1000)]
-    for line in lines:
-        assert output.keep(line + b"\n") is not None
-    pipe.drop_filling()
-    assert output.drain(60)
-    assert pipe.read_lines() == lines
 
 
 IN_THE_BACKGROUND = """

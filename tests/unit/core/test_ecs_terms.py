@@ -41,8 +41,3 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(option
     }
     found = identify_containers(definition, StoppedTask(arn=ARN)).batch_log
     assert found == LogStream(group="/ecs/jobs", stream=stream, region="eu-west-1")
-
-
-@pytest.mark.parametrize("options", [{}, {"awslogs-stream-prefix": ""}, {"awslogs-stream": ""}])
-def test_without_a_stream_or_a_prefix_the_stream_is_unknown(options: dict[str, str]) -> None:
-    assert awslogs_target(options, "batch", ARN) == AwslogsTarget()

@@ -1,7 +1,6 @@
 """The log: JSON lines on an output."""
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -26,13 +25,6 @@ def test_log_lines_are_json(pipe: Pipe) -> None:
     assert (first["level"], first["event"], first["reason"]) == ("error", "It broke.", 'with "quotes"\nand a newline')
     assert second["level"] == "info"
     assert first["timestamp"].endswith("Z")
-
-
-def test_a_closed_log_stream_raises_nothing() -> None:
-    read, write = os.pipe()
-    os.close(read)
-    JsonLog(Output(write)).warning("Nobody reads this.")
-    os.close(write)
 
 
 def test_the_number_of_dropped_lines_is_in_the_first_line_that_is_written_again(pipe: Pipe) -> None:

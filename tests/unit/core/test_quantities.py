@@ -39,8 +39,3 @@ def test_other_values_are_errors_that_say_what_to_write(parse: object, text: str
     assert callable(parse)
     with pytest.raises(ValueError, match=r"^'.*' is not a .*: write .* as in .* or .*\.$"):
         parse(text)
-
-
-def test_a_size_needs_a_unit() -> None:
-    with pytest.raises(ValueError, match="'900' is not"):
-        parse_memory_mb("900")

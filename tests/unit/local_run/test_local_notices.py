@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.run_notices import NoticeSettings
@@ -65,8 +64,3 @@ def test_unknown_bytes_are_no_idleness() -> None:
 def test_traffic_of_the_machine_may_be_that_of_the_command() -> None:
     received = iter(range(0, 10**9, 20_000))
     assert lines(network=lambda: next(received)) == []
-
-
-@pytest.mark.parametrize("minutes", [0, 4])
-def test_stuck_can_be_off_or_late(minutes: float) -> None:
-    assert lines(stuck_minutes=minutes) == []

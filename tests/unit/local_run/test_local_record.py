@@ -8,38 +8,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu, TreeMemory
+from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
-from profiler.local_run.launch import restore_caller_environment
 from profiler.local_run.local_record import (
     MemoryPeak,
     RunIdentity,
     RunObservation,
     build_run_record,
-    effective_sizes,
     resolve_peak,
 )
-from profiler.readers.cgroup.hierarchy import Limits
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import MemoryKills, Metrics, Monitor, PeakSource, Record, Sampling, Visible
-from tests.values import present
+from profiler.record.record_model import Metrics, Monitor, PeakSource, Record, Sampling, Visible
 
 _MIB = 2**20
 _MS = 1_000_000
-
-_STAT = (
-    b"4242 (a (strange) name) S 17 4242 17 34816 4242 4194304 1021 77 3 1 150 50 20 10 20 0 5 0 128978 3133440 415 "
-    b"18446744073709551615 1 2 3 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n"
-)
-_STATUS = (
-    b"Name:\tpython\nState:\tS (sleeping)\nVmHWM:\t  819200 kB\nVmRSS:\t   10240 kB\nRssAnon:\t    4096 kB\n"
-    b"RssFile:\t    6144 kB\nThreads:\t5\nSigIgn:\t0000000000011000\n"
-)
-_ZOMBIE_STATUS = b"Name:\tsh\nState:\tZ (zombie)\nThreads:\t1\nSigIgn:\t0000000000000000\n"
 
 
 def _process(
@@ -57,33 +43,6 @@ def _process(
     )
 
 
-def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
-    stat = proc.parse_stat(_STAT)
-    assert stat == proc.ProcessStat(
-        name="a (strange) name",
-        state="S",
-        parent_pid=17,
-        cpu_ticks=200,
-        children_cpu_ticks=30,
-        faults=1024,
-        children_faults=78,
-        threads=5,
-        started_ticks=128978,
-        resident_pages=415,
-        is_exiting=False,
-    )
-
-
-def test_status() -> None:
-    assert proc.parse_status(_STATUS) == proc.ProcessStatus(
-        rss_bytes=10 * _MIB, anonymous_bytes=4 * _MIB, peak_bytes=800 * _MIB, ignored_signals=0x11000
-    )
-
-
-def test_a_zombie_has_no_memory() -> None:
-    assert proc.parse_status(_ZOMBIE_STATUS) == proc.ProcessStatus()
-
-
 @given(st.binary())
 def test_parsers_survive_anything(text: bytes) -> None:
     proc.parse_stat(text)
@@ -99,70 +58,12 @@ def test_time_handed_to_the_parent_is_counted_once() -> None:
     assert cpu.add([_process(1, own_ms=100, children_ms=520)], 0) == 620 * _MS
 
 
-def test_time_of_a_child_without_a_wait_is_kept() -> None:
-    cpu = TreeCpu()
-    cpu.add([_process(1), _process(2, own_ms=1000)], 0)
-    assert cpu.add([_process(1)], 0) == 1000 * _MS
-    assert cpu.add([_process(1, own_ms=400)], 0) >= 1380 * _MS
-
-
-def test_an_orphan_is_counted_where_it_was_reaped() -> None:
-    cpu = TreeCpu()
-    cpu.add([_process(1), _process(2, own_ms=700)], 0)
-    assert cpu.add([_process(1)], 750 * _MS) == 750 * _MS
-
-
-_processes = st.lists(
-    st.builds(
-        ProcessReading,
-        pid=st.integers(1, 4),
-        started_ticks=st.integers(0, 1),
-        own_cpu_ns=st.integers(0, 10**12),
-        children_cpu_ns=st.integers(0, 10**12),
-        threads=st.integers(1, 3),
-        rss_bytes=st.none() | st.integers(0, 2**40),
-        share_bytes=st.none() | st.integers(0, 2**40),
-        peak_bytes=st.none() | st.integers(0, 2**40),
-    ),
-    max_size=4,
-)
-
-
-@given(st.lists(st.tuples(_processes, st.integers(0, 10**12))))
-def test_cpu_never_falls(steps: Sequence[tuple[Sequence[ProcessReading], int]]) -> None:
-    cpu = TreeCpu()
-    last = 0
-    for processes, reaped_ns in steps:
-        total = cpu.add(processes, reaped_ns)
-        assert total >= last
-        last = total
-
-
-@given(st.lists(_processes))
-def test_memory_is_never_negative_and_the_peak_is_above_every_reading(
-    steps: Sequence[Sequence[ProcessReading]],
-) -> None:
-    memory = TreeMemory()
-    for processes in steps:
-        held = memory.add(processes)
-        if held is not None:
-            assert held >= 0
-            assert present(memory.peak_bytes) >= held
-
-
 def _blocks(read_bytes: int, write_bytes: int = 0) -> proc.BlockBytes:
     return proc.BlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
 
 
 def _io(pid: int, blocks: proc.BlockBytes | None) -> ProcessReading:
     return replace(_process(pid), blocks=blocks)
-
-
-def test_io_of_a_process() -> None:
-    text = b"rchar: 9\nwchar: 8\nsyscr: 7\nsyscw: 6\nread_bytes: 4096\nwrite_bytes: 12288\ncancelled_write_bytes: 1\n"
-    assert proc.parse_io(text) == _blocks(4096, 12288)
-    assert proc.parse_io(b"") is None
-    assert proc.parse_io(b"rchar: 9\nread_bytes: 4096\n") is None
 
 
 def test_what_a_tree_has_read_and_written() -> None:
@@ -267,20 +168,6 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     assert peak == MemoryPeak(size_bytes=size_bytes, source=source)
 
 
-def test_bounds_are_the_smaller_of_limit_and_machine() -> None:
-    host = Host(vcpu=8.0, memory_bytes=100, cpu_architecture="ARM64")
-    assert effective_sizes(Limits(vcpu=0.5, memory_bytes=50), host, 8) == ResourceLimits(vcpu=0.5, memory_bytes=50)
-    assert effective_sizes(Limits(memory_bytes=500), host, 2) == ResourceLimits(vcpu=2.0, memory_bytes=100)
-    assert effective_sizes(Limits(), Host(), 4) == ResourceLimits(vcpu=4.0, memory_bytes=None)
-
-
-def test_what_python_adds_to_the_environment_is_taken_out() -> None:
-    own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
-    assert restore_caller_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
-    assert restore_caller_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
-    assert restore_caller_environment(own, None) == own
-
-
 def _observed(
     *, exit_code: int = 0, shared_oom_kills: int = 0, memory_kills: int | None = None, is_stop_requested: bool = False
 ) -> RunObservation:
@@ -331,12 +218,6 @@ def test_a_kill_in_a_shared_group_explains_a_command_that_failed(exit_code: int,
     assert record.memory_kills is None
 
 
-@pytest.mark.parametrize("is_stop_requested", [False, True])
-def test_the_victim_of_a_kill_in_a_shared_group_is_unknown_if_the_command_succeeds(*, is_stop_requested: bool) -> None:
-    record = _record(_observed(shared_oom_kills=1, is_stop_requested=is_stop_requested))
-    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("facts", "likely"),
     [
@@ -353,11 +234,6 @@ def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
     assert _record(observed).likely_out_of_memory is likely
 
 
-def test_a_command_that_fails_without_a_kill_did_not_run_out_of_memory() -> None:
-    assert _record(_observed(exit_code=1)).likely_out_of_memory is False
-    assert _record(_observed(exit_code=1, memory_kills=0)).likely_out_of_memory is False
-
-
 @given(
     st.integers(0, 255),
     st.booleans(),
@@ -372,13 +248,3 @@ def test_a_counted_kill_is_never_denied(exit_code: int, stopped: bool, own: int 
         assert _record(observed).likely_out_of_memory is not False
     if own:
         assert _record(observed).likely_out_of_memory is True
-
-
-@pytest.mark.parametrize(("exit_code", "is_stop_requested"), [(0, False), (0, True), (3, False), (143, True)])
-def test_a_kill_in_the_commands_own_group_is_reported_for_every_outcome(
-    exit_code: int, *, is_stop_requested: bool
-) -> None:
-    record = _record(_observed(exit_code=exit_code, memory_kills=1, is_stop_requested=is_stop_requested))
-    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
-    assert record.memory_kills == MemoryKills(count=1)
-    assert _record(_observed(memory_kills=0)).memory_kills is None

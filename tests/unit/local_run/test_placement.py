@@ -1,5 +1,3 @@
-from msgspec.structs import replace
-
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import ResourceLimits
@@ -67,16 +65,6 @@ def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
         duration_ms=100_000, cpu_seconds=5.0, init_duration_ms=20_000, billed_duration_ms=120_000
     )
     assert (record.status, record.exit_code) == ("success", 0)
-
-
-def test_the_share_of_the_container_is_recorded_and_limits_nothing() -> None:
-    placement = Placement(task=TASK, container=replace(OWN, vcpu_share=0.25))
-    assert place(placement).metrics.vcpu_share == 0.25
-    assert apply_placement_limits(ResourceLimits(vcpu=2), placement, Host(vcpu=4)).vcpu == 0.5
-
-
-def test_a_given_name_stays_the_family() -> None:
-    assert place(Placement(task=TASK, container=OWN), is_named=True).family == "etl.py"
 
 
 def test_what_ecs_does_not_say_stays_as_it_was() -> None:

@@ -76,23 +76,13 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
     buffer = SampleBuffer(_at(1), _at(1000), series_points=5)
     gpus = [_Gpu([10, 20, 30, 40])]
     buffer.add_devices(gpus, _at(0.5))  # without a sample, nothing is taken
+    buffer.add_quick(ContainerSample(read_ns=_at(1000.5), cpu_ns=0), _at(0.5))
     for tick in (1.001, 2.002):  # ticks are always a little late
         buffer.add(ContainerSample(read_ns=_at(1000 + tick), cpu_ns=0), _at(tick))
         buffer.add_devices(gpus, _at(tick))
     buffer.finish(ContainerSample(read_ns=_at(1002.8), cpu_ns=0), _at(2.8))
     buffer.add_devices(gpus, _at(2.8))
     assert [step[5] for step in present(buffer.usage.series).steps()] == [10, 20, 30]
-
-
-def test_readings_of_devices_before_the_first_step_are_kept_together() -> None:
-    buffer = SampleBuffer(_at(1), _at(1000), series_points=5)
-    gpus = [_Gpu([10, 20, 30])]
-    buffer.add(ContainerSample(read_ns=_at(1001), cpu_ns=0), _at(1))
-    for tick in (1, 2):  # the second tick has no sample
-        buffer.add_devices(gpus, _at(tick))
-    buffer.add(ContainerSample(read_ns=_at(1003), cpu_ns=0), _at(3))
-    buffer.add_devices(gpus, _at(3))
-    assert [step[5] for step in present(buffer.usage.series).steps()] == [15, None, 30]
 
 
 def test_devices_count_for_all_short_steps_of_their_time() -> None:

@@ -1,14 +1,14 @@
 """The rows at the bottom, on a small model of a terminal."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.local_run.terminal_rows import GREEN, BottomRows, Row, Terminal, bar
+from profiler.local_run.terminal_rows import GREEN, BottomRows, Row, Terminal
 
-TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|\x1b([78Dc])|([\r\n])|([^\x1b\r\n])")
+TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|\x1b([78D])|([\r\n])|([^\x1b\r\n])")
 ROWS: tuple[Row, ...] = ((("first", ""),), (("second", GREEN),))
 
 
@@ -17,9 +17,6 @@ class Screen:
 
     def __init__(self, columns: int = 40, rows: int = 10) -> None:
         self.columns, self.rows = columns, rows
-        self.reset()
-
-    def reset(self) -> None:
         self.lines = [" " * self.columns for _ in range(self.rows)]
         self.region = 0, self.rows - 1
         self.row = self.column = 0  # a column after the last one: the next character wraps
@@ -40,7 +37,7 @@ class Screen:
                 if control == "\n":
                     self.index()
             elif short:
-                {"7": self.save, "8": self.restore, "D": self.index, "c": self.reset}[short]()
+                {"7": self.save, "8": self.restore, "D": self.index}[short]()
             else:
                 self.control(code, [int(number or 0) for number in numbers.split(";")])
 
@@ -107,29 +104,6 @@ def test_the_rows_are_below_the_output_which_goes_on_where_it_was() -> None:
     assert (screen.row, screen.column, screen.region) == (2, 0, (0, 9))
 
 
-def test_output_at_the_end_of_the_screen_makes_room() -> None:
-    screen = Screen()
-    rows = screen.rows_here
-    screen.write("\n".join("abcdefghij") + " and more")
-    draw(rows)
-    screen.write(" of it\nk")
-    assert screen.text == [*"defghi", "j and more of it", "k", "first", "second"]
-    rows.close()
-    assert screen.text == [*"defghi", "j and more of it", "k", "", ""]
-
-
-def test_after_a_reset_by_the_command_the_rows_come_back_and_the_output_leaves_them() -> None:
-    screen = Screen()
-    rows = screen.rows_here
-    draw(rows)
-    screen.write("\x1bc" + "x\n" * 20)
-    for _ in range(6):
-        draw(rows)
-    screen.write("new\n")
-    assert screen.text[-4:] == ["new", "", "first", "second"]
-    assert screen.region == (0, 7)
-
-
 def test_a_resized_terminal_keeps_no_old_rows() -> None:
     for rows_now in (7, 9, 14):
         screen = Screen()
@@ -143,15 +117,6 @@ def test_a_resized_terminal_keeps_no_old_rows() -> None:
         rows.close()
         assert screen.text == ["one", "two", *[""] * 6]
         assert (screen.row, screen.column, screen.region) == (1, 3, (0, 7))
-
-
-def test_more_rows_take_more_room() -> None:
-    screen = Screen()
-    rows = screen.rows_here
-    screen.write("\n".join("abcdefgh"))
-    draw(rows)
-    draw(rows, [*ROWS, (("third", ""),)])
-    assert screen.text == [*"bcdefgh", "first", "second", "third"]
 
 
 WRITES = st.lists(st.sampled_from(["a", "word ", "x" * 7, "\n", "\r", "line\n"]), max_size=40)
@@ -183,34 +148,3 @@ def test_a_terminal_that_is_too_small_shows_nothing_and_keeps_nothing() -> None:
     draw(rows)
     assert "\x1b[r" in written[-1]
     assert "first" not in written[-1]
-
-
-def drawn(parts: Row, *, is_coloured: bool = True) -> str:
-    written: list[str] = []
-    size: Callable[[], Terminal] = lambda: Terminal(columns=30, rows=24)  # noqa: E731
-    BottomRows(size, written.append, is_coloured=is_coloured).draw(lambda _: [parts])
-    return written[0].split("\x1b[2K")[-1].removesuffix("\x1b8")
-
-
-def test_a_row_is_cut_to_the_width_of_the_terminal() -> None:
-    assert drawn((("x" * 20, ""), ("y" * 20, GREEN), ("z", GREEN))) == "x" * 20 + f"{GREEN}{'y' * 10}\x1b[0m"
-
-
-def test_a_bar_is_filled_in_halves_and_without_colours_the_rest_is_empty() -> None:
-    assert drawn(bar(0.3, width=5)) == "\x1b[32m━╸\x1b[0m\x1b[90m━━━\x1b[0m"
-    assert drawn(bar(0.3, width=5), is_coloured=False) == "━╸   "
-    assert drawn(bar(0.3, width=5, ascii_only=True)) == "\x1b[32m=-\x1b[0m\x1b[90m...\x1b[0m"
-
-
-def test_the_rows_do_not_take_the_colours_of_the_command() -> None:
-    written: list[str] = []
-    terminals = iter([Terminal(columns=40, rows=10)] * 2 + [Terminal(columns=30, rows=8)] * 3)
-    rows = BottomRows(lambda: next(terminals), written.append, is_coloured=True)
-    rows.draw(lambda _: ROWS)
-    rows.close()
-    rows.draw(lambda _: ROWS)
-    rows.draw(lambda _: ROWS)
-    rows.close()
-    saved = re.findall(r"\x1b7(?!\x1b\[0m)", "".join(written))
-    cleared = re.findall(r"\x1b8[^7]*?\x1b\[2?[JK]", "".join(written))
-    assert (saved, cleared) == ([], [])

@@ -66,12 +66,6 @@ def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
             id="small-model",
         ),
         pytest.param(
-            run(0.4, TimeBreakdown(disk_percent=100), gpus=(gpu(use=99.6, sm_active=93, memory_percent=91),)),
-            None,
-            [],
-            id="full",
-        ),
-        pytest.param(
             run(
                 38,
                 TimeBreakdown(network_percent=64.2, on_cpu_percent=22, lock_percent=13.8, waiting_for=(DATABASE,)),
@@ -92,18 +86,9 @@ def test_typical_jobs(record: Record, sentence: str | None, advice: list[str]) -
     assert list(gpu_advice(record)) == advice
 
 
-def test_the_sentence_of_two_parts() -> None:
-    waiting_for = replace(FILES_AND_CPU, sleep_percent=None, other_percent=21)
-    assert gpu_idle_sentence(run(waiting_for=waiting_for)) == (
-        "the GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/train.tar) and used one CPU "
-        "(31 %)"
-    )
-
-
 @pytest.mark.parametrize(
     ("record", "sentence"),
     [
-        (run(waiting_for=None), "the GPU was idle 63 % of the run"),
         (run(waiting_for=TimeBreakdown(other_percent=100)), "the GPU was idle 63 % of the run"),
         (run(waiting_for=None, gpus=()), "the GPUs were idle 63 % of the run on average"),
         (run(0), None),
@@ -147,7 +132,6 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
         (run(9.9), []),
         (run(waiting_for=None, gpus=(gpu(use=9, memory_percent=9, sm_active=30),)), []),
         (run(waiting_for=None, gpus=(gpu(use=9, memory_percent=30, sm_active=9),)), []),
-        (run(waiting_for=None, gpus=(gpu(use=90, memory_percent=9),)), []),
         (run(waiting_for=None, gpus=(gpu(use=9, memory_percent=9), Gpu(uuid="b"))), []),
         (
             run(waiting_for=None, gpus=(gpu(use=9, memory_percent=8), gpu(use=7, memory_percent=9))),

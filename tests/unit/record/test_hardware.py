@@ -16,11 +16,8 @@ from profiler.record.record_model import (
     Metrics,
     Processor,
     Record,
-    Report,
     TaskSize,
     Visible,
-    decode,
-    encode,
 )
 
 
@@ -38,9 +35,7 @@ def run_on(model: str | None) -> Record:
         ("Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", "Xeon 8259CL"),
         ("Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", "Xeon E5-2686 v4"),
         ("Intel(R) Xeon(R) Processor @ 2.90GHz", "Xeon @ 2.90GHz"),
-        ("Intel(R) Xeon(R) Processor", "Xeon"),
         ("13th Gen Intel(R) Core(TM) i7-1360P", "13th Gen Core i7-1360P"),
-        ("AMD EPYC 7R13 Processor", "EPYC 7R13"),
         ("AMD EPYC 7763 64-Core Processor", "EPYC 7763"),
         ("Neoverse-N1", "Neoverse-N1"),
         ("Processor", "Processor"),
@@ -63,11 +58,6 @@ def test_a_difference_names_a_common_brand_once() -> None:
     )
 
 
-@pytest.mark.parametrize(("one", "two"), [(None, None), ("Neoverse-N1", None), (None, "Neoverse-N1"), ("EPYC", "EPYC")])
-def test_there_is_no_difference_between_equal_or_unknown_processors(one: str | None, two: str | None) -> None:
-    assert processor_difference(run_on(one), run_on(two)) is None
-
-
 # A Java batch on Fargate with 0.5 vCPU and 2 GB, whose heap is a part of the 7.8 GB that it sees: killed.
 JAVA = Record(
     task_id="a",
@@ -83,9 +73,7 @@ JAVA = Record(
     ("seen_mb", "task_mb", "container_mb", "words"),
     [
         (7987.2, 2048, 2048, "7.8 GB and may use 2"),
-        (31_560.5, 23_040, 23_040, "30.8 GB and may use 22.5"),
         (3900, 512, 512, "3.8 GB and may use 512 MB"),
-        (900, 512, 512, "900 MB and may use 512"),
         (7987.2, 2048, 1024, None),  # programs see the container's own limit
         (7987.2, 2048, None, None),
         (7987.2, None, 2048, None),  # on EC2, the task has no memory of its own
@@ -106,22 +94,6 @@ def test_a_killed_program_that_saw_more_memory_gets_the_remedy(
     assert visible_memory_advice(record) == (words and f"the program sees {words}: {remedy}")
 
 
-@pytest.mark.parametrize("changes", [{"visible": None}, {"task_size": None, "launch_type": "LOCAL"}])
-def test_an_older_report_and_a_local_run_have_no_advice_on_memory(changes: dict[str, Any]) -> None:
-    assert visible_memory_advice(replace(JAVA, **changes), is_out_of_memory=True) is None
-
-
-@pytest.mark.parametrize(
-    ("peak_mb", "is_out_of_memory", "has_advice"),
-    [(1844, False, True), (1843.2, False, False), (None, False, False), (600, True, True)],
-)
-def test_a_run_without_evidence_of_a_kill_needs_a_high_peak_or_the_word_of_ecs(
-    peak_mb: float | None, *, is_out_of_memory: bool, has_advice: bool
-) -> None:
-    record = replace(JAVA, likely_out_of_memory=False, metrics=replace(JAVA.metrics, max_memory_used_mb=peak_mb))
-    assert (visible_memory_advice(record, is_out_of_memory=is_out_of_memory) is not None) is has_advice
-
-
 # A worker for each of the 8 CPUs that it sees; the task has 2.
 WORKERS = replace(
     JAVA,
@@ -136,7 +108,6 @@ WORKERS = replace(
     [
         (8, 2, "8 CPUs and may use 2"),
         (2, 0.25, "2 CPUs and may use 0.25"),
-        (1, 0.5, "1 CPU and may use 0.5"),
         (2, 2, None),
         (None, 2, None),
         (8, None, None),
@@ -164,9 +135,3 @@ def test_a_saturated_run_with_too_many_workers_gets_the_remedy(
 )
 def test_no_advice_on_workers_without_saturation_by_threads_that_could_run(changes: dict[str, Any]) -> None:
     assert visible_cpus_advice(replace(WORKERS, metrics=replace(WORKERS.metrics, **changes))) is None
-
-
-def test_the_line_of_the_record_has_what_programs_see() -> None:
-    line = encode(Report(time="2026-11-20T03:26:51.204Z", type="task.report", record=JAVA))
-    assert b'"visible":{"memoryMB":7987.2,"cpus":2}' in line
-    assert decode(line).record == JAVA

@@ -2,14 +2,13 @@
 
 import json
 from collections import Counter
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.emf import EMF_METRICS
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
-from profiler.record.metric_catalogue import METRICS, TIME_PARTS, IndexType, Metric, view_of
+from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, view_of
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
@@ -33,7 +32,6 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.record.search_document_fields import FIELDS, DocumentField
-from profiler.record.text_line import report_text
 from tests.values import present
 
 NUMBERS = iter(range(1, 1000))
@@ -130,7 +128,6 @@ FULL = Record(
     ),
 )
 LINE: dict[str, Any] = json.loads(encode(Report(time="2026-03-01T00:10:12Z", type="task.report", record=FULL)))
-BARE = Record(task_id="1", container=Container(name="x"), status="unknown")
 
 
 IN_RECORD: list[Metric | DocumentField] = [
@@ -154,34 +151,11 @@ def test_a_getter_reads_the_value_at_the_rows_path(row: Metric | DocumentField) 
     assert value == ([at(row.record_path)] if isinstance(value, list) else at(row.record_path))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_every_metric_has_a_value_and_none_where_nothing_was_measured(metric: Metric) -> None:
-    assert metric.get(view_of(BARE)) is None
-    assert metric.get(view_of(FULL)) is not None
-
-
 @pytest.mark.parametrize("attribute", ["document_field", "text_label", "emf_name"])
 def test_a_name_is_used_once(attribute: str) -> None:
     names = Counter(getattr(metric, attribute) for metric in METRICS)
     del names[None]
     assert set(names.values()) == {1}
-
-
-def test_every_metric_is_in_an_output() -> None:
-    text = report_text(Report(time="2026-03-01T00:10:12Z", type="task.report", record=FULL))
-    fields = {field.name for field in FIELDS}
-    chosen = set(EMF_METRICS)
-    for metric in METRICS:
-        assert metric.document_field or metric.text_label or metric.emf_name
-        assert metric.document_field is None or metric.document_field in fields
-        assert metric.emf_name is None or metric.emf_name in chosen
-        hidden = metric.text_label is None or (metric.unit == "count" and metric.get(view_of(FULL)) == 0)
-        assert hidden or f"\t{metric.text_label}: " in text
-
-
-def test_a_field_of_the_documents_is_there_once_and_of_a_known_type() -> None:
-    assert len({field.name for field in FIELDS}) == len(FIELDS)
-    assert {field.index_type for field in FIELDS} <= set(get_args(IndexType))
 
 
 def test_every_part_of_the_time_is_in_the_document() -> None:

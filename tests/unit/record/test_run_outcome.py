@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.record.run_outcome import EndStatus, describe_cause, describe_exit_code, end_status
+from profiler.record.run_outcome import EndStatus, describe_cause, end_status
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,3 @@ def test_a_cause_is_a_sentence_if_it_is_known(
     category: str | None, exit_code: int | None, sentence: str | None
 ) -> None:
     assert describe_cause(category, exit_code) == sentence
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "text"),
-    [(0, "0"), (1, "1"), (137, "137 (SIGKILL)"), (143, "143 (SIGTERM)"), (255, "255"), (-9, "-9")],
-)
-def test_an_exit_code_names_its_signal(exit_code: int, text: str) -> None:
-    assert describe_exit_code(exit_code) == text

@@ -55,11 +55,6 @@ def test_a_whole_report() -> None:
     ]
 
 
-def test_what_is_not_known_is_left_out() -> None:
-    bare = Record(task_id="1", container=Container(name="x"), status="unknown")
-    assert _text(bare) == "REPORT TaskId: 1\tStatus: unknown"
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

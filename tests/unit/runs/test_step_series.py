@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aggregation.time_series import DeviceReadings, RunSeries
-from profiler.record.record_model import Distribution, Interval, Metrics, Report, Series
+from profiler.aggregation.time_series import RunSeries
+from profiler.record.record_model import Interval, Metrics, Report, Series
 from profiler.runs.step_series import (
     Point,
     decode_points,
@@ -19,7 +19,6 @@ from profiler.runs.step_series import (
 )
 from tests.fakes import START_NS, seconds
 from tests.report_page import checkpoint, report, rows, series_of, step
-from tests.shown_runs import checkpoints
 from tests.values import present
 
 
@@ -48,29 +47,11 @@ def test_a_time_without_a_checkpoint_is_a_hole() -> None:
     assert shown.vcpu_used == (0.5, None, None, 0.9)
 
 
-def test_the_checkpoints_of_a_night_are_equal_steps() -> None:
-    series = present(with_equal_steps(steps_of_checkpoints(checkpoints()), "2026-11-01T06:00:00.000Z"))
-    assert series.step_ms == 60_000
-    assert series.vcpu_used == (0.4, 0.4, 0.4, 2, 2, None, 2, 2, 0.4, 0.4, 0.4, 0.4)
-    assert present(series.memory_used_mb)[-1] == 2520
-
-
-def test_the_size_turns_the_percentage_of_a_checkpoint_into_vcpu() -> None:
-    interval = Interval(cpu_utilization_percent=Distribution(avg=50.0), memory_used_mb=Distribution(avg=5.0))
-    one = report(minute=1, kind="task.checkpoint", metrics=Metrics(vcpu_size=0.5), interval=interval)
-    assert rows(steps_of_checkpoints([one])) == (step(60_000, 0.25, 5.0),)
-
-
 def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
     lines = [io_checkpoint(2, 150, 8), io_checkpoint(1, 100, None), io_checkpoint(3, None, 8), io_checkpoint(4, 175, 9)]
     steps = steps_of_checkpoints(lines)
     assert (steps.block_read_bytes, steps.block_write_bytes) == ([100, 50, None, 25], [None, 8, 0, 1])
     assert not steps.gpu_percent
-
-
-def test_totals_that_start_again_give_no_negative_growth() -> None:
-    steps = steps_of_checkpoints([io_checkpoint(1, 100, 5), io_checkpoint(2, 30, 6)])
-    assert (steps.block_read_bytes, steps.block_write_bytes) == ([100, 30], [5, 1])
 
 
 def test_downsampling_keeps_all_bytes_and_of_the_gpus_the_average_and_the_largest_memory() -> None:
@@ -84,13 +65,6 @@ def test_downsampling_keeps_all_bytes_and_of_the_gpus_the_average_and_the_larges
         step(4000, block_read_bytes=12, block_write_bytes=1, gpu_percent=25.0, gpu_memory_mb=3.0),
         step(6000, gpu_memory_mb=2.0),
     )
-
-
-@given(st.lists(st.none() | st.integers(0, 2**40), max_size=300), st.integers(1, 50))
-def test_downsampling_keeps_every_byte(grown_bytes: list[int | None], max_steps: int) -> None:
-    steps = [step(1000 * place, block_read_bytes=grown) for place, grown in enumerate(grown_bytes, start=1)]
-    total_bytes = sum(grown or 0 for grown in grown_bytes)
-    assert sum(one or 0 for one in downsample(series_of(steps), max_steps).block_read_bytes) == total_bytes
 
 
 @given(st.lists(st.floats(0, 64), max_size=300), st.integers(1, 50))
@@ -153,34 +127,9 @@ def test_a_step_is_a_point_and_the_last_one_ends_with_the_run() -> None:
     assert points_of(RunSeries(START_NS, seconds(1), 10), 5) == ()
 
 
-def test_the_gpus_have_their_mean_utilization_and_their_memory_together() -> None:
-    readings = DeviceReadings()
-    for percent in (30.0, 60.111):
-        readings.gpu_percent.add(percent)
-    readings.gpus_memory_bytes = 7
-    collected = collected_series()
-    collected.add_devices(START_NS, readings)
-    points = points_of(collected, None)
-    assert [(point.gpu_percent, point.gpu_memory_bytes) for point in points[:2]] == [(45.06, 7), (None, None)]
-
-
 def test_points_are_kept_as_text_that_sql_can_read() -> None:
     points = points_of(collected_series(), 2500)
     assert encode_points(points) == b"[[1000,0.5,10],[2000,0.5,null,4096,0],[2500,0.6,null]]"
     assert rows(decode_points(encode_points(points)))[1] == step(
         2000, 0.5, None, block_read_bytes=4096, block_write_bytes=0
-    )
-
-
-def test_unknown_fields_at_the_end_of_a_point_are_not_written() -> None:
-    known = Point(elapsed_ms=1, vcpu_used=None, memory_used_bytes=None, block_read_bytes=4096, block_write_bytes=0)
-    points = (known, replace(known, block_read_bytes=None, block_write_bytes=None, gpu_percent=50.5))
-    assert encode_points(points) == b"[[1,null,null,4096,0],[1,null,null,null,null,50.5]]"
-    assert rows(decode_points(encode_points(points)))[1] == step(1, None, None, gpu_percent=50.5)
-
-
-def test_points_of_older_and_newer_programs_can_be_read() -> None:
-    assert rows(decode_points(b"[[1000,0.5,3145728],[7,null,null]]")) == (step(1000, 0.5, 3.0), step(7, None, None))
-    assert rows(decode_points(b'[[1000,0.5,1048576,1,2,3.0,2147483648,"later"]]')) == (
-        step(1000, 0.5, 1.0, block_read_bytes=1, block_write_bytes=2, gpu_percent=3.0, gpu_memory_mb=2048.0),
     )

@@ -1,9 +1,6 @@
 """Cost and recommendation on the record of one run."""
 
-from dataclasses import dataclass
-
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -25,7 +22,6 @@ from profiler.record.record_model import (
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from tests.runs import report
-from tests.unit.monitor.test_loop import World
 from tests.values import present
 
 NONE = PriceOverrides()
@@ -41,17 +37,6 @@ def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
     assert any("1 run is a small sample" in reason for reason in advice.reasons)
 
 
-def test_a_run_that_goes_on_is_left_alone() -> None:
-    running = replace(report().record, status="running")
-    assert with_recommendation(running, NONE, time=TIME) == running
-
-
-def test_a_run_without_numbers_has_a_cost_and_no_recommendation() -> None:
-    record = with_recommendation(report(peak_mb=None, p95=None).record, NONE, time=TIME)
-    assert record.cost is not None
-    assert record.recommendation is None
-
-
 def test_what_is_said_of_gpus_comes_after_the_size() -> None:
     said = "The GPU was allocated but never used: run the task without it, or check why the batch did not find it."
     idle = (Gpu(uuid="GPU-a", index=0, utilization_percent=Distribution(max=0.0)),)
@@ -61,51 +46,6 @@ def test_what_is_said_of_gpus_comes_after_the_size() -> None:
     assert record.recommendation.reasons[-1] == said
     unmeasured = with_recommendation(replace(report(peak_mb=None, p95=None).record, gpus=idle), NONE, time=TIME)
     assert unmeasured.recommendation == Recommendation(reasons=(said,))
-
-
-def test_a_stopped_run_may_need_more() -> None:
-    record = with_recommendation(replace(report().record, status="stopped"), NONE, time=TIME)
-    assert "Every run was stopped before its end, so the task may need more." in present(record.recommendation).reasons
-
-
-@dataclass
-class _Told:
-    """The record of a monitor in a Fargate task."""
-
-    report: Record
-    checkpoint: Record
-
-
-@pytest.fixture(scope="module")
-def told() -> _Told:
-    world = World(
-        batch_ends=90.5, checkpoint_seconds=60.0, prices=PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004)
-    )
-    usual = world.task_at
-
-    def on_fargate(at: float) -> object:
-        return replace(usual(at), launch_type="FARGATE", vcpu_limit=1.0, memory_limit_bytes=2 * 1024**3)
-
-    world.task_at = on_fargate  # type: ignore[assignment]
-    world.run()
-    ((_, line),) = world.streams.lines
-    checkpoint, *_ = world.output.lines
-    return _Told(report=decode(line).record, checkpoint=decode(checkpoint).record)
-
-
-def test_the_monitors_report_has_both(told: _Told) -> None:
-    """At 0.04 and 0.004 USD, 1 vCPU and 2 GiB for the billed time."""
-    record = told.report
-    billed_ms = record.metrics.billed_duration_ms or 0
-    assert present(record.cost).usd == pytest.approx(billed_ms / 3_600_000 * 0.048, abs=1e-8)
-    advice = present(record.recommendation)
-    assert (advice.vcpu, advice.memory_mb) == (1, 2048)
-    assert advice.reasons[0].startswith("1 run used at most ")
-
-
-def test_the_monitors_checkpoints_have_neither(told: _Told) -> None:
-    assert told.checkpoint.cost is None
-    assert told.checkpoint.recommendation is None
 
 
 numbers = st.none() | st.floats(min_value=0, allow_nan=False, allow_infinity=False)

@@ -1,6 +1,5 @@
 """The policy, sentence by sentence, and what holds for any runs."""
 
-import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import DeploymentTarget, Policy
-from profiler.sizing.evidence import LAST_RUNS, Families
+from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
 from tests.runs import evidence_of, report, slowdown
@@ -29,13 +28,6 @@ def advice(
     last: int = LAST_RUNS,
 ) -> Advice:
     return advise(evidence_of(reports, last=last), policy or Policy(), NONE, target)
-
-
-def collected(reports: Iterable[Report]) -> Families:
-    families = Families()
-    for one in reports:
-        families.add(one)
-    return families
 
 
 def size(reports: Iterable[Report], **more: Any) -> tuple[float | None, float | None]:
@@ -70,11 +62,6 @@ def test_memory_is_the_highest_peak_and_a_fifth_more_and_vcpu_at_least_the_highe
     assert size([report(peak_mb=853, p95=0.2501)]) == (0.5, 1024)
 
 
-def test_what_a_margin_is_too_much_by_rounding_asks_for_no_larger_size() -> None:
-    """6400 x 1.12 is 7168.000000000001 in floating point."""
-    assert size([report(peak_mb=6400, p95=0.1)], policy=Policy(memory_margin_percent=12)) == (1, 7168)
-
-
 def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_run() -> None:
     def beside(memory_mb: float, p95: float) -> dict[str, Metrics]:
         return {"side": Metrics(max_memory_used_mb=memory_mb, vcpu_used=Distribution(p95=p95))}
@@ -93,15 +80,6 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
     one = report(peak_mb=800, p95=0.2, others=limited)
     need = facts_of(one)
     assert (need.needed_memory_mb, need.needed_vcpu, need.task.unknown_memory) == (1056, 0.2, ())
-
-
-def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
-    """A container without its own limit is limited by the task, whose size cannot be added to itself."""
-    shared = {"side": Metrics(memory_size_mb=2048, vcpu_size=1)}
-    one = report(peak_mb=800, p95=0.2, others=shared)
-    need = facts_of(one)
-    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unknown_memory) == (800, 0.2, ("side",))
-    assert "The memory of 'side' was not measured and has no limit to use instead: it is not in" in reasons(one)
 
 
 @pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
@@ -154,13 +132,6 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
     assert "With 2 GB a run ran out of memory" in found.reasons[1]
 
 
-@pytest.mark.parametrize(("launch_type", "memory_mb"), [("FARGATE", 3072), ("EC2", 2112)])
-def test_the_size_a_run_died_at_is_passed_even_if_no_memory_was_measured(launch_type: str, memory_mb: float) -> None:
-    runs = [report(0, peak_mb=None, p95=0.2, launch_type=launch_type), unmeasured_death(1, launch_type=launch_type)]
-    assert size(runs)[1] == memory_mb
-    assert "the memory stays as it is" not in reasons(*runs)
-
-
 def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> None:
     limited = {"memory_size_mb": 512}
     one = report(peak_mb=500, metrics=limited, status="failure", exit_code=137, likely_out_of_memory=True)
@@ -188,42 +159,6 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
     assert "32 vCPU is the largest size that Fargate has: split the work." in reasons(local)
 
 
-def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
-    found = reasons(report(peak_mb=200 * GB, p95=29, size=(32, 244 * GB)))
-    assert "32 vCPU is the largest size that Fargate has." in found
-    assert "244 GB is the largest memory that Fargate has." in found
-    assert "The current size is right." in found
-    assert "largest" not in reasons(report(peak_mb=50 * GB, p95=6, size=(8, 60 * GB)))
-    on_instances = reasons(report(peak_mb=200 * GB, p95=31.9, size=(32, 244 * GB), launch_type="MANAGED_INSTANCES"))
-    assert "largest" not in on_instances
-    assert "outside Fargate, a size has no price." in on_instances
-
-
-def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
-    runs = [report(n, peak_mb=1800 if n == 0 else 100) for n in range(51)]
-    random.Random(7).shuffle(runs)
-    assert size(runs) == (0.25, 512)
-    assert size(runs, last=51) == (0.5, 3072)
-    assert advice(runs).evidence.runs == 50
-    assert advice(runs, last=3).evidence.runs == 3
-
-
-def test_without_a_price_there_is_a_size_and_no_saving() -> None:
-    found = advice([report(peak_mb=100, p95=0.1, region="us-gov-west-1")])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.25, 512)
-    assert found.choice.saving_percent is None
-
-
-@pytest.mark.parametrize("known", [TaskSize(vcpu=1), TaskSize(memory_mb=2048), None])
-def test_half_a_size_has_no_price_and_so_no_saving(known: TaskSize | None) -> None:
-    found = advice([report(peak_mb=100, p95=0.1, task_size=known)]).choice
-    assert (found.size.vcpu, found.size.memory_mb) == (0.25, 512)
-    assert found.saving_percent is None
-    assert found.chosen is not None
-    assert (found.chosen.current_hour_usd, found.chosen.saving_percent) == (None, None)
-    assert found.chosen.hour_usd is not None
-
-
 @pytest.mark.parametrize(
     ("launch_type", "given_size", "changes"),
     [
@@ -248,37 +183,13 @@ def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_to
     assert found.changes is changes
 
 
-def test_without_a_present_size_nothing_changes() -> None:
-    assert advice([report(peak_mb=500, size=None)]).choice.changes is False
-
-
-@pytest.mark.parametrize(
-    ("known", "changes"), [(TaskSize(vcpu=1), False), (TaskSize(memory_mb=1024), False), (TaskSize(memory_mb=64), True)]
-)
-def test_elsewhere_a_half_of_the_size_that_is_not_known_is_not_too_small(known: TaskSize, *, changes: bool) -> None:
-    both = report(peak_mb=500, p95=0.26, launch_type="EC2", task_size=known)
-    memory_alone = report(peak_mb=500, p95=None, launch_type="EC2", task_size=known)
-    assert [advice([one]).choice.changes for one in (both, memory_alone)] == [changes, changes]
-
-
 @pytest.mark.parametrize("launch_type", ["EC2", "LOCAL", "EXTERNAL", None])
 def test_elsewhere_the_need_is_rounded_up_and_nothing_is_saved(launch_type: str | None) -> None:
     """100 x 1.2 = 120 -> 128; 0.26 -> 0.5."""
     found = advice([report(peak_mb=100, p95=0.26, launch_type=launch_type)])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.5, 128)
     assert found.choice.saving_percent is None
-    assert not found.choice.is_max_vcpu
-    assert not found.choice.is_max_memory
-    assert not found.choice.is_vcpu_unchanged
-    assert not found.choice.is_memory_unchanged
     assert size([report(peak_mb=53.3, p95=0.25, launch_type=launch_type)]) == (0.25, 64)
-
-
-def test_elsewhere_a_need_of_whole_steps_stays_as_it_is() -> None:
-    """3200 x 1.1 is 3520.0000000000005 in floating point."""
-    exactly = Policy(memory_margin_percent=0)
-    assert size([report(peak_mb=128, p95=0.5, launch_type="EC2")], policy=exactly) == (0.5, 128)
-    assert size([report(peak_mb=3200, launch_type="EC2")], policy=Policy(memory_margin_percent=10))[1] == 3520
 
 
 def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
@@ -364,19 +275,11 @@ def test_growth_is_said_with_the_runs_that_are_left() -> None:
     assert "grows" not in reasons(*(report(n, peak_mb=1000 + 50 * (n % 2)) for n in range(10)))
 
 
-def test_the_saving_is_told_for_a_run_and_a_month() -> None:
-    """A run costs 0.00822833 USD, of which 75 % is saved; 30 runs in 29 days are 30.4 runs a month."""
-    text = reasons(*(report(n, peak_mb=100, p95=0.1) for n in range(30)))
-    assert "The new size saves 75 %: $0.0062 a run, about $0.19 a month at 30 runs, at the same duration." in text
-    assert "a month" not in reasons(report())
-
-
 def test_gpus_that_no_run_used_are_said() -> None:
-    idle = (Gpu(uuid="G", utilization_percent=Distribution(max=0)),)
-    busy = (Gpu(uuid="G", utilization_percent=Distribution(max=3)),)
+    idle, busy = ((Gpu(uuid="G", utilization_percent=Distribution(max=most)),) for most in (0, 3))
     assert "GPUs were allocated but never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
     assert "GPU" not in reasons(report(0, gpus=idle), report(1, gpus=busy))
-    assert "GPU" not in reasons(*(report(n, gpus=idle, gpu_scope="instance") for n in range(2)))
+    assert "Every run was stopped before its end" in reasons(report(status="stopped"))
 
 
 def test_the_json_has_the_names_of_the_contract() -> None:
@@ -419,33 +322,6 @@ def test_a_higher_peak_never_leads_to_less_memory(found: list[Need], more_mb: fl
     after = size([higher, *runs[1:]])
     if first.metrics.max_memory_used_mb is not None:
         assert (after[1] or 0) >= (before[1] or 0)
-
-
-@given(families, st.randoms(use_true_random=False))
-def test_order_and_repetition_change_nothing(found: list[Need], chance: random.Random) -> None:
-    runs = made(found)
-    repeated = [*runs, *chance.choices(runs, k=len(runs))]
-    chance.shuffle(repeated)
-    assert as_json(advice(repeated)) == as_json(advice(runs))
-
-
-@given(families, st.sampled_from(["EC2", "LOCAL"]))
-def test_outside_of_fargate_any_recommendation_is_whole_steps_above_every_peak(
-    found: list[Need], launch_type: str
-) -> None:
-    runs = made(found, launch_type)
-    vcpu, memory_mb = size(runs)
-    assert vcpu is None or vcpu * 4 % 1 == 0
-    assert memory_mb is None or memory_mb % 64 == 0
-    for run in runs:
-        peak_mb = run.record.metrics.max_memory_used_mb
-        assert peak_mb is None or peak_mb <= (memory_mb or 0)
-
-
-def test_growth_names_the_new_limit_and_the_present_one() -> None:
-    runs = [report(n, peak_mb=400 + 10 * n, size=(1, 4096), p95=0.1) for n in range(10)]
-    text = reasons(*runs)
-    assert "it will pass the limit of 1 GB in about 54 runs and the limit of 4 GB in about 361 runs." in text
 
 
 # --- outside Fargate ---------------------------------------------------------------------------

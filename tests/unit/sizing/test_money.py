@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import Container, Cost, Distribution, Gpu, Neuron, NeuronCore, Report, TaskSize
 from profiler.record.spot_price import cost_on
 from profiler.sizing.advice import advise, as_json
@@ -56,13 +55,6 @@ def test_each_size_of_a_spot_family_has_the_price_of_its_runs() -> None:
     assert " %: at least $0." in saving
 
 
-def test_a_price_of_the_settings_is_not_multiplied_on_spot() -> None:
-    own = PriceOverrides(vcpu_hour_usd=1, gb_hour_usd=0)
-    runs = [on_spot(number) for number in range(6)]
-    options = advise(evidence_of(runs), Policy(), own).choice.options
-    assert [row.usd_per_run for row in options if row.size.vcpu == 1] == [1]
-
-
 def test_a_task_with_several_reports_is_paid_once() -> None:
     one = [billed(n, 3600) for n in range(6)]
     other = [billed(n, 600, container=Container(name="side")) for n in range(6)]
@@ -70,13 +62,6 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
     assert both.billed.mean_ms(1) == alone.billed.mean_ms(1) == 3_600_000
     assert runs_per_month(both) == runs_per_month(alone)
     assert both.runs == 12
-
-
-def test_the_recommended_size_is_in_the_table_even_if_no_size_is_enough() -> None:
-    found = as_json(advise(evidence_of([report(peak_mb=300_000, size=(16, 122_880))]), Policy(), NONE))
-    sizes, recommended = found["sizes"], found["recommended"]
-    assert isinstance(sizes, list)
-    assert recommended in [{"vcpu": row["vcpu"], "memoryMB": row["memoryMB"]} for row in sizes]
 
 
 def local(number: int = 0, *, machine: tuple[float, float] = (8, 16_000), **more: Any) -> Report:
@@ -112,19 +97,6 @@ def test_the_advice_says_where_the_runs_count() -> None:
     assert without["sizes"] == []
 
 
-def test_a_run_on_fargate_stays_as_it_is() -> None:
-    assert record_on_fargate(report().record, "eu-west-1") == report().record
-
-
-def test_a_short_run_is_billed_for_a_minute_and_a_run_without_duration_not_at_all() -> None:
-    brief = record_on_fargate(report(launch_type="EC2", metrics={"duration_ms": 300}).record, "us-east-1")
-    assert (brief.metrics.billed_duration_ms, brief.task_size) == (60_000, report().record.task_size)
-    cost = present(cost_of(brief, NONE))
-    assert cost.usd == pytest.approx(hour_usd(1, 2048) / 60, abs=1e-8)
-    unknown = record_on_fargate(report(launch_type="EC2", metrics={"duration_ms": None}).record, "us-east-1")
-    assert unknown.metrics.billed_duration_ms is None
-
-
 def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
     def sentences(**more: Any) -> str:
         advice = advise(evidence_of([local(n, **more) for n in range(6)], on_fargate="eu-central-1"), Policy(), NONE)
@@ -139,14 +111,6 @@ def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
     )
     assert "depend on the CPU architecture, which is unknown" in sentences(cpu_architecture=None)
     assert "on Fargate in" not in "\n".join(advise(evidence_of([report()]), Policy(), NONE).reasons)
-
-
-def test_the_machine_counts_for_the_part_of_the_size_that_a_task_does_not_have() -> None:
-    moved = record_on_fargate(local(task_size=TaskSize(memory_mb=4096)).record, "us-east-1")
-    assert moved.task_size == TaskSize(vcpu=8, memory_mb=4096)
-    assert record_on_fargate(local().record, "us-east-1").task_size == TaskSize(vcpu=8, memory_mb=16_000)
-    nothing = report(size=None, launch_type="EC2")
-    assert record_on_fargate(nothing.record, "us-east-1").task_size is None
 
 
 def gpu(use: float | None) -> tuple[Gpu, ...]:
@@ -171,11 +135,6 @@ def test_runs_that_used_gpus_or_neuron_devices_are_not_moved(devices: dict[str, 
     assert cost_on_fargate(used.record, "us-east-1", NONE) is None
 
 
-@pytest.mark.parametrize("devices", [{"gpus": gpu(0)}, {"gpus": gpu(80), "gpu_scope": WHOLE_INSTANCE}])
-def test_gpus_that_were_idle_or_may_be_those_of_others_move(devices: dict[str, Any]) -> None:
-    assert record_on_fargate(local(**devices).record, "us-east-1").launch_type == "FARGATE"
-
-
 def test_a_run_costs_what_a_size_costs_that_fargate_has() -> None:
     def cost(machine: tuple[float, float]) -> Cost | None:
         return cost_on_fargate(local(machine=machine).record, "us-east-1", NONE)
@@ -197,24 +156,6 @@ def short(number: int = 0, seconds: float = 20, pull_seconds: float = 15, **more
     }
     bounds = more.pop("bounds", {"v0_25": (1.5, 2.0), "v0_5": (1.1, 1.2)})
     return report(number, metrics={**times, "slowdown_at_vcpu": slowdown(**bounds)}, **more)
-
-
-def test_a_run_below_a_minute_costs_the_same_minute_if_it_takes_longer() -> None:
-    """15 s of pull and 20 s of run, twice as long 55 s: a minute is billed in any case."""
-    found = advise(evidence_of([short(n) for n in range(6)]), Policy(max_slowdown_percent=100), NONE)
-    assert found.choice.size == TaskSize(vcpu=0.25, memory_mb=512)
-    assert found.choice.saving_percent == 75
-    saved = (hour_usd(1, 2048) - hour_usd(0.25, 512)) / 60
-    assert f"saves at least 75 %: ${saved:.5f} a run" in "\n".join(found.reasons)
-
-
-def test_half_the_price_is_recommended_to_a_short_run_whose_duration_would_hide_it() -> None:
-    """With 0.25 vCPU, a second more of a minute: the cost would be the same if the minute took longer."""
-    runs = [short(n, seconds=10, size=(0.5, 1024), bounds={"v0_25": (1.8, 2.0)}) for n in range(6)]
-    found = advise(evidence_of(runs), Policy(max_slowdown_percent=100), NONE)
-    assert found.choice.size == TaskSize(vcpu=0.25, memory_mb=512)
-    assert found.choice.saving_percent == 50
-    assert "The current size is right." not in found.reasons
 
 
 def replace_metrics(one: Report, **values: Any) -> Report:

@@ -32,11 +32,6 @@ def test_lists_are_indented_by_four_and_begin_after_an_empty_line() -> None:
     )
 
 
-def test_code_that_looks_like_a_list_is_kept() -> None:
-    text = "```\na\n- b\n  - c\n```\n"
-    assert indent_lists(text) == text
-
-
 def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
     text = (
         "[a](../lambda/template.yaml) [b](../taskdef) [c](../SECURITY.md#reporting) [d](image.md)\n\n[e]: ../Makefile\n"

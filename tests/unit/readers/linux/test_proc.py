@@ -19,18 +19,6 @@ def test_a_process_has_a_name_until_it_ends() -> None:
         assert proc.read_live_name(process.pid, stat.started_ticks) is None
 
 
-def test_the_limit_of_allocations_is_the_smaller_soft_limit() -> None:
-    limits = (
-        b"Limit                     Soft Limit           Hard Limit           Units\n"
-        b"Max data size             unlimited            1024                 bytes\n"
-        b"Max address space         512000000            unlimited            bytes\n"
-    )
-    assert proc.parse_allocation_limit(limits) == 512_000_000
-    assert proc.parse_allocation_limit(limits.replace(b"unlimited            1024", b"4096 1024")) == 4096
-    assert proc.parse_allocation_limit(limits.replace(b"512000000", b"unlimited")) is None
-    assert proc.parse_allocation_limit(b"") is None
-
-
 NET_DEV = b"""Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
     lo:    1000      10    0    0    0     0          0         0     1000      10    0    0    0     0       0

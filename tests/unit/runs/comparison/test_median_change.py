@@ -39,10 +39,7 @@ def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> 
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        ([], [], MedianChange(a=None, b=None)),
         ([], [2], MedianChange(a=None, b=2)),
-        ([1, 2], [], MedianChange(a=1.5, b=None)),
-        ([100], [200], MedianChange(a=100, b=200, verdict="too few runs")),
         ([100] * 4, [200] * 400, MedianChange(a=100, b=200, verdict="too few runs", runs_needed=5)),
         (
             [100] * 5,
@@ -64,7 +61,6 @@ def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> 
                 a=100, b=125, change_percent=25, low_percent=25, high_percent=25, verdict="more", runs_needed=5
             ),
         ),
-        ([0] * 5, [0] * 5, MedianChange(a=0, b=0, verdict="no difference seen", runs_needed=5)),
         ([0] * 5, [3] * 5, MedianChange(a=0, b=3, verdict="more")),
         (
             [3] * 5,
@@ -79,14 +75,10 @@ def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> 
         ),
     ],
     ids=[
-        "nothing known",
         "no base",
-        "nothing to compare",
-        "one run",
         "four runs",
         "the same",
         "certain",
-        "only zeros",
         "from zero",
         "to zero",
         "mostly zeros",
@@ -97,19 +89,6 @@ def test_few_runs_constant_sets_and_zeros(a: list[float], b: list[float], expect
     assert median_change(a, b) == expected
 
 
-def test_a_rounding_error_is_no_difference() -> None:
-    assert median_change([0.3] * 5, [0.1 + 0.2] * 5).verdict == "no difference seen"
-
-
-def test_the_figures_do_not_depend_on_the_python_version() -> None:
-    random = Random(20261122)
-    change = median_change(
-        [100 + 10 * random.random() for _ in range(12)], [100 + 10 * random.random() for _ in range(9)]
-    )
-    figures = (change.change_percent, change.low_percent, change.high_percent)
-    assert figures == pytest.approx((-0.35372627038720017, -1.9365301117982625, 3.9235308353182674))
-
-
 @pytest.mark.parametrize("runs", [1, 2, 3, 4, 5, 6])
 def test_the_medians_are_those_of_resampled_sets(runs: int) -> None:
     values = [float(n**2) for n in range(runs)]
@@ -118,20 +97,6 @@ def test_the_medians_are_those_of_resampled_sets(runs: int) -> None:
     assert drawn.keys() <= exact.keys()
     for value, number in exact.items():
         assert drawn[value] / drawn.total() == pytest.approx(number / runs**runs, abs=0.02)
-
-
-@settings(max_examples=25)
-@given(some_runs, some_runs, st.randoms(use_true_random=False))
-def test_the_order_of_the_runs_does_not_matter(a: list[float], b: list[float], random: Random) -> None:
-    assert median_change(random.sample(a, len(a)), random.sample(b, len(b))) == median_change(a, b)
-
-
-@settings(max_examples=25)
-@given(some_runs, some_runs, st.sampled_from([2.0**-10, 2.0, 1024.0]))
-def test_the_unit_does_not_matter(a: list[float], b: list[float], factor: float) -> None:
-    here, there = median_change(a, b), median_change([factor * value for value in a], [factor * value for value in b])
-    assert (here.a, here.verdict, here.runs_needed) == ((there.a or 0) / factor, there.verdict, there.runs_needed)
-    assert interval(here) == interval(there)
 
 
 @settings(max_examples=25)
@@ -149,13 +114,6 @@ def test_the_interval_holds_the_change_and_agrees_with_the_verdict(a: list[float
     if change.verdict == "no difference seen":
         assert change.runs_needed <= max(len(a), len(b)) * 2
         assert high - low < 12
-
-
-def test_an_estimate_has_two_digits() -> None:
-    random = Random(6)
-    estimates = {median_change(noisy(random, 6, 0.3), noisy(random, 6, 0.3)).runs_needed for _ in range(10)}
-    assert all(len(str(needed).rstrip("0")) <= 2 for needed in estimates)
-    assert max(needed or 0 for needed in estimates) > 100
 
 
 @pytest.mark.parametrize(("step", "needed"), [(1, 8), (0.1, 10)], ids=["some noise", "little noise"])
@@ -183,17 +141,6 @@ def test_equal_sets_raise_few_alarms(runs: tuple[int, int]) -> None:
         for _ in range(15)
     )
     assert verdicts["more"] + verdicts["less"] <= 0.08 * verdicts.total()
-
-
-def test_noise_on_one_side_alone_raises_few_alarms() -> None:
-    random = Random(3)
-    verdicts = Counter(median_change([100.0] * 7, noisy(random, 7, 0.1)).verdict for _ in range(60))
-    assert verdicts["more"] + verdicts["less"] <= 4
-
-
-def test_ten_percent_more_is_always_seen_in_ten_runs_with_little_noise() -> None:
-    random = Random(4)
-    assert {median_change(noisy(random, 10), noisy(random, 10, middle=110)).verdict for _ in range(30)} == {"more"}
 
 
 def test_the_runs_needed_show_five_percent() -> None:

@@ -2,16 +2,14 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.record_model import encode
 from profiler.runs.history.history_file import history_path
 from profiler.runs.history.recorder import DEFAULT_RUNS, HistoryRecorder, runs_to_keep
-from profiler.runs.history.run_database import HistoryStore
 from tests.fakes import FakeClock
-from tests.shown_runs import etl, waiting, waiting_stacks
+from tests.shown_runs import etl
 from tests.values import present
 
 
@@ -48,13 +46,6 @@ def test_an_invalid_number_of_runs_is_reported(text: str) -> None:
     assert "TASK_PROFILER_HISTORY_RUNS" in present(problem)
 
 
-def test_the_stacks_of_a_run_are_added_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "history.sqlite3"
-    recorder = HistoryRecorder(str(path), {}, FakeClock())
-    assert recorder.add(encode(waiting()), waiting(), None, msgspec.json.encode(waiting_stacks())) == ()
-    assert HistoryStore(path, FakeClock()).stacks(waiting()) == waiting_stacks()
-
-
 def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
     recorder = HistoryRecorder(str(path), {}, FakeClock())
@@ -65,11 +56,3 @@ def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
         lambda file, store: (file, [one.record for one in store.last_successes("nightly-etl", "9")])
     )
     assert found() == (str(path), [earlier.record])
-
-
-def test_in_a_history_that_cannot_be_read_nothing_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "history.sqlite3"
-    path.write_text("not a database, but longer than the header of one" * 99)
-    recorder = HistoryRecorder(str(path), {}, FakeClock())
-    assert recorder.search(lambda _, store: list(store.last_successes("nightly-etl", "9")))() is None
-    assert not HistoryRecorder(None, {"TASK_PROFILER_HISTORY_RUNS": "0"}, FakeClock()).keeps_runs

@@ -1,134 +1,26 @@
-"""The files of runs in progress, on a real file system."""
+"""Runs in progress in the history: what is lost if their profiler is killed."""
 
-import os
-import resource
-from fcntl import LOCK_EX, flock
+import sqlite3
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from profiler.aggregation.time_series import RunSeries
-from profiler.readers.linux import proc
 from profiler.record.record_model import Container, Record, Report, encode
+from profiler.record.run_outcome import Status
 from profiler.runs.history.recorder import HistoryRecorder
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.history.runs_in_progress import RunJournal, WrittenRun, abandoned_runs, running_folder
 from tests.fakes import START_NS, FakeClock, seconds
-from tests.values import present
-
-FIRST, SECOND = WrittenRun(b"{}", b"[[1,2,3]]"), WrittenRun(b'{"a":1}', b"[]")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    return running_folder(str(tmp_path / "history.sqlite3"))
-
-
-def found(folder: str) -> list[WrittenRun | None]:
-    return [run.so_far for run in abandoned_runs(folder)]
-
-
-def kill(journal: RunJournal) -> None:
-    """Close the file as the kernel does when the profiler is killed."""
-    os.close(present(journal._descriptor))
-
-
-def test_a_run_in_progress_is_nobody_elses(folder: str) -> None:
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    journal.write(SECOND)
-    assert found(folder) == []
-    journal.remove()
-    assert not Path(folder).exists()
-
-
-def test_the_last_write_of_a_killed_profiler_is_found(folder: str) -> None:
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    journal.write(SECOND)
-    kill(journal)
-    assert found(folder) == [SECOND]
-
-
-def test_what_a_kill_during_a_write_left_behind_is_removed(folder: str) -> None:
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    Path(folder, "a.run.new").write_bytes(b"{")
-    kill(journal)
-    assert found(folder) == [FIRST, None]
-    for run in abandoned_runs(folder):
-        run.remove()
-    assert os.listdir(folder) == []  # noqa: PTH208
-
-
-def test_a_file_that_is_replaced_while_it_is_looked_at_is_not_abandoned(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between opening and locking, the profiler replaces the file and lets the lock of the old one go."""
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    open_file = os.open
-
-    def open_and_be_late(path: str, flags: int, mode: int = 0o777) -> int:
-        descriptor = open_file(path, flags, mode)
-        if flags == os.O_RDONLY:
-            journal.write(SECOND)
-        return descriptor
-
-    monkeypatch.setattr(os, "open", open_and_be_late)
-    assert found(folder) == []
-
-
-def test_two_that_look_at_once_do_not_both_take_it(folder: str) -> None:
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    kill(journal)
-    runs = abandoned_runs(folder)
-    assert next(runs).so_far == FIRST
-    assert found(folder) == []
-    runs.close()  # type: ignore[attr-defined]  # a generator
-    assert found(folder) == [FIRST]
-
-
-def test_a_write_that_fails_leaves_the_last_complete_file_only(folder: str) -> None:
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))  # as if the disk were full
-    try:
-        with pytest.raises(OSError, match="too large"):
-            journal.write(SECOND)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert os.listdir(folder) == ["a.run"]  # noqa: PTH208
-    kill(journal)
-    assert found(folder) == [FIRST]
-
-
-def test_no_descriptor_is_left_open(folder: str) -> None:
-    before = len(proc.all_pids("/proc/self/fd"))
-    journal = RunJournal(folder, "a")
-    journal.write(FIRST)
-    descriptor = os.open(f"{folder}/a.run.new", os.O_WRONLY | os.O_CREAT)
-    flock(descriptor, LOCK_EX)
-    with pytest.raises(OSError, match="unavailable"):
-        journal.write(SECOND)
-    os.close(descriptor)
-    found(folder)
-    journal.remove()
-    assert len(proc.all_pids("/proc/self/fd")) == before
-
-
-# --- the recorder and the history -----------------------------------------------------------------
-
-
-def report(family: str = "etl") -> Report:
+def report(family: str = "etl", status: Status = "unknown") -> Report:
     record = Record(
-        task_id="a",
+        task_id=family,
         family=family,
         container=Container(name=family),
-        status="unknown",
+        status=status,
         started_at="2025-11-20T00:53:20.000Z",
     )
     return Report(time="2025-11-20T00:53:21.000Z", type="task.report", record=record)
@@ -138,23 +30,28 @@ class World:
     def __init__(self, history: Path, **environment: str) -> None:
         self.clock = FakeClock()
         self.history = history
-        self.folder = running_folder(str(history))
         self.recorder = HistoryRecorder(str(history), environment, self.clock)
+        self.store = HistoryStore(history, self.clock)
         self.built = 0
         self.series: RunSeries | None = None
 
     def keep(self) -> None:
         self.recorder.keep_so_far(self._build)
-        if self.recorder._journal_call is not None:
-            self.recorder._journal_call.result()
+        if self.recorder._write_call is not None:
+            self.recorder._write_call.result()
 
     def _build(self) -> tuple[Report, RunSeries | None]:
         self.built += 1
         return report(), self.series
 
+    def kill(self) -> None:
+        """As if another process had the profiler's number now."""
+        with closing(sqlite3.connect(self.history)) as connection, connection:
+            connection.execute("UPDATE running SET pid_started = pid_started - 1")
+
     def stored(self) -> list[tuple[str, int]]:
-        store = HistoryStore(self.history, self.clock)
-        return [(run.report.record.status, len(next(store.steps([run.report])).ends_ms)) for run in store.runs()]
+        runs = self.store.runs()
+        return [(report.record.status, len(next(self.store.steps([report])).ends_ms)) for _, report in runs]
 
 
 @pytest.fixture
@@ -180,42 +77,33 @@ def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World
     world.series = RunSeries(START_NS, seconds(1), 10)
     world.series.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
     world.keep()
-    kill(present(world.recorder._journal))
-    store = HistoryStore(world.history, world.clock)
-    store.add_abandoned_runs()
-    store.add_abandoned_runs()
-    assert world.stored() == [("unknown", 3)]
-    assert found(world.folder) == []
+    world.store.add_abandoned_runs()
+    assert (world.stored(), [one.record.status for one in world.store.running()]) == ([], ["running"])
+    world.kill()
+    for _ in range(2):
+        world.store.add_abandoned_runs()
+    assert (world.stored(), list(world.store.running())) == ([("unknown", 3)], [])
 
 
-def test_the_end_of_a_run_removes_its_file_and_adds_those_of_killed_profilers(world: World) -> None:
-    killed = RunJournal(world.folder, "killed")
-    line = encode(report("killed")).replace(b'"taskId":"a"', b'"taskId":"k"')
-    killed.write(WrittenRun(line, b"[[1000,0.5,1]]"))
-    kill(killed)
+def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_killed_profilers(world: World) -> None:
+    killed = report("killed")
+    world.store.keep_running(encode(killed), killed, b"[[1000,0.5,1]]")
+    world.kill()
     world.keep()
-    assert world.recorder.add(encode(report()), report(), None) == ()
-    assert sorted(world.stored()) == [("unknown", 0), ("unknown", 1)]
-    assert not Path(world.folder).exists()
-
-
-def test_what_is_no_run_is_removed_and_what_cannot_be_added_stays(world: World) -> None:
-    for name, line in (("no-json", b"{"), ("no-record", b"{}"), ("good", encode(report()))):
-        journal = RunJournal(world.folder, name)
-        journal.write(WrittenRun(line, b"[]"))
-        kill(journal)
-    world.history.write_text("no database, but long enough to be looked at " * 100)
-    HistoryStore(world.history, world.clock).add_abandoned_runs()
-    assert [Path(run.path).name for run in abandoned_runs(world.folder)] == ["good.run"]
+    ended = report(status="success")
+    assert world.recorder.add(encode(ended), ended, None) == ()
+    assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
+    world.store.keep_running(encode(report()), report(), b"[]")  # a write that came late
+    world.kill()
+    world.store.add_abandoned_runs()
+    assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
+    assert list(world.store.running()) == []
 
 
 def test_without_a_history_nothing_is_written_down(tmp_path: Path) -> None:
     world = World(tmp_path / "history.sqlite3", TASK_PROFILER_HISTORY_RUNS="0")
-    for _ in range(30):
-        world.keep()
-        world.clock.advance(100)
-    assert not Path(world.folder).exists()
-    assert world.built == 1
+    world.keep()
+    assert (world.built, world.history.exists()) == (0, False)
 
 
 def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> None:
@@ -227,21 +115,3 @@ def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> N
     world.keep()
     assert world.built == 0
     assert world.recorder.add(encode(report()), report(), None) == ()
-
-
-def test_a_folder_that_cannot_be_made_has_no_effect(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    world = World(tmp_path / "file" / "history.sqlite3")
-    world.keep()
-    world.clock.advance(60)
-    world.keep()
-    assert world.built == 2
-
-
-def test_the_folders_are_this_users_alone(tmp_path: Path) -> None:
-    world = World(tmp_path / "some" / "where" / "history.sqlite3")
-    world.keep()
-    folders = (tmp_path / "some", tmp_path / "some" / "where", Path(world.folder))
-    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700] * 3
-    (file,) = Path(world.folder).iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from profiler.cli.terminal.size_lines import find_advice
@@ -13,7 +12,7 @@ from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.sizing.prices import PriceOverrides
 from tests.fakes import FakeClock
 from tests.runs import report
-from tests.shown_runs import out_of_memory, waiting, waiting_stacks
+from tests.shown_runs import out_of_memory
 from tests.values import present
 
 
@@ -39,12 +38,3 @@ def test_until_is_exclusive_to_the_nanosecond(tmp_path: Path) -> None:
     started_ns = PastRun(report=odd).started_ns
     assert len(list(source.runs(RunFilter(until_ns=started_ns + 1)))) == 2
     assert len(list(source.runs(RunFilter(until_ns=started_ns)))) == 1
-
-
-def test_stacks_come_from_the_history(tmp_path: Path) -> None:
-    source = local_runs(tmp_path)
-    store = HistoryStore(tmp_path / "history.sqlite3", FakeClock())
-    line = msgspec.json.encode(waiting_stacks())
-    store.add(encode(waiting()), waiting(), (), max_runs=100, stacks_line=line)
-    assert source.stacks(waiting()) == waiting_stacks()
-    assert source.stacks(out_of_memory()) is None

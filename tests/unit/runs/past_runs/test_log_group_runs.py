@@ -65,13 +65,3 @@ def test_all_groups_are_searched_if_the_stream_is_unknown() -> None:
     group = PlayedGroup()
     assert group.source("/a", "/b").stacks(without_stream(waiting())) is None
     assert [(call["logGroupName"], "logStreamNames" in call) for call in group.calls] == [("/a", False), ("/b", False)]
-
-
-def test_a_task_id_with_unusual_characters_and_a_run_without_times() -> None:
-    group = PlayedGroup()
-    odd = replace(waiting(), record=replace(waiting().record, task_id='a"b'))
-    assert group.source("/a").stacks(odd) is None
-    assert group.calls[0]["filterPattern"] == '{ $.type = "task.stacks" }'
-    timeless = replace(waiting(), time="", record=replace(waiting().record, finished_at=None))
-    assert group.source("/a").stacks(timeless) is None
-    assert len(group.calls) == 1

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import Container, Metrics, PeakSource, Record, Series
-from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
-from profiler.runs.past_runs.moments import MIN_STRETCH_STEPS, Moment, elapsed, find_moments, series_length_ms
+from profiler.runs.past_runs.moments import find_moments, series_length_ms
 from tests.fakes import START_NS
 from tests.values import present
 
@@ -77,43 +76,6 @@ def test_every_moment_lies_in_the_run_and_in_order(
         assert 0 <= moment.start_ms <= moment.end_ms <= series_length_ms(made, present(made.series))
 
 
-def steps(moment: Moment, cpu: Sequence[float | None]) -> Sequence[float | None]:
-    return cpu[round(moment.start_ms / STEP_MS) : round(moment.end_ms / STEP_MS)]
-
-
-@given(cpu=shares)
-def test_a_stretch_is_what_it_is_called(cpu: list[float | None]) -> None:
-    """And as long as it can be, without a gap in it."""
-    for moment in find_moments(record(cpu)):
-        values = steps(moment, cpu)
-        assert len(values) >= MIN_STRETCH_STEPS
-        for value in values:
-            assert value is not None
-            if moment.kind == "saturated":
-                assert value >= SATURATED_SHARE * SIZE
-            else:
-                assert value <= idle_vcpu(SIZE)
-        after = round(moment.end_ms / STEP_MS)
-        if after < len(cpu):
-            following = cpu[after]
-            low, high = idle_vcpu(SIZE), SATURATED_SHARE * SIZE
-            assert following is None or (following < high if moment.kind == "saturated" else following > low)
-
-
-@given(
-    cpu=st.lists(st.none() | st.floats(0.021 * SIZE, 0.949 * SIZE), max_size=60),
-    memory=st.lists(st.none() | st.floats(500, 620), max_size=60),
-)
-def test_nothing_is_named_when_nothing_stands_out(cpu: list[float | None], memory: list[float | None]) -> None:
-    assert find_moments(record(cpu, memory)) == ()
-
-
-@given(memory=st.lists(st.floats(0, 1200), min_size=1, max_size=60))
-def test_the_peak_is_where_the_memory_was_highest(memory: list[float]) -> None:
-    for moment in find_moments(record(memory=memory)):
-        assert memory[round(moment.start_ms / STEP_MS)] == max(memory)
-
-
 def test_the_words_of_each_kind() -> None:
     cpu = [0.5] * 3 + [2.0] * 6 + [0.0] * 4 + [1.0] * 6
     memory = [100.0] * 18 + [950.0]
@@ -139,12 +101,6 @@ def test_only_the_two_longest_stretches_are_named() -> None:
     assert texts(record(cpu)) == ["idle from +40s to +1m 30s", "idle from +1m 40s to +2m 20s"]
 
 
-def test_without_a_size_or_a_series_there_is_nothing_to_name() -> None:
-    assert texts(record([0.0] * 9, size=None)) == []
-    assert texts(record([0.0] * 9, size=0)) == []
-    assert find_moments(Record(task_id="t", container=Container(name="batch"))) == ()
-
-
 def test_a_flat_memory_near_its_limit_stands_out() -> None:
     assert texts(record(memory=[899.0] * 9)) == []
     assert texts(record(memory=[900.0] * 9)) == ["memory peak ≥900 MB at +0s, 90 % of 1000 MB"]
@@ -160,15 +116,3 @@ def test_a_peak_that_only_the_kernel_saw_has_no_time(peak_mb: int, source: PeakS
     made = record(memory=[100.0, 100.0, 800.0, 100.0])
     metrics = replace(made.metrics, max_memory_used_mb=peak_mb, memory_peak_source=source)
     assert texts(replace(made, metrics=metrics)) == [expected]
-
-
-def test_times_after_the_start() -> None:
-    assert [elapsed(ms) for ms in (0, 400, 9_700, 180_000, 1_146_000, 7_200_000, 90_000_000)] == [
-        "+0s",
-        "+400ms",
-        "+9.7s",
-        "+3m",
-        "+19m 06s",
-        "+2h",
-        "+1d 01h",
-    ]

@@ -7,13 +7,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import encode
-from profiler.runs.past_runs import record_files
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.runs import report
-from tests.shown_runs import missed_notice, stuck_notice, waiting, waiting_stacks
+from tests.shown_runs import waiting, waiting_stacks
 
 STACKS = msgspec.json.encode(waiting_stacks())
 OTHERS = msgspec.json.encode(replace(waiting_stacks(), container="other", steps=()))
@@ -40,23 +38,6 @@ def test_the_stacks_of_a_run_are_found(tmp_path: Path, *, in_json: bool) -> None
     assert runs.stacks(report()) is None
 
 
-def test_the_last_stacks_count(tmp_path: Path) -> None:
-    earlier = msgspec.json.encode(replace(waiting_stacks(), steps=()))
-    runs = source(tmp_path, b"\n".join((earlier, STACKS, encode(waiting()))))
-    list(runs.runs(RunFilter()))
-    assert runs.stacks(waiting()) == waiting_stacks()
-
-
-def test_only_the_last_stacks_of_a_large_file_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_files, "_MAX_STACKS_BYTES", 2 * len(STACKS))
-    lines = [STACKS.replace(b"7b3f", b"000%d" % number) for number in range(4)]
-    runs = source(tmp_path, b"\n".join(lines))
-    list(runs.runs(RunFilter()))
-    names = [waiting().record.task_id.replace("7b3f", f"000{number}") for number in range(4)]
-    reports = [waiting(task_id=name) for name in names]
-    assert [runs.stacks(one) is not None for one in reports] == [False, False, True, True]
-
-
 def test_stacks_are_skipped_silently_and_not_kept(tmp_path: Path) -> None:
     damaged = STACKS[:-5]
     lines = (STACKS, damaged, b"hello", STACKS.replace(b'":', b'": '), encode(waiting()))
@@ -64,11 +45,3 @@ def test_stacks_are_skipped_silently_and_not_kept(tmp_path: Path) -> None:
     assert len(list(runs.runs(RunFilter()))) == 1
     assert runs.notes == (f"{tmp_path}/lines: skipped 1 invalid line: 3",)
     assert runs.stacks(waiting()) is None
-
-
-def test_notices_are_skipped_silently(tmp_path: Path) -> None:
-    notices = [encode_notice(stuck_notice()), encode_notice(missed_notice())]
-    newer = b'{ "type": "task.notice", "notice": []}'
-    runs = source(tmp_path, b"\n".join((*notices, newer, notices[0][:-9], encode(waiting()))))
-    assert len(list(runs.runs(RunFilter()))) == 1
-    assert runs.notes == ()

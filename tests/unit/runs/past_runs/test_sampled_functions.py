@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.activity_model import StackMoment, Stacks, TimeBreakdown, WaitTarget
 from profiler.runs.past_runs import sampled_functions
 from profiler.runs.past_runs.moments import find_moments
-from profiler.runs.past_runs.sampled_functions import frame_of, sampled_stacks
+from profiler.runs.past_runs.sampled_functions import frame_of
 from tests.shown_runs import STARTED_NS, waiting
 
 LOAD = ("<module> (job.py:14)", "load_orders (etl/load.py:40)", "recv (socket.py:706)")
@@ -129,11 +126,6 @@ def test_moments_outside_the_stretches_are_their_own_in_the_order_of_time() -> N
     ]
 
 
-def test_a_run_without_a_series_has_its_stacks() -> None:
-    assert texts(moment("idle", 60, 120, QUERY), series=None) == ["idle from +1m to +2m: load_orders"]
-    assert find_moments(waiting(stacks=None).record) == find_moments(replace(waiting().record, stacks=None))
-
-
 @pytest.mark.parametrize(
     ("stack", "seconds", "times", "is_named"),
     [
@@ -156,24 +148,3 @@ def test_an_idle_stretch_names_the_peer_only_if_the_record_shows_it(
     assert shown == [
         f"idle from +0s to +{seconds // 60}m: {what_ran(stack)}" + (", waiting for 10.0.3.9:5432" if is_named else "")
     ]
-
-
-def test_only_an_idle_stretch_waits_for_a_peer() -> None:
-    assert not [text for text in texts(moment("memory", 0, 60), moment("saturated", 0, 60)) if "5432" in text]
-
-
-def test_a_moment_without_times_or_a_stack_is_left_out() -> None:
-    record = waiting().record
-    for broken in (moment("idle", 0, 9, ()), replace(moment("idle", 0, 9), from_at=None)):
-        assert list(sampled_stacks(replace(record, stacks=Stacks(source="", moments=(broken,))))) == []
-    assert list(sampled_stacks(replace(record, started_at=None))) == []
-    (endless,) = sampled_stacks(
-        replace(record, stacks=Stacks(source="", moments=(replace(moment("idle", 5, 9), to_at="soon"),)))
-    )
-    assert (endless.start_ms, endless.end_ms) == (5000, 5000)
-
-
-@given(st.lists(st.text(max_size=60)))
-def test_any_texts_are_a_stack(stack: list[str]) -> None:
-    assert isinstance(what_ran(stack), str)
-    assert all(len(name) <= 40 for name in what_ran(stack).split(" → "))

@@ -12,10 +12,7 @@ from profiler.record.record_model import encode
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, filter_pattern
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter
-from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notice, select_notices
-from profiler.runs.past_runs.search_runs import IndexedRuns
-from profiler.search_setup.template_install import Method, ServerResponse
-from tests.run_sources import ListedRuns
+from profiler.runs.past_runs.schedule_notices import select_notices
 from tests.shown_runs import STARTED_NS, etl, missed_notice, stuck_notice
 
 MISSED = missed_notice()
@@ -60,18 +57,6 @@ def test_each_notice_is_there_once_the_latest_due_time_first() -> None:
     assert len(select_notices([lines[4]], named)) == 1
 
 
-def test_only_the_newest_are_kept() -> None:
-    lines = [replace(MISSED, schedule=replace(MISSED.schedule, name=str(n))) for n in range(MAX_NOTICES + 5)]
-    assert len(select_notices(lines, RunFilter())) == MAX_NOTICES
-
-
-@pytest.mark.parametrize(
-    "line", [b"", b"{}", b'{"type":"task.notice"}', b'{"type":"schedule.notice","time":1}', b"\xff.notice"]
-)
-def test_what_is_no_notice_is_none(line: bytes) -> None:
-    assert read_notice(line) is None
-
-
 def test_a_file_has_notices_between_its_records_and_they_are_no_invalid_lines(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     lines = (encode(etl()), encode_notice(MISSED), encode_notice(stuck_notice()), encode_notice(MISSED), b"hello")
@@ -109,36 +94,3 @@ def test_the_pattern_finds_all_notices_besides_the_matching_reports() -> None:
     many = RunFilter(families=tuple(f"family-{n}" for n in range(100)))
     assert filter_pattern(many, with_notices=True) == '{ ($.type = "task.report") || ($.type = "schedule.notice") }'
     assert filter_pattern(many) == '{ $.type = "task.report" }'
-
-
-class NoticeIndex:
-    """A cluster whose documents are these lines; it keeps the requests."""
-
-    def __init__(self, *lines: bytes) -> None:
-        self._hits = [{"_source": {"record": line.decode()}} for line in lines] + [{"_source": {}}]
-        self.requests: list[tuple[str, Any]] = []
-
-    def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
-        assert method == "POST"
-        self.requests.append((path, body))
-        return ServerResponse(status=200, body={"hits": {"hits": self._hits}})
-
-
-def test_a_search_finds_the_notices_of_a_family_by_their_due_time() -> None:
-    cluster = NoticeIndex(encode_notice(notice(4)), encode_notice(MISSED), encode_notice(stuck_notice()), b"damaged")
-    source = IndexedRuns(cluster, "task")
-    selection = RunFilter(families=("nightly-etl",), since_ns=DUE_NS, until_ns=DUE_NS + 1)
-    assert source.schedule_notices(selection) == (MISSED,)
-    ((path, body),) = cluster.requests
-    assert path.startswith("/task-notices-*/_search?")
-    assert body["query"]["bool"]["filter"][:2] == [
-        {"term": {"event.dataset": "schedule.notice"}},
-        {"range": {"notice.due_at": {"format": "epoch_millis", "gte": DUE_NS // 10**6, "lt": DUE_NS // 10**6 + 1}}},
-    ]
-    assert "notice.due_at" in body["sort"][0]
-    assert source.schedule_notices(RunFilter(statuses=("failure",))) == ()
-    assert len(cluster.requests) == 1
-
-
-def test_other_sources_have_none() -> None:
-    assert ListedRuns([]).schedule_notices(RunFilter()) == ()

@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 
-from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey
-from profiler.record.record_model import Cost, TaskSize, encode
-from profiler.runs.past_runs import search_runs
+from profiler.record.record_model import TaskSize
 from profiler.runs.past_runs.families import FoundFamilies, read_families
 from profiler.runs.past_runs.run_source import RunFilter
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.template_install import Method, ServerResponse
-from profiler.sizing.run_facts import facts_of
 from tests.runs import lines, report
-from tests.shown_runs import waiting
 from tests.values import present
 
 
@@ -47,25 +43,6 @@ def test_the_record_of_a_document_is_the_evidence() -> None:
     assert families.notes == ()
 
 
-def test_a_run_on_spot_has_its_price() -> None:
-    text = encode(report(cost=Cost(usd=0.02, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))).decode()
-    task = {"id": "a", "family": "nightly", "capacity_provider": "FARGATE_SPOT"}
-    (run,) = IndexedRuns(PlayedCluster(text, task=task), "task").last_runs(RunFilter(), 50)
-    assert present(run.report.record.cost).usd == 0.006
-
-
-def test_what_a_run_did_over_time_is_not_evidence() -> None:
-    """It is most of a record, and the runs of all families are read."""
-    text = encode(waiting()).decode()
-    source = IndexedRuns(PlayedCluster(text), "task")
-    (read,) = source.last_runs(RunFilter(), 50)
-    assert (read.report.record.series, read.report.record.stacks) == (None, None)
-    assert read.line == text.encode()
-    assert facts_of(read.report) == facts_of(waiting())
-    whole, *_ = source.runs(RunFilter())
-    assert whole.report == waiting()
-
-
 def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> None:
     """A shipper may deliver a line as an object, without its text."""
     usage = {"cpu": {"size": 1, "used": {"p95": 0.3}}, "memory": {"used_mb": {"max": 400.5}, "size_mb": 2048}}
@@ -73,9 +50,6 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
     found = present(*families_in(PlayedCluster(None, usage=usage, task=task)).families.values())
     assert (found.required_memory_mb, found.required_vcpu) == (400.5, 0.3)
     assert found.latest.size == TaskSize(vcpu=1, memory_mb=2048)
-    odd = PlayedCluster(None, usage={**usage, "memory": {"used_mb": {"max": "much"}}}, task=task)
-    found = present(*families_in(odd).families.values())
-    assert (found.required_memory_mb, found.required_vcpu) == (None, 0.3)
 
 
 @pytest.mark.parametrize(
@@ -119,26 +93,3 @@ def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
     cluster = CountedCluster(families)
     assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), last)) == []
     assert (cluster.found_by_search, cluster.family_pages) == (searches, family_pages)
-
-
-class FailingCluster(CountedCluster):
-    """Finds a run in each search but the second, which it does not answer."""
-
-    def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
-        answer = super().request(method, path, body)
-        if len(self.found_by_search) == 2:
-            raise TaskProfilerError("The cluster does not respond.")
-        source = {"task": {"id": "a", "family": "f0"}, "record": lines([report()]).decode()}
-        return ServerResponse(status=200, body={**answer.body, "hits": {"hits": [{"_source": source}]}})
-
-
-@pytest.mark.parametrize("has_threads", [True, False])
-def test_an_error_of_the_search_that_is_read_ahead_follows_the_runs_before_it(
-    monkeypatch: pytest.MonkeyPatch, *, has_threads: bool
-) -> None:
-    if not has_threads:
-        monkeypatch.setattr(search_runs, "start_thread", lambda _thread: False)
-    runs = IndexedRuns(FailingCluster(80), "task").last_runs(RunFilter(), 50)
-    assert next(runs).report.record.family == "nightly"
-    with pytest.raises(TaskProfilerError, match="does not respond"):
-        next(runs)

@@ -114,10 +114,6 @@ def test_each_kind_of_end(report: Report, event: TaskEvent | None, sentence: str
     assert words(report, event) == f"{sentence} {evidence}".strip()
 
 
-def test_a_run_without_a_report() -> None:
-    assert words(UNKNOWN, line=None).endswith("The run left no report: only what ECS reported is known.")
-
-
 def test_a_run_that_goes_on_and_one_that_was_lost() -> None:
     soon = STARTED_NS + 730 * NS_PER_SECOND
     assert words(running(), now_ns=soon) == (
