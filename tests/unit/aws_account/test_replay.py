@@ -159,7 +159,7 @@ def test_times(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("99999d", "before 1970"), ("", "is not a time"), ("soon", "is not a time"), ("-1d", "is not a time")],
+    [("", "is not a time"), ("soon", "is not a time"), ("-1d", "is not a time")],
 )
 def test_bad_times(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
