@@ -267,7 +267,8 @@ def test_a_run_without_a_report_is_ignored_unless_it_ran_out_of_memory(
     indexed(forward, search_server, [replace(report(n), record=report(n).record) for n in range(2)])
     search(search_server)
     first, second = search(search_server)["hits"]["hits"]
-    for hit, task in ((first, {"complete": False}), (second, {"complete": False, "out_of_memory": True})):
+    for hit, ended in ((first, {}), (second, {"out_of_memory": True})):
+        task = {"complete": False, "stop_category": "exit", **ended}
         where = f"{search_server.url}/{hit['_index']}/_update/{hit['_id'].replace('/', '%2F')}"
         line = encode(checkpoint(decode(hit["_source"]["record"]))).decode()
         requests.post(where, json={"doc": {"task": task, "record": line}}, timeout=120).raise_for_status()
