@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 from profiler.cli.options import CommandGroup
-from profiler.cli.printing import fitting, say
+from profiler.cli.printing import fitting, replace_stdout, say
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
 from profiler.core.version import __version__
@@ -48,6 +48,7 @@ COMMANDS = {
     ),
     "schema": ("profiler.cli.app:schema", "Print the JSON Schema of the record."),
 }
+_NO_JSON = "--json is for commands that print data as text, which this command does not."
 
 
 class _LazyGroup(CommandGroup):
@@ -92,6 +93,7 @@ def group(debug: bool) -> None:
 
 def run_command_line() -> None:
     """Parse the arguments and run the command. An error becomes one sentence on stderr and the exit code."""
+    replace_stdout()
     if "_TASK_PROFILER_COMPLETE" in os.environ:
         from profiler.cli.completion_command import complete_file_names  # only for completion in a shell
 
@@ -104,7 +106,8 @@ def run_command_line() -> None:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             click.echo(error.format_message(), err=True)
             sys.exit(error.exit_code)
-        _fail(error.format_message(), error.exit_code)
+        lacks_json = isinstance(error, click.NoSuchOption) and error.option_name == "--json"
+        _fail(_NO_JSON if lacks_json else error.format_message(), error.exit_code)
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:
             raise

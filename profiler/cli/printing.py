@@ -4,12 +4,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import RawIOBase, TextIOWrapper
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from profiler.runs.past_runs.run_source import RunSource
 
 UNKNOWN = "-"
@@ -57,6 +60,26 @@ def warned_notes(source: "RunSource") -> Iterator[None]:
     finally:
         for note in source.notes:
             warn(note)
+
+
+class _StandardOutput(RawIOBase):
+    """Standard output for what click itself prints: the help, the version and the scripts of shells."""
+
+    def writable(self) -> bool:
+        """Output."""
+        return True
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write all of the data."""
+        write_out(bytes(data))
+        return memoryview(data).nbytes
+
+
+def replace_stdout() -> None:
+    """Let all that is written to ``sys.stdout`` go through :func:`write_out`, without a buffer to flush at the end."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout is sys.__stdout__:
+        raw, encoding, errors = _StandardOutput(), sys.stdout.encoding, sys.stdout.errors
+        sys.stdout = TextIOWrapper(raw, encoding, errors, write_through=True)
 
 
 def say(text: str, end: str = "\n") -> None:

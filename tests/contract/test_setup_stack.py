@@ -353,11 +353,13 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--otlp", "https://otlp", "--otlp-headers", "hunter2"), "--otlp-headers is not a list of headers"),
         (("--api-key", "hunter2\r"), "an invalid character"),
         (("--elasticsearch", "https://me:hunter2@search"), "give it as --user NAME:PASSWORD"),
+        (("--otlp", "https://me:hunter2@otlp"), "give it in --otlp-headers"),
         (("--user", "hunter2"), "put a colon between them"),
         (("--user", "a:hunter2", "--api-key", "hunter2"), "give one of them"),
         (("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"), "leave one out"),
         (("--name", "", "--delete"), "--name '' is not a stack's name"),
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
+        (("--all-log-groups",), "Subscribe=account (--all-log-groups) needs a cluster: set ElasticsearchUrl"),
         (("--parameter", "Notify=running"), "needs log groups and a channel"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):

@@ -19,6 +19,8 @@ FULL = b"task-profiler: Cannot write to standard output (No space left on device
 PRINTING = pytest.mark.parametrize(
     "words",
     [
+        ("--help",),
+        ("completion", "bash"),
         ("doctor",),
         ("history", "--from", "runs.jsonl"),
         ("taskdef", "add-monitor", "nightly.json"),

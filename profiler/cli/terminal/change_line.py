@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from profiler.cli.styled_text import BLOCKS, Glyphs, Span
 from profiler.cli.terminal.two_runs import MEMORY_PEAK, Row, metric_row, peak_note
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.hardware import processor_difference
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import Record, known_status
 from profiler.record.units import format_duration, format_memory
@@ -88,10 +89,12 @@ def _texts_of_the_last(last: Record, when: str) -> Iterator[str]:
 
 
 def _when(record: Record, last: Record, now_ns: int) -> str:
-    """How long ago the other run ended, and its commit if that is another one."""
+    """How long ago the other run ended, and another difference: the processor, else the commit."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
     seconds = 0 if ended_ns is None else (now_ns - ended_ns) // NS_PER_SECOND
     ago = f" {_rounded(seconds)} ago" if seconds > 0 else ""
+    if processor_difference(record, last) is not None:
+        return f"{ago} on another processor"
     commit, own = (last.labels or {}).get(_GIT_COMMIT), (record.labels or {}).get(_GIT_COMMIT)
     return f"{ago} at {commit[:_COMMIT_LENGTH]}" if commit and own and commit != own else ago
 

@@ -83,6 +83,8 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
         ("doctor a.json --family b", "FILE or FAMILY is given twice"),
         ("notify", "One file with the event is needed"),
         ("show a 'b c'", "show is for one run: to compare two, write task-profiler compare a 'b c'"),
+        ("completion --json", "--json is for commands that print data as text"),
+        ("completion tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
         ("history --famly x", "--family"),
         ("run --nmae x -- true", "--name"),
     ],

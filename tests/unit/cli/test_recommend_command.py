@@ -371,3 +371,13 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: py
 
 
 MACHINE: dict[str, Any] = {"vcpu_size": 4, "memory_size_mb": 16_000, "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1))}
+
+
+def test_the_table_has_an_account_only_where_there_are_several(capfd: pytest.CaptureFixture[str]) -> None:
+    source = kept(in_accounts("111122223333", "444455556666", None))
+    several = Printed(capfd, "--from", source)
+    assert several.out.splitlines()[0].split() == ["Family", "Account", "Runs", "Current", "Recommended", "Saving"]
+    assert "nightly (unknown account)" in Printed(capfd, "nightly", "--from", source).out
+    one = Printed(capfd, "--from", kept(in_accounts("111122223333")))
+    assert one.out.splitlines()[0].split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
+    assert "1111" not in one.out

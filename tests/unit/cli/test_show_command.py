@@ -421,3 +421,39 @@ def test_each_container_of_a_task_with_a_report_is_shown(file: Path, capfd: pyte
 def test_an_empty_name_is_refused(words: tuple[str, ...], file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError):
         show(capfd, *words, "--from", str(file))
+
+
+def test_numbers_that_look_alike_have_not_changed() -> None:
+    """200 bytes and nothing are both 0 MB."""
+    rows = compared(etl_with(block_write_bytes=0), etl_with(block_write_bytes=200), is_complete=True).rows
+    (written,) = [row for row in rows if row.name == "written"]
+    assert (written.this, written.other, written.change, written.is_changed) == ("0 MB", "0 MB", "=", False)
+
+
+def test_what_the_gpus_did() -> None:
+    report = made("gpu")
+    shown = page(report, width=120)
+    start = next(number for number, one in enumerate(shown) if one.startswith("  GPU      "))
+    assert [one[11:] for one in shown[start : start + 3]] == [
+        "the 4 GPUs were idle 38 % of the run on average; while all were idle, the batch read files (48 %:",
+        "/data/train.tar) and used the CPU (31 %)",
+        "0.5 idle GPU-hours ($1.23) · SM active 30 %",
+    ]
+    never_idle = replace(report, record=replace(report.record, gpu_idle=None))
+    assert "  GPU      SM active 30 %" in page(never_idle)
+
+
+def test_a_run_with_more_workers_than_cpus_has_the_remedy() -> None:
+    report = etl_with(cpu_wait_seconds=4000.0, cpu_wait_percent=75.6)
+    shown = page(replace(report, record=replace(report.record, visible=Visible(memory_mb=4200, cpus=8))))
+    assert "           it sees 8 CPUs and may use 2: set the number of workers." in shown
+    assert not [one for one in page(report) if "it sees" in one]
+
+
+def test_a_run_that_waited() -> None:
+    shown = page(made("waiting"))
+    assert "  size     2 vCPU, 4 GB · Fargate X86_64 · Xeon 8259CL · us-west-2d" in shown
+    assert sum(one.startswith("  Time     ████") for one in shown) == 1
+    assert "  waits     48 %  10.0.3.9:5432 (network)" in shown
+    assert "           2 idle from +7m to +8m: load_orders → recv" in shown
+    assert "           2 idle from +7m to +8m: load_orders -> recv" in page(made("waiting"), glyphs=ASCII, width=120)

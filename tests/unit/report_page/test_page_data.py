@@ -7,10 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Distribution, Metrics, RaisedNotice
+from profiler.record.record_model import Distribution, Metrics, RaisedNotice, Report
 from profiler.report_page.page_data import MAX_BYTES, build_page_data
 from tests import shown_runs
 from tests.report_page import content, labelled, parsed, report, run_of, step, unpacked
+from tests.runs import report as sized_run
 
 CHANCE = random.Random(1)
 
@@ -145,3 +146,32 @@ def test_the_page_gets_the_digits_of_the_record_and_rounds_only_the_text(
     """Rounded twice, 10.46 MB were 11 MB on the page and 10 MB in the terminal."""
     (run,) = content([run_of(report(metrics=metrics))])["runs"]
     assert run[field] == recorded
+
+
+@pytest.mark.parametrize(
+    ("run", "fits"),
+    [
+        (sized_run(size=(0.25, 512)), True),
+        (sized_run(peak_mb=500, size=(0.25, 512)), False),
+        (sized_run(size=None), False),
+        (sized_run(size=(0.25, 512), launch_type="EC2", likely_out_of_memory=True), False),
+        (sized_run(peak_mb=250_000, size=(32, 244 * 1024)), False),
+    ],
+    ids=["right", "too small", "unknown size", "out of memory", "nothing larger"],
+)
+def test_a_size_fits_only_if_it_is_known_and_enough(run: Report, *, fits: bool) -> None:
+    (row,) = content([run_of(run)])["sizing"]
+    assert row["fits"] is fits
+
+
+def test_an_opened_run_says_what_its_gpus_did() -> None:
+    (run,) = content([run_of(shown_runs.gpu())])["runs"]
+    assert [(gpu["percent"], gpu["sm"], gpu["idle"]) for gpu in run["gpus"]][:2] == [(81, 40.5, 17), (79, 39.5, 19)]
+    assert run["gpuNotes"] == [
+        (
+            "The 4 GPUs were idle 38 % of the run on average; while all were idle, the batch read files (48 %: "
+            "/data/train.tar) and used the CPU (31 %)."
+        ),
+        "0.5 idle GPU-hours ($1.23).",
+        "1 of 4 GPUs was never used: request 3, or spread the work.",
+    ]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.cli.styled_text import BLOCKS
 from profiler.cli.terminal.change_line import change_spans
-from profiler.record.record_model import Record
+from profiler.record.record_model import Processor, Record
 from profiler.runs.comparison.usual_values import usual_range
 from tests.shown_runs import NOW_NS
 from tests.unit.cli.terminal.test_end_page import etl, last
@@ -63,10 +63,12 @@ def test_a_run_that_failed_is_not_compared_but_the_last_success_is_named() -> No
     assert changes(failed, {"duration_ms": None}) == ""
 
 
-def test_another_commit_is_named() -> None:
+def test_another_commit_and_another_processor_are_named() -> None:
     commits = ({"gitCommit": "a" * 40}, {"gitCommit": "b" * 40})
     own, other = (etl(labels=labels).record for labels in commits)
     assert text(own, [other] * 5) == "nothing notable since the last success 5 h ago at bbbbbbb"
+    own, other = replace(own, processor=Processor(model="7R13")), replace(other, processor=Processor(model="8259CL"))
+    assert text(own, [other] * 5).endswith("5 h ago on another processor")
 
 
 @pytest.mark.parametrize(

@@ -285,3 +285,16 @@ def test_several_runs_have_a_median_and_a_range(values: Any, sentence: str) -> N
     lines = printed_summary(sentence, is_file=True).decode().split("\n")
     assert max(map(len, lines)) <= 80
     assert " ".join(lines).strip() == sentence
+
+
+def test_an_idle_run_is_a_flat_line() -> None:
+    idle = replace(SERIES, vcpu_used=(0.002, 0.0, 0.001, None))
+    report = etl({"vcpu_used": Distribution(avg=0.001, p95=0.002, max=0.002)}, series=idle)
+    assert "▔ 0.1 of 2 vCPU, average 0.001" in shown(report)[1]
+    assert set(shown(report)[1].split()[1]) == {"▁"}
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("name", ["a\x1b[31m\nb", "日本語ジョブ", "ジョブ" * 40, "\u200d" * 9])
+def test_wide_and_escaped_names_fit_the_terminal(name: str, width: int) -> None:
+    assert max(map(columns_of, shown(etl(family=name), width=width))) <= width

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.commands.look_back import show as command
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
-from profiler.cli.terminal.stacks_page import stacks_lines
+from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.activity_model import Stacks, StacksLine, StackStep
 from profiler.record.record_model import Container, OtherContainer, encode
@@ -157,3 +159,13 @@ def test_of_several_containers_those_with_stacks_are_shown(file: Path, capfd: py
 def test_stacks_are_shown_alone(words: tuple[str, ...], file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError):
         show(capfd, "--from", str(file), "--stacks", *words)
+
+
+@given(
+    st.lists(st.dictionaries(st.text(max_size=30) | st.sampled_from([";", " [waiting]", "a;a;b"]), st.integers())),
+    st.integers(60, 120),
+)
+def test_any_stacks_have_a_page(steps: list[dict[str, int]], width: int) -> None:
+    assert shown(made(*steps), width)
+    root = function_tree(made(*steps))
+    assert root.count == sum(count for step in steps for count in step.values() if count > 0)
