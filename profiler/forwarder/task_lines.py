@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.record.activity_model import is_stacks_line
+from profiler.record.impossible_values import decode_leniently
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice
 from profiler.record.record_model import Report, decode
 
@@ -66,7 +67,7 @@ def _decode(
     """Decode a line if it has one of the types; None if not."""
     message = replace_lone_surrogates(message)
     try:
-        line_type = _type_decoder.decode(message).type
+        line_type = decode_leniently(_type_decoder, message).type
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         # A truncated report. A log line that only quotes a report does not start with a brace.
         return InvalidReport(_reason(error, what)) if message.lstrip().startswith("{") else None

@@ -154,9 +154,9 @@ def _decoder() -> msgspec.json.Decoder[StacksLine]:
 
 def decode_stacks(line: bytes) -> StacksLine | None:
     """Decode the line without steps whose times are impossible. None: it is another line, or it is damaged."""
-    from profiler.record.impossible_values import without_impossible  # only for readers
+    from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
     try:
-        return without_impossible(_decoder().decode(line))
+        return without_impossible(decode_leniently(_decoder(), line))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

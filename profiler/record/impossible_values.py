@@ -1,13 +1,17 @@
 """Removes impossible values from a decoded report: log lines can come from any program, and from broken meters.
 
-A negative number, a number beyond any machine and a time outside the years 1970 to 2200 count as not measured.
+A negative number, NaN, a number beyond any machine and a time outside the years 1970 to 2200 count as not measured.
 """
 
+import math
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TypeVar, cast, get_args, get_origin
 
-from msgspec import Struct, StructMeta
+from msgspec import DecodeError, Struct, StructMeta
+from msgspec.json import Decoder
 from msgspec.structs import astuple, fields, replace
 
 from profiler.core.timestamps import parse_datetime
@@ -26,7 +30,34 @@ _MUST_BE_POSITIVE = frozenset({"step_ms"})
 _TIME_ENDING = "_at"
 _NUMBERS = (float, int)
 
+# What other programs write for numbers that JSON does not have, and an exponent that a double does not have.
+_NOT_A_NUMBER = re.compile(r"NaN|Infinity|[eE]\+?\d{3}")
+
 S = TypeVar("S", bound=Struct)
+
+
+def decode_leniently(decoder: Decoder[S], line: bytes | str) -> S:
+    """Decode a line. NaN, infinities and numbers beyond a double are not JSON; they count as missing.
+
+    Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError if the line is still not valid.
+    """
+    try:
+        return decoder.decode(line)
+    except DecodeError:
+        text = line.decode() if isinstance(line, bytes) else line
+        if not _NOT_A_NUMBER.search(text):
+            raise
+        import json  # for such lines alone
+
+        with suppress(ValueError):
+            document = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
+            return decoder.decode(json.dumps(document))
+        raise
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:

@@ -125,7 +125,10 @@ def decode_notice(line: bytes | str) -> AnyNoticeLine:
     Raises:
         msgspec.DecodeError: The line is not a notice.
     """
-    from profiler.record.impossible_values import without_impossible  # not for the programs that only write lines
+    from profiler.record.impossible_values import (  # not for the programs that only write lines
+        decode_leniently,
+        without_impossible,
+    )
 
-    notice = _decoder().decode(line)
+    notice: AnyNoticeLine = decode_leniently(_decoder(), line)
     return without_impossible(notice) or notice

@@ -472,9 +472,12 @@ def decode(line: bytes | str) -> Report:
         msgspec.DecodeError: The line is not a report. The message contains the invalid field if one is known
             (``msgspec.ValidationError`` is a subclass).
     """
-    from profiler.record.impossible_values import without_impossible  # not for the programs that only write reports
+    from profiler.record.impossible_values import (  # not for the programs that only write reports
+        decode_leniently,
+        without_impossible,
+    )
 
-    report = _decoder().decode(line)
+    report = decode_leniently(_decoder(), line)
     return without_impossible(report) or report
 
 

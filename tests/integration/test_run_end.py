@@ -1,5 +1,6 @@
 """The end of ``run`` for a person, on real terminals, in pipes and in files."""
 
+import json
 import os
 import re
 import sqlite3
@@ -125,3 +126,10 @@ def test_a_defect_of_the_live_view_does_not_end_the_run(tmp_path: Path) -> None:
     text, exit_code = shown("--live", "--no-history", "--", "sh", "-c", "sleep 0.6; exit 5", PYTHONPATH=str(tmp_path))
     assert exit_code == 5
     assert "● sleep failed with exit code 5" in plain(text)
+
+
+def test_with_a_file_the_terminal_shows_nothing_and_the_file_has_json(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    text, exit_code = shown("--no-history", "--output", str(file), *WORK, "0")
+    assert (text, exit_code) == ("working", 0)
+    assert json.loads(file.read_text())["record"]["family"] == "etl"

@@ -153,3 +153,11 @@ def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> N
 @pytest.mark.parametrize(("kind", "seconds"), [("xterm", "0.01"), ("dumb", "0.4")])
 def test_a_short_run_and_a_terminal_without_control_codes_have_no_live_view(kind: str, seconds: str) -> None:
     assert "\x1b[1;20r" not in on_a_terminal(*RUN, "--live", "--", "sleep", seconds, kind=kind)
+
+
+def test_without_stderr_warnings_are_not_written_into_the_output(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    words = ["sh", "-c", '"$@" 2>&-', "sh", *RUN, "--output", str(file), "--", "true"]
+    subprocess.run(words, env={**os.environ, "TASK_PROFILER_PRICE_VCPU_HOUR": "abc"}, check=True)
+    (line,) = file.read_text().splitlines()
+    assert json.loads(line)["type"] == "task.report"

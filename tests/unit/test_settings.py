@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
 from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
@@ -173,3 +175,25 @@ def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> Non
     message = problems_message(read_settings({**V4, **bad}).problems)
     assert [name for name in bad if name not in message] == []
     assert len(message) <= MAX_WARNING_LENGTH
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
+def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: str) -> None:
+    settings = read_settings(
+        {
+            **V4,
+            "TASK_PROFILER_INTERVAL_SECONDS": interval,
+            "TASK_PROFILER_CHECKPOINT_SECONDS": checkpoint,
+            "TASK_PROFILER_STOP_SECONDS": stop,
+        }
+    )
+    assert 0.02 <= settings.interval_seconds <= 86_400
+    assert 0 <= settings.checkpoint_seconds <= 86_400
+    assert 1 <= settings.stop_seconds <= 86_400
+
+
+@pytest.mark.parametrize(("value", "points"), [("0", 0), ("240", 240), ("241", 60), ("1.5", 60)])
+def test_the_points_of_the_series(value: str, points: int) -> None:
+    settings = read_settings({**V4, "TASK_PROFILER_SERIES_POINTS": value})
+    problem = f"TASK_PROFILER_SERIES_POINTS='{value}' is not 0 (none) or a whole number up to 240"
+    assert (settings.series_points, settings.problems) == (points, () if points != 60 else (problem,))

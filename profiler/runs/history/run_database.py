@@ -102,7 +102,7 @@ class HistoryDatabase:
         """The open file, or None if it is missing or empty."""
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            if not os.path.lexists(self._path):
+            if _is_missing(self._path):
                 yield None
                 return
             with self._connect() as connection:
@@ -162,6 +162,15 @@ class HistoryDatabase:
                 f"{self._path} cannot be opened ({error.strerror or error}): make its folder writable, or name another "
                 "file with --history."
             ) from error
+
+
+def _is_missing(path: str) -> bool:
+    """Whether nothing has this name. A folder that may not be searched raises OSError: the file may be there."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
 
 
 def _create_private(path: str) -> None:

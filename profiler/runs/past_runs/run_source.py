@@ -17,6 +17,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_local, local_zone, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
+from profiler.record.impossible_values import decode_leniently
 from profiler.record.record_model import Cost, Record, Report, ReportHead, decode, encode, known_status
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def _head_decoder() -> msgspec.json.Decoder[ReportHead]:
 
 def run_line(line: bytes, number: int = 0) -> RunLine:
     """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
-    return RunLine(line, _head_decoder().decode(line), number)
+    return RunLine(line, decode_leniently(_head_decoder(), line), number)
 
 
 class RunLines(Struct, frozen=True):

@@ -134,3 +134,22 @@ def test_a_terminal_that_stops_its_background_jobs_does_not_stop_this_process() 
     assert os.read(ours, 100) == b"report\r\n"
     os.close(ours)
     os.close(theirs)
+
+
+def test_an_output_that_is_closed_is_a_reason() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    assert Output(write, 60).write(b"line\n") == "cannot be written (Broken pipe)"
+    os.close(write)
+
+
+def test_nobody_waits_for_an_output_that_is_known_not_to_be_read(pipe: Pipe) -> None:
+    """Only the first line waits: for each of them it would take longer than a test may."""
+    pipe.fill()
+    output = Output(pipe.write_end, patience_seconds=0.5)
+    lines = [b"%d" % number for number in range(1000)]
+    for line in lines:
+        assert output.keep(line + b"\n") is not None
+    pipe.drop_filling()
+    assert output.drain(60)
+    assert pipe.read_lines() == lines

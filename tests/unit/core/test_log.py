@@ -1,6 +1,7 @@
 """The log: JSON lines on an output."""
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -63,3 +64,10 @@ def test_errors_are_written_as_soon_as_somebody_reads(pipe: Pipe) -> None:
         ("one", "error", None),
         ("two", "error", 1),
     ]
+
+
+def test_a_closed_log_stream_raises_nothing() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    JsonLog(Output(write)).warning("Nobody reads this.")
+    os.close(write)

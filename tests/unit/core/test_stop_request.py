@@ -86,3 +86,17 @@ def test_descriptors_above_1023_can_be_waited_for() -> None:
         signal.raise_signal(signal.SIGTERM)
         assert stop.wait(30)
     woken.close()
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_between_two_waits_ends_the_second() -> None:
+    """Without this, the second wait would take its whole time, which was chosen before the signal."""
+    stop = SignalHandler(lambda: 7)
+    stop.install()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not stop.wait_readable(ours, 0)
+        signal.raise_signal(signal.SIGTERM)
+        assert not stop.wait_readable(ours, 3600)
+        theirs.send(b"x")
+        assert stop.wait_readable(ours, 3600)

@@ -222,3 +222,13 @@ def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for
     assert world.reader.final_reading(3600)
     assert world.reader.wait_for_first_reading(3600)
     assert world.reader.stop(3600)
+
+
+def test_nobody_waits_for_a_thread_that_has_failed() -> None:
+    """The wait is longer than any test may take."""
+    world = FailingReader()
+    world.reader.start()
+    assert world.reader.final_reading(_TEST_SECONDS)
+    assert world.reader.stop(_TEST_SECONDS)
+    assert world.reader.final_reading(3600)
+    assert world.reader.wait_for_first_reading(3600)

@@ -1,6 +1,8 @@
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiler.core.timestamps import (
     format_datetime,
@@ -93,3 +95,9 @@ def test_local_times_for_a_person() -> None:
     assert local_zone() == "PST/PDT"
     assert format_local(parse_ns("2026-11-20T14:00:00Z")) == "2026-11-20 06:00"
     assert format_local(None) is None
+
+
+@given(st.text())
+def test_never_raises(text: str) -> None:
+    parse_ns(text)
+    parse_datetime(text)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.delivery_errors import PayloadError
-from profiler.forwarder.documents import Document
+from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure, deliver, message_body
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -29,7 +29,8 @@ from profiler.forwarder.subscription import (
 )
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
-from profiler.record.record_model import Report
+from profiler.record.record_model import Report, decode
+from profiler.runs.past_runs.run_source import run_line
 from tests.fakes import FakeInvocationTime
 from tests.shown_runs import waiting_stacks
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
@@ -322,3 +323,17 @@ def test_any_line_is_a_report_an_invalid_report_or_skipped(text: str) -> None:
     for line in (text, '{"type": "task.report", ' + text):
         result = read_line(line)
         assert result is None or isinstance(result, Report | InvalidReport)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str) -> None:
+    line = json.dumps({**REPORT, "record": {**REPORT["record"], "metrics": {"durationMs": 0}}}).replace(  # type: ignore[dict-item]
+        ": 0}", f": {number}}}"
+    )
+    assert number in line
+    report = read_line(line)
+    assert isinstance(report, Report)
+    assert report == decode(line)
+    assert run_line(line.encode()).head.type == "task.report"
+    assert report.record.metrics.duration_ms is None
+    assert isinstance(report_document(report, line, ForwarderSettings()), Document)

@@ -85,3 +85,14 @@ def test_the_commit_of_a_worktree(tmp_path: Path) -> None:
 def test_a_broken_repository_has_no_commit(tmp_path: Path, head: str) -> None:
     write(tmp_path / ".git" / "HEAD", head)
     assert git_commit(str(tmp_path)) is None
+
+
+def test_the_runners_are_labels_under_plain_names() -> None:
+    assert runner_labels(RUNNERS) == {
+        "batch.job": "4c8d2c6e:3",
+        "batch.attempt": "2",
+        "batch.array_index": "3",
+        "airflow.dag": "nightly",
+        "airflow.task": "extract",
+        "airflow.run": "scheduled__2026-11-20T00:00:00+00:00",
+    }

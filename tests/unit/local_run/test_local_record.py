@@ -8,10 +8,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu
+from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
+from profiler.local_run.launch import restore_caller_environment
 from profiler.local_run.local_record import (
     MemoryPeak,
     RunIdentity,
@@ -23,6 +24,7 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import Metrics, Monitor, PeakSource, Record, Sampling, Visible
+from tests.values import present
 
 _MIB = 2**20
 _MS = 1_000_000
@@ -248,3 +250,56 @@ def test_a_counted_kill_is_never_denied(exit_code: int, stopped: bool, own: int 
         assert _record(observed).likely_out_of_memory is not False
     if own:
         assert _record(observed).likely_out_of_memory is True
+    elif shared:  # in a group that others share, a command that succeeded may not be the victim
+        assert _record(observed).likely_out_of_memory is (True if exit_code else None)
+
+
+_processes = st.lists(
+    st.builds(
+        ProcessReading,
+        pid=st.integers(1, 4),
+        started_ticks=st.integers(0, 1),
+        own_cpu_ns=st.integers(0, 10**12),
+        children_cpu_ns=st.integers(0, 10**12),
+        threads=st.integers(1, 3),
+        rss_bytes=st.none() | st.integers(0, 2**40),
+        share_bytes=st.none() | st.integers(0, 2**40),
+        peak_bytes=st.none() | st.integers(0, 2**40),
+    ),
+    max_size=4,
+)
+
+
+@given(st.lists(st.tuples(_processes, st.integers(0, 10**12))))
+def test_cpu_never_falls(steps: Sequence[tuple[Sequence[ProcessReading], int]]) -> None:
+    cpu = TreeCpu()
+    last = 0
+    for processes, reaped_ns in steps:
+        total = cpu.add(processes, reaped_ns)
+        assert total >= last
+        last = total
+
+
+@given(st.lists(_processes))
+def test_memory_is_never_negative_and_the_peak_is_above_every_reading(
+    steps: Sequence[Sequence[ProcessReading]],
+) -> None:
+    memory = TreeMemory()
+    for processes in steps:
+        held = memory.add(processes)
+        if held is not None:
+            assert held >= 0
+            assert present(memory.peak_bytes) >= held
+
+
+def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
+    fields = b" ".join(str(number).encode() for number in range(17, 66))
+    stat = present(proc.parse_stat(b"4242 (a (strange) name) S " + fields))
+    assert (stat.name, stat.state, stat.parent_pid) == ("a (strange) name", "S", 17)
+
+
+def test_what_python_adds_to_the_environment_is_taken_out() -> None:
+    own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
+    assert restore_caller_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
+    assert restore_caller_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
+    assert restore_caller_environment(own, None) == own

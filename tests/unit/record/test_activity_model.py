@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.record.activity_model import STACKS_BEGINNING, decode_stacks, is_stacks_line
 from profiler.record.record_model import encode
@@ -39,3 +40,9 @@ def test_other_lines_are_not(line: bytes) -> None:
 def test_a_damaged_line_is_none(line: bytes) -> None:
     assert decode_stacks(line) is None
     assert is_stacks_line(line) in (True, False)
+
+
+def test_steps_with_impossible_times_are_left_out() -> None:
+    first, *others = waiting_stacks().steps
+    line = msgspec.json.encode(replace(waiting_stacks(), steps=(replace(first, duration_ms=-1), *others)))
+    assert decode_stacks(line) == replace(waiting_stacks(), steps=tuple(others))

@@ -1,4 +1,4 @@
-"""The members that CloudWatch reads, against its published schema and against the record beside them."""
+"""The members that CloudWatch reads, against the record beside them."""
 
 from typing import Any
 

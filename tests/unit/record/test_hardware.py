@@ -135,3 +135,19 @@ def test_a_saturated_run_with_too_many_workers_gets_the_remedy(
 )
 def test_no_advice_on_workers_without_saturation_by_threads_that_could_run(changes: dict[str, Any]) -> None:
     assert visible_cpus_advice(replace(WORKERS, metrics=replace(WORKERS.metrics, **changes))) is None
+
+
+@pytest.mark.parametrize("changes", [{"visible": None}, {"task_size": None, "launch_type": "LOCAL"}])
+def test_an_older_report_and_a_local_run_have_no_advice_on_memory(changes: dict[str, Any]) -> None:
+    assert visible_memory_advice(replace(JAVA, **changes), is_out_of_memory=True) is None
+
+
+@pytest.mark.parametrize(
+    ("peak_mb", "is_out_of_memory", "has_advice"),
+    [(1844, False, True), (1843.2, False, False), (None, False, False), (600, True, True)],
+)
+def test_a_run_without_evidence_of_a_kill_needs_a_high_peak_or_the_word_of_ecs(
+    peak_mb: float | None, *, is_out_of_memory: bool, has_advice: bool
+) -> None:
+    record = replace(JAVA, likely_out_of_memory=False, metrics=replace(JAVA.metrics, max_memory_used_mb=peak_mb))
+    assert (visible_memory_advice(record, is_out_of_memory=is_out_of_memory) is not None) is has_advice

@@ -261,3 +261,14 @@ def test_an_impossible_value_of_a_series_is_a_step_without_a_measurement() -> No
     record = {"taskId": "t", "container": {"name": "batch"}, "series": series}
     found = present(decode(json.dumps({"time": "", "type": "task.report", "record": record})).record.series)
     assert found.vcpu_used == (1, None, None, None)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1E+999"])
+def test_nan_and_infinities_count_as_missing(number: str) -> None:
+    head = '{"time":"2026-11-20T03:12:45.123Z","type":"task.report","record":{"taskId":"t","container":{"name":"NaN"},'
+    line = f'{head}"metrics":{{"durationMs":{number},"cpuSeconds":1}}}}}}'
+    for written in (line, line.encode()):
+        record = decode(written).record
+        assert (record.container.name, record.metrics) == ("NaN", Metrics(cpu_seconds=1))
+    with pytest.raises(msgspec.DecodeError):
+        decode(line[:-1])

@@ -133,3 +133,10 @@ def test_points_are_kept_as_text_that_sql_can_read() -> None:
     assert rows(decode_points(encode_points(points)))[1] == step(
         2000, 0.5, None, block_read_bytes=4096, block_write_bytes=0
     )
+
+
+@given(st.lists(st.none() | st.integers(0, 2**40), max_size=300), st.integers(1, 50))
+def test_downsampling_keeps_every_byte(grown_bytes: list[int | None], max_steps: int) -> None:
+    steps = [step(1000 * place, block_read_bytes=grown) for place, grown in enumerate(grown_bytes, start=1)]
+    total_bytes = sum(grown or 0 for grown in grown_bytes)
+    assert sum(one or 0 for one in downsample(series_of(steps), max_steps).block_read_bytes) == total_bytes

@@ -1,5 +1,6 @@
 """The policy, sentence by sentence, and what holds for any runs."""
 
+import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -353,3 +354,33 @@ def test_the_current_size_is_that_of_the_latest_run_measured_or_not() -> None:
     assert advice([report(), unmeasured]).choice.current == TaskSize(vcpu=2, memory_mb=4096)
     unknown = report(9, peak_mb=None, p95=None, size=None)
     assert advice([report(), unknown]).choice.current == TaskSize(vcpu=1, memory_mb=2048)
+
+
+def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
+    runs = [report(n, peak_mb=1800 if n == 0 else 100) for n in range(51)]
+    random.Random(7).shuffle(runs)
+    assert size(runs) == (0.25, 512)
+    assert size(runs, last=51) == (0.5, 3072)
+    assert advice(runs).evidence.runs == 50
+    assert advice(runs, last=3).evidence.runs == 3
+
+
+@given(families, st.randoms(use_true_random=False))
+def test_order_and_repetition_change_nothing(found: list[Need], chance: random.Random) -> None:
+    runs = made(found)
+    repeated = [*runs, *chance.choices(runs, k=len(runs))]
+    chance.shuffle(repeated)
+    assert as_json(advice(repeated)) == as_json(advice(runs))
+
+
+@given(families, st.sampled_from(["EC2", "LOCAL"]))
+def test_outside_of_fargate_any_recommendation_is_whole_steps_above_every_peak(
+    found: list[Need], launch_type: str
+) -> None:
+    runs = made(found, launch_type)
+    vcpu, memory_mb = size(runs)
+    assert vcpu is None or vcpu * 4 % 1 == 0
+    assert memory_mb is None or memory_mb % 64 == 0
+    for run in runs:
+        peak_mb = run.record.metrics.max_memory_used_mb
+        assert peak_mb is None or peak_mb <= (memory_mb or 0)

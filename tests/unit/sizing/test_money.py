@@ -195,3 +195,17 @@ def test_every_figure_is_the_price_of_explicit_billed_times(
         assert row.usd_per_run == pytest.approx(then_usd, abs=1.01e-8)
         assert row.saving_percent == pytest.approx(100 * (1 - then_usd / now_usd), abs=0.051)
         assert row.usd_saved_at(most) == pytest.approx(now_usd - then_usd, abs=2.01e-8)
+
+
+def test_half_the_price_is_recommended_to_a_short_run_whose_duration_would_hide_it() -> None:
+    """With 0.25 vCPU, a second more of a minute: the cost would be the same if the minute took longer."""
+    runs = [short(n, seconds=10, size=(0.5, 1024), bounds={"v0_25": (1.8, 2.0)}) for n in range(6)]
+    found = advise(evidence_of(runs), Policy(max_slowdown_percent=100), NONE)
+    assert found.choice.size == TaskSize(vcpu=0.25, memory_mb=512)
+    assert found.choice.saving_percent == 50
+    assert "The current size is right." not in found.reasons
+
+
+def test_a_short_run_on_fargate_is_billed_for_a_minute() -> None:
+    brief = record_on_fargate(report(launch_type="EC2", metrics={"duration_ms": 300}).record, "us-east-1")
+    assert present(cost_of(brief, NONE)).usd == pytest.approx(hour_usd(1, 2048) / 60, abs=1e-8)

@@ -129,3 +129,12 @@ def test_a_limit_that_killed_a_run_is_not_to_be_passed_in_some_runs() -> None:
     at_task_size = report(9, peak_mb=1990, size=(1, 2048), likely_out_of_memory=True)
     again = "\n".join(advice([*growing(40, runs=9, first_mb=1600), at_task_size]).reasons)
     assert "will pass the limit of 2 GB" not in again
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e6), max_size=40))
+def test_any_growth_is_upward_and_ends(values: list[float]) -> None:
+    found = growth(values)
+    if found is not None:
+        assert found.per_run > 0
+        left = present(found.runs_until(found.now + 100))
+        assert left >= 1

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -183,3 +185,12 @@ def test_the_seven_metrics_are_those_of_the_record() -> None:
     bare = report(metrics=dict.fromkeys(Metrics.__struct_fields__)).record
     assert [metric.read(bare) for metric in COMPARED_METRICS] == [None] * 7
     assert (is_measured(record), is_measured(bare)) == (True, False)
+
+
+@given(name=st.text("ab@=,", min_size=1, max_size=6), suffix=st.text("ab@=,", min_size=1, max_size=6))
+def test_names_and_values_have_any_character(name: str, suffix: str) -> None:
+    mine = runs_of(name, revision=suffix)
+    (a, b), _ = read(name, "other", *mine, *runs_of("other"))
+    assert (len(a.reports), len(b.reports)) == (3, 3)
+    (a, _), _ = read(f"{name}@{suffix}", "other", *mine, *runs_of("other"), *runs_of(name, first=10, revision="9"))
+    assert ids(a) == [one.record.task_id for one in reversed(mine)]

@@ -270,3 +270,9 @@ def test_a_reader_that_does_not_end(history: HistoryStore, file: Path) -> None:
 
 
 # --- words ----------------------------------------------------------------------------------------
+
+
+def test_a_history_that_cannot_be_looked_for_is_not_called_empty(tmp_path: Path) -> None:
+    """As in a folder that another user made; root may look everywhere, but not for a name that is too long."""
+    with pytest.raises(TaskProfilerError, match="File name too long"):
+        list(HistoryStore(tmp_path / ("x" * 300), FakeClock()).runs())

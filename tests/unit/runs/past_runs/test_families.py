@@ -1,12 +1,15 @@
 """The evidence of families from the runs of a source."""
 
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.family_identity import FamilyKey
+from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import encode
 from profiler.record.usual_duration import UsualDuration
 from profiler.runs.past_runs.families import (
@@ -107,3 +110,30 @@ def test_the_last_20_successes_of_each_family_count_and_a_family_is_read_once() 
     usual.read([NIGHTLY, OTHER])
     assert (usual.of(OTHER), next(opened)) == (None, 2)
     assert not usual.lacks([NIGHTLY, OTHER])
+
+
+ACCOUNTS = (None, "111122223333", "444455556666")
+
+
+REGIONS = (None, "eu-west-1", "us-east-1")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(ACCOUNTS), st.sampled_from(REGIONS), st.integers(1, 9000)), max_size=30),
+    st.randoms(),
+)
+def test_each_familys_evidence_is_that_of_its_own_runs_in_any_order(
+    places: list[tuple[str | None, str | None, int]], random: Random
+) -> None:
+    runs = [
+        past(number, account_id=account, region=region, peak_mb=peak_mb)
+        for number, (account, region, peak_mb) in enumerate(places)
+    ]
+    found = read_families(ListedRuns(runs), RunFilter(), 5).families
+    shuffled = list(runs)
+    random.shuffle(shuffled)
+    assert read_families(ListedRuns(shuffled), RunFilter(), 5).families == found
+    for family, evidence in found.items():
+        own = [run for run in runs if family_key(run.report.record) == family]
+        assert read_families(ListedRuns(own), filter_of(family), 5).families == {family: evidence}
+    assert len(found) == len({place[:2] for place in places})

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import Container, Metrics, PeakSource, Record, Series
-from profiler.runs.past_runs.moments import find_moments, series_length_ms
+from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
+from profiler.runs.past_runs.moments import MIN_STRETCH_STEPS, Moment, find_moments, series_length_ms
 from tests.fakes import START_NS
 from tests.values import present
 
@@ -116,3 +117,26 @@ def test_a_peak_that_only_the_kernel_saw_has_no_time(peak_mb: int, source: PeakS
     made = record(memory=[100.0, 100.0, 800.0, 100.0])
     metrics = replace(made.metrics, max_memory_used_mb=peak_mb, memory_peak_source=source)
     assert texts(replace(made, metrics=metrics)) == [expected]
+
+
+def steps(moment: Moment, cpu: Sequence[float | None]) -> Sequence[float | None]:
+    return cpu[round(moment.start_ms / STEP_MS) : round(moment.end_ms / STEP_MS)]
+
+
+@given(cpu=shares)
+def test_a_stretch_is_what_it_is_called(cpu: list[float | None]) -> None:
+    """And as long as it can be, without a gap in it."""
+    for moment in find_moments(record(cpu)):
+        values = steps(moment, cpu)
+        assert len(values) >= MIN_STRETCH_STEPS
+        for value in values:
+            assert value is not None
+            if moment.kind == "saturated":
+                assert value >= SATURATED_SHARE * SIZE
+            else:
+                assert value <= idle_vcpu(SIZE)
+        after = round(moment.end_ms / STEP_MS)
+        if after < len(cpu):
+            following = cpu[after]
+            low, high = idle_vcpu(SIZE), SATURATED_SHARE * SIZE
+            assert following is None or (following < high if moment.kind == "saturated" else following > low)

@@ -143,3 +143,15 @@ def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
     invalid: set[int] = set()
     assert [*find_run_lines(lines, invalid, deque(), deque())] == []
     assert len(invalid) == len([line for line in lines if line.strip() and not is_stacks_line(line.strip())])
+
+
+@pytest.mark.usefixtures("los_angeles")
+def test_the_times_of_the_candidates_are_those_of_the_tables() -> None:
+    with pytest.raises(TaskProfilerError, match=r"abc \S+ \d{4}-\d\d-\d\d \d\d:\d\d; times in PST/PDT\)\.$"):
+        found("ab", past(1, "abc"), past(2, "abd"))
+
+
+def test_without_a_report_the_last_checkpoint_counts() -> None:
+    early, late = checkpoint(report()), replace(checkpoint(report()), time="2099-01-01T00:00:00.000Z")
+    (run,) = grouped(late, early)
+    assert run.report == late

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from profiler.record.family_identity import FamilyKey
-from profiler.record.record_model import TaskSize
+from profiler.record.record_model import Cost, TaskSize, encode
 from profiler.runs.past_runs.families import FoundFamilies, read_families
 from profiler.runs.past_runs.run_source import RunFilter
 from profiler.runs.past_runs.search_runs import IndexedRuns
@@ -93,3 +93,10 @@ def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
     cluster = CountedCluster(families)
     assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), last)) == []
     assert (cluster.found_by_search, cluster.family_pages) == (searches, family_pages)
+
+
+def test_a_run_on_spot_has_its_price() -> None:
+    text = encode(report(cost=Cost(usd=0.02, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))).decode()
+    task = {"id": "a", "family": "nightly", "capacity_provider": "FARGATE_SPOT"}
+    (run,) = IndexedRuns(PlayedCluster(text, task=task), "task").last_runs(RunFilter(), 50)
+    assert present(run.report.record.cost).usd == 0.006
