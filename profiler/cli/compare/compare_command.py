@@ -41,6 +41,7 @@ from profiler.sizing.on_fargate import cost_on_fargate
 from profiler.sizing.prices import PriceOverrides
 
 _ABOVE_LIMIT_EXIT_CODE = 3
+_SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _TITLE = "task-profiler compare"
@@ -113,8 +114,8 @@ def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) 
 def _change_as_json(one: MetricChange) -> Mapping[str, object]:
     change = one.change
     return {
-        "a": change.a,
-        "b": change.b,
+        "a": _plain(change.a),
+        "b": _plain(change.b),
         "changePercent": _rounded(change.change_percent),
         "lowPercent": _rounded(change.low_percent),
         "highPercent": _rounded(change.high_percent),
@@ -125,6 +126,12 @@ def _change_as_json(one: MetricChange) -> Mapping[str, object]:
 
 def _rounded(percent: float | None) -> float | None:
     return None if percent is None else round(percent, _DIGITS) + 0.0
+
+
+def _plain(value: float | None) -> float | None:
+    """The value without a rounding error, and a whole number without its decimal point."""
+    rounded = value if value is None else float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
+    return int(rounded) if rounded is not None and rounded.is_integer() else rounded
 
 
 def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:

@@ -242,7 +242,8 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
 def _without_record(source: Mapping[str, Any]) -> Report:
     """The known values of a run whose record is missing or unreadable.
 
-    Shippers other than the forwarder may write documents without the record's text: their fields are read back.
+    Shippers other than the forwarder may write documents without the record's text: their fields are read back. Values
+    that the index ignores, because they are of another type, are left out.
     """
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
     for field in _KNOWN_WITHOUT_RECORD if isinstance(source.get("record"), str) else FIELDS:
@@ -265,4 +266,15 @@ def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
     value: Any = source
     for name in field.name.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
-    return None if field.is_list else value
+    if field.is_list or value is None:
+        return None
+    kind = field.index_type
+    if kind in ("keyword", "date"):
+        return str(value)
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    try:
+        number = float(value)
+        return int(number) if kind == "long" or number.is_integer() else number
+    except (TypeError, ValueError, OverflowError):
+        return None

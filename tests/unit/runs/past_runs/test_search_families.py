@@ -52,6 +52,14 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
     assert found.latest.size == TaskSize(vcpu=1, memory_mb=2048)
 
 
+def test_values_of_another_type_in_a_document_are_left_out() -> None:
+    """The index accepts such a document, and ignores the value."""
+    memory = {"used_mb": {"max": 400.5}, "size_mb": 2048}
+    usage = {"cpu": {"size": "many", "used": {"p95": {}}}, "memory": memory, "duration_ms": "long"}
+    found = present(*families_in(PlayedCluster(None, usage=usage)).families.values())
+    assert (found.required_memory_mb, found.required_vcpu) == (400.5, None)
+
+
 @pytest.mark.parametrize(
     "text", ["no JSON", '{"more": ' + "[" * 200_000, "\ud800"], ids=["no JSON", "too deep", "half a character"]
 )
