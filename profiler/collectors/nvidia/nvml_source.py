@@ -1,7 +1,7 @@
-"""Reads all visible GPUs through NVML, and continues after driver errors and lost GPUs.
+"""Reads all visible GPUs through NVML, and continues after driver errors, restarts and lost GPUs.
 
-One NVML context is used for the whole run. All calls are made from one thread; its owner decides how long to wait for
-it.
+One NVML context is used for the whole run. Handles are kept by UUID, because an index may mean another GPU after a
+restart of the driver. All calls are made from one thread; its owner decides how long to wait for it.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,14 @@ class NvmlSource:
         self._clock = clock
         self._nvml: Nvml | None = None
         self._devices: dict[str, Device] = {}
+        self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: dict[str, tuple[GpuFacts, int]] = {}
         self._events: XidEvents | None = None
         self._gpm: GpmReader | None = None
         self._unreadable_notes: list[str] = []
         self._is_open = False
         self._next_try_ns = 0
+        self._was_ever_open = False
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
         self.is_driver_missing = False
@@ -44,8 +46,7 @@ class NvmlSource:
             if failure is not None:
                 return failure
         samples: list[GpuSample] = []
-        lost: list[GpuFacts] = []
-        silence: Failure | None = None
+        lost = self._find_missing()
         for uuid, device in list(self._devices.items()):
             answer = device.read(counters=counters)
             if not isinstance(answer, Failure):
@@ -54,13 +55,23 @@ class NvmlSource:
             elif answer.action is ErrorAction.DEVICE_LOST:
                 self._mark_lost(uuid)
                 lost.append(device.facts)
-            else:
-                silence = answer
-        if silence is not None and not (samples or lost):
-            return Unavailable(silence.reason)
+            else:  # the driver was replaced
+                self.close()
+                self._reason = Unavailable(answer.reason)
+                self._next_try_ns = 0
+                return self._reason
         xids = self._events.drain() if self._events is not None else ()
         self._recover_lost()
         return DriverReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
+
+    def _find_missing(self) -> list[GpuFacts]:
+        """The GPUs that were visible before NVML was initialized again and are not visible now; they count as lost."""
+        self._known_gpus.update((uuid, device.facts) for uuid, device in self._devices.items())
+        missing = [
+            facts for uuid, facts in self._known_gpus.items() if uuid not in self._devices and uuid not in self._lost
+        ]
+        self._lost.update((facts.uuid, (facts, self._clock.monotonic_ns())) for facts in missing)
+        return missing
 
     def close(self) -> None:
         nvml = self._nvml
@@ -81,13 +92,13 @@ class NvmlSource:
             return self._reason
         failure = self._open()
         if failure is None:
-            self._is_open = True
+            self._is_open = self._was_ever_open = True
             return None
         self._reason = Unavailable(failure.reason)
         self.is_driver_missing = failure.action is ErrorAction.NO_DRIVER
-        if self.is_driver_missing:
-            self.permanently_unavailable = True
         self._next_try_ns = now_ns + _RETRY_NS
+        if self.is_driver_missing and not self._was_ever_open:
+            self.permanently_unavailable = True
         return self._reason
 
     def _open(self) -> Failure | None:
@@ -108,6 +119,7 @@ class NvmlSource:
             call_nvml(nvml, "nvmlShutdown")
             reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
             return next((Failure(ErrorAction.RETRY, note) for note in self._unreadable_notes), reason)
+        self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
         self._events = XidEvents(nvml, self._devices.values())
         self._gpm = GpmReader(nvml, self._clock)
         return None

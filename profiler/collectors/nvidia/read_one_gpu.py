@@ -13,6 +13,7 @@ from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml, action_fo
 
 _MILLIWATTS_PER_WATT = 1000
 _PERCENT = 100
+_DEVICE_WIDE_ACTIONS = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
 # The shortest timeout of the call; without an event the driver returns "timeout" after it.
 _EVENT_TIMEOUT_MS = 1
 # More events in one second are one fault repeated.
@@ -52,10 +53,6 @@ class Device:
         self._is_permission_denied = False
 
     @property
-    def _is_lost(self) -> bool:
-        return bool(self._failures) and self._failures[-1].action is ErrorAction.DEVICE_LOST
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about gaps in this device's numbers."""
         if not self._is_permission_denied:
@@ -63,10 +60,7 @@ class Device:
         return (f"The driver does not allow this container to read all numbers of the GPU {self.facts.uuid}.",)
 
     def read(self, *, counters: bool) -> GpuSample | Failure:
-        """Read the fast fields and, with ``counters``, the slow ones.
-
-        Returns a failure if the device is lost, or if it has no value at all and a call failed.
-        """
+        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if the device itself failed."""
         self._failures.clear()
         nvml = self._nvml
         # Version 2 of the call leaves out the memory that the driver reserves.
@@ -92,12 +86,10 @@ class Device:
             energy_millijoules=energy,
             ecc_uncorrected=ecc,
         )
-        if self._failures and (self._is_lost or sample == GpuSample(facts=self.facts)):
-            return self._failures[-1]
-        return sample
+        return self._failures[0] if self._failures else sample
 
     def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401  the driver's types
-        if function in self._unsupported or self._is_lost:
+        if function in self._unsupported or self._failures:
             return None
         answer = call_nvml(self._nvml, function, self.handle, *arguments, **options)
         if not isinstance(answer, Failure):
@@ -106,7 +98,7 @@ class Device:
             self._unsupported.add(function)
         elif answer.action is ErrorAction.PERMISSION_DENIED:
             self._is_permission_denied = True
-        else:
+        elif answer.action in _DEVICE_WIDE_ACTIONS:
             self._failures.append(answer)
         return None
 

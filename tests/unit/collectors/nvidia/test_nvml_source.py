@@ -130,14 +130,15 @@ def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
     assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2 + 1
 
 
-def test_gpus_that_answer_nothing_are_a_failure_until_one_answers() -> None:
-    machine = Machine(FakeGpu())
+@pytest.mark.parametrize("value", [1, 18])
+def test_a_driver_changed_under_us_is_started_anew(value: int) -> None:
+    machine = Machine(FakeGpu(used_bytes=5 * MIB))
     machine.read()
-    for function in (*FIELDS, "nvmlDeviceGetMemoryInfo_v2"):
-        machine.nvml.fail(function, 999)
-    assert "999" in machine.refused()
-    assert machine.sample().utilization_percent == 0
-    assert machine.nvml.starts == 1
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", value)
+    assert f"NVML error {value}" in machine.refused()
+    assert machine.sample().memory_used_bytes == 5 * MIB
+    assert machine.nvml.starts == 2
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2
 
 
 @pytest.mark.parametrize("value", [12, 9])
