@@ -55,8 +55,9 @@ THROTTLE_REASONS = {
 class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading.
 
-    ``energy_joules`` is the driver's own counter, since the driver was loaded. ``throttled_seconds`` is the observed
-    time by the reason's name. ``idle_seconds`` and the bytes are sums since the first reading.
+    ``energy_joules`` is a counter: the driver's own (since the driver was loaded), else power multiplied by time
+    since the first reading. ``throttled_seconds`` is the observed time by the reason's name. ``idle_seconds`` and the
+    bytes are sums since the first reading.
     """
 
     sample: GpuSample
@@ -240,6 +241,7 @@ class _GpuAggregate:
         self._memory_size_bytes: int | None = None
         self._energy_mj = _CounterIncrease()
         self._driver_energy_mj: int | None = None
+        self._power_joules: float | None = None  # for GPUs before Volta, which have no counter of energy
         self._ecc = _CounterIncrease()
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS, 0)
         self._throttle_observed_ns = 0
@@ -261,6 +263,8 @@ class _GpuAggregate:
         ):
             if reading is not None:
                 recent.add(max(reading, 0))
+        if sample.power_watts is not None and step_ns:
+            self._power_joules = (self._power_joules or 0.0) + sample.power_watts * step_ns / NS_PER_SECOND
         if sample.memory_size_bytes is not None:
             self._memory_size_bytes = sample.memory_size_bytes
         self._energy_mj.add(sample.energy_millijoules)
@@ -311,7 +315,7 @@ class _GpuAggregate:
             memory_used_mb=series["memory_used_bytes"].distribution(per=MIB),
             memory_size_mb=mebibytes(self._memory_size_bytes),
             power_watts=series["power_watts"].distribution(),
-            energy_joules=_joules(self._energy_mj.total),
+            energy_joules=self._joules(self._energy_mj.total),
             temperature_celsius=series["temperature_celsius"].distribution(),
             sm_clock_mhz=series["sm_clock_mhz"].distribution(),
             throttle_reasons=self._throttle_percents(),
@@ -329,11 +333,16 @@ class _GpuAggregate:
         has_gpm = self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS
         return LatestGpu(
             sample=replace(self.last, **self._last_gpm) if has_gpm else self.last,
-            energy_joules=_joules(self._driver_energy_mj),
+            energy_joules=self._joules(self._driver_energy_mj),
             throttled_seconds=throttled if self._throttle_observed_ns else None,
             idle_seconds=idle_seconds,
             **self._totals,
         )
+
+    def _joules(self, millijoules: int | None) -> float | None:
+        """The energy by the driver's counter, else power by time."""
+        known = self._power_joules if millijoules is None else millijoules / _MILLIJOULES_PER_JOULE
+        return None if known is None else round(known, 3)
 
     def _throttle_percents(self) -> dict[str, float] | None:
         """The share of the observed time by reason, in percent; only reasons that occurred."""
@@ -344,10 +353,6 @@ class _GpuAggregate:
             for bit, name in THROTTLE_REASONS.items()
             if self._throttled_ns[bit]
         }
-
-
-def _joules(millijoules: int | None) -> float | None:
-    return None if millijoules is None else millijoules / _MILLIJOULES_PER_JOULE
 
 
 def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | None) -> GpuIdle | None:
