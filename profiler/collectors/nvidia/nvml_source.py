@@ -14,7 +14,11 @@ from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
+_MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
+# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
+_PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
+_MAX_PROBES = 5
 
 
 class NvmlSource:
@@ -34,6 +38,7 @@ class NvmlSource:
         self._unreadable_notes: list[str] = []
         self._is_open = False
         self._next_try_ns = 0
+        self._probes = 0
         self._was_ever_open = False
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
@@ -55,7 +60,7 @@ class NvmlSource:
             elif answer.action is ErrorAction.DEVICE_LOST:
                 self._mark_lost(uuid)
                 lost.append(device.facts)
-            else:  # the driver was replaced
+            elif answer.action is ErrorAction.REINITIALIZE or self._is_silent_too_long(device):
                 self.close()
                 self._reason = Unavailable(answer.reason)
                 self._next_try_ns = 0
@@ -90,15 +95,17 @@ class NvmlSource:
         now_ns = self._clock.monotonic_ns()
         if self.permanently_unavailable or now_ns < self._next_try_ns:
             return self._reason
+        self._next_try_ns = now_ns + _RETRY_NS
         failure = self._open()
         if failure is None:
             self._is_open = self._was_ever_open = True
             return None
         self._reason = Unavailable(failure.reason)
         self.is_driver_missing = failure.action is ErrorAction.NO_DRIVER
-        self._next_try_ns = now_ns + _RETRY_NS
         if self.is_driver_missing and not self._was_ever_open:
-            self.permanently_unavailable = True
+            self._probes += 1
+            self._next_try_ns = now_ns + _PROBE_INTERVAL_NS
+            self.permanently_unavailable = self._probes > _MAX_PROBES
         return self._reason
 
     def _open(self) -> Failure | None:
@@ -132,6 +139,10 @@ class NvmlSource:
             return None
         name = call_nvml(nvml, "nvmlDeviceGetName", handle)
         return Device(nvml, handle, GpuFacts(uuid=uuid, index=index, name=None if isinstance(name, Failure) else name))
+
+    def _is_silent_too_long(self, device: Device) -> bool:
+        """Whether NVML is to be initialized again for a silent device: twice a minute at most."""
+        return device.silent_reads >= _MAX_SILENT_READS and self._clock.monotonic_ns() >= self._next_try_ns
 
     def _mark_lost(self, uuid: str) -> None:
         self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())

@@ -50,6 +50,7 @@ class Device:
         self._failures: list[Failure] = []
         self.handle = handle
         self.facts = facts
+        self.silent_reads = 0
         self._is_permission_denied = False
 
     @property
@@ -60,7 +61,10 @@ class Device:
         return (f"The driver does not allow this container to read all numbers of the GPU {self.facts.uuid}.",)
 
     def read(self, *, counters: bool) -> GpuSample | Failure:
-        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if the device itself failed."""
+        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if the device itself failed.
+
+        A device is silent if errors leave no field; ``silent_reads`` counts such readings in a row.
+        """
         self._failures.clear()
         nvml = self._nvml
         # Version 2 of the call leaves out the memory that the driver reserves.
@@ -86,10 +90,15 @@ class Device:
             energy_millijoules=energy,
             ecc_uncorrected=ecc,
         )
-        return self._failures[0] if self._failures else sample
+        is_silent = bool(self._failures) and sample == GpuSample(facts=self.facts)
+        self.silent_reads = self.silent_reads + 1 if is_silent else 0
+        return self._failures[-1] if is_silent or self._has_failed() else sample
+
+    def _has_failed(self) -> bool:
+        return bool(self._failures) and self._failures[-1].action in _DEVICE_WIDE_ACTIONS
 
     def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401  the driver's types
-        if function in self._unsupported or self._failures:
+        if function in self._unsupported or self._has_failed():
             return None
         answer = call_nvml(self._nvml, function, self.handle, *arguments, **options)
         if not isinstance(answer, Failure):
@@ -98,7 +107,7 @@ class Device:
             self._unsupported.add(function)
         elif answer.action is ErrorAction.PERMISSION_DENIED:
             self._is_permission_denied = True
-        elif answer.action in _DEVICE_WIDE_ACTIONS:
+        else:
             self._failures.append(answer)
         return None
 
