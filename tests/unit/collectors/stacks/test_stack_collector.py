@@ -171,7 +171,7 @@ def test_a_lasting_failure_is_one_warning_with_its_reason() -> None:
     world.reader.dumped = Dump(failure="Unsupported version of Python: 3.15.0")
     world.begin().go_on(600)
     assert world.warnings() == ("py-spy could not read a Python process: Unsupported version of Python: 3.15.0.",)
-    assert len(world.reader.asked) < 15
+    assert len(world.reader.asked) < 20
     assert len(world.log.lines) == 1
 
 
