@@ -235,3 +235,13 @@ def test_any_other_error_is_the_reason(error: object, stated: str) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b"[1]", b'{"TaskTags": []}', b'{"TaskTags": "x"}', b"\xff"])
 def test_an_invalid_response_has_no_tags(body: bytes) -> None:
     assert isinstance(decode_tags(body), Unavailable)
+
+
+@given(mutated_task(), st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
+def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: object) -> None:
+    if isinstance(document, dict):
+        document = {**document, "TaskTags": found, "Errors": [REFUSED, document]}
+    decoded = decode_tags(json.dumps(document).encode())
+    assert isinstance(decoded, dict | Unavailable)
+    if isinstance(decoded, dict):
+        assert all(name and isinstance(value, str) for name, value in decoded.items())
