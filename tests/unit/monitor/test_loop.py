@@ -945,6 +945,12 @@ def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
     assert all("series" not in line["record"] for line in world.printed())
 
 
+def test_the_series_can_be_switched_off() -> None:
+    record = World(batch_ends=10.5, series_points=0).run().report()
+    assert "series" not in record
+    assert record["metrics"]["slowdownAtVcpu"]["0.25"] == {"min": 2.004, "max": 2.503}
+
+
 def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> None:
     """The batch uses half a vCPU, the proxy 0.45 for 8 of 20 s: the task of 1 vCPU is full for 40 % of the time."""
     world = World(batch_ends=20.5)

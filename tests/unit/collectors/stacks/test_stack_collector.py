@@ -110,6 +110,20 @@ def test_a_run_that_ends_in_a_call_without_an_answer_has_one_warning() -> None:
     assert seen[1:] == [()] * (len(seen) - 1)
 
 
+def test_a_version_that_takes_forever_costs_no_first_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World().begin()
+    samples: list[int | None] = []
+
+    def version(_reader: FakeStackReader) -> str:
+        stacks = world.record().stacks
+        samples.append(None if stacks is None else stacks.samples)
+        return "py-spy 9"
+
+    monkeypatch.setattr(FakeStackReader, "version", property(version), raising=False)
+    world.go_on(1)
+    assert samples[0] == 1
+
+
 @pytest.mark.parametrize(("mode", "count"), [("on", 1), ("moments", 0)])
 def test_a_run_too_short_for_a_sample_has_one_warning(mode: StacksMode, count: int) -> None:
     world = World(mode=mode).begin()
