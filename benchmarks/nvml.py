@@ -18,7 +18,6 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.monitor import measure_monitor
@@ -68,9 +67,9 @@ def measure_cpu_seconds(work: Callable[[], None]) -> float:
 
 
 def binding_without_gpm() -> Nvml:
-    """The binding before it had GPM."""
-    names = vars(import_module("pynvml")).items()
-    return cast("Nvml", SimpleNamespace(**{name: value for name, value in names if not name.startswith("c_nvmlGpm")}))
+    """The binding for GPUs that are older than GPM."""
+    unsupported = SimpleNamespace(isSupportedDevice=0)
+    return SimpleNamespace(**{**vars(import_module("pynvml")), "nvmlGpmQueryDeviceSupport": lambda _: unsupported})
 
 
 def watch_work(seconds: int, *, with_gpm: bool) -> Callable[[], None]:

@@ -1,10 +1,14 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
+from msgspec.structs import replace
+
 from profiler.aggregation.statistics import RELATIVE_ERROR, MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings, RunSeries
+from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.host import Host
 
 # A first step shorter than this fraction of the usual one is merged with the next. At the first sample the counter
 # includes work of the container runtime from before the start, which would be a high rate over a short step.
@@ -16,6 +20,13 @@ _MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
 _CLOCK_JUMP_NS = 30 * NS_PER_SECOND
 # A step of up to this many sampling intervals leaves no gap in the readings.
 _REGULAR_STEP = 1.05
+# Counters can be late. What all CPUs provide in this time is possible in addition to what they provide in the step.
+_MAX_LATENESS_NS = 60 * NS_PER_SECOND
+# How far above the capacity of its time the CPU time of a new container may be: its start is not known to the tick.
+_NEW_CONTAINER_SLACK_NS = NS_PER_SECOND
+# A rate or a memory usage is possible up to this multiple of the machine's.
+_MARGIN = 1.5
+_UNKNOWN_MACHINE = Host()
 _NETWORK = ("network_rx_bytes", "network_tx_bytes")
 BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
 
@@ -43,8 +54,10 @@ class ContainerUsage:
     The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read`` between
     two consecutive samples. The first step begins at the container's start, where the counter was 0. A sample
     with an unchanged ``read`` is a duplicate. If the wall clock was set, the step's length is by the monotonic clock.
+    Values that the machine cannot reach are left out and counted in ``impossible``.
 
-    ``run`` is the usage since the start, ``last_vcpu`` the vCPU of the last known step.
+    ``run`` is the usage since the start, ``last_vcpu`` the vCPU of the last known step, ``last_sample`` the last sample
+    without impossible values.
 
     Args:
         nominal_step_ns: The sampling interval.
@@ -52,10 +65,17 @@ class ContainerUsage:
         finest_ns: The least time between two samples, if the first ones follow each other faster than the others.
     """
 
-    def __init__(self, nominal_step_ns: int, series_points: int = 0, finest_ns: int | None = None) -> None:
+    def __init__(
+        self,
+        nominal_step_ns: int,
+        series_points: int = 0,
+        machine: Host = _UNKNOWN_MACHINE,
+        finest_ns: int | None = None,
+    ) -> None:
         self._nominal_step_ns = nominal_step_ns
         self._series_points = series_points
         self._finest_ns = finest_ns
+        self._machine = machine
         self._clock_shift_ns = 0
         self.run = UsageWindow()
         self._interval: UsageWindow | None = UsageWindow()
@@ -75,6 +95,7 @@ class ContainerUsage:
         self.last_read_ns: int | None = None
         self.samples = 0
         self.duplicates = 0
+        self.impossible = 0
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = MeanAndMaximum()
         self.memory_max_at_ns: int | None = None
@@ -90,6 +111,7 @@ class ContainerUsage:
         epoch: str = "",
         received_ns: int,
         started_ns: int | None,
+        attempt_started_ns: int | None = None,
         is_new: bool = True,
         shares_network: bool = False,
     ) -> bool:
@@ -97,9 +119,10 @@ class ContainerUsage:
 
         Args:
             sample: The sample.
-            epoch: Identifies the counters: the container's current Docker id. They begin at 0 with a new one.
+            epoch: Identifies the counters: the container's current Docker id. They may begin at 0 with a new one.
             received_ns: Monotonic time at which the sample was received.
             started_ns: The start of the run; None if it is unknown.
+            attempt_started_ns: The last start of a container that was restarted.
             is_new: Whether the counters were 0 at the start of the run; they may be older if the container was
                 restarted in place before.
             shares_network: Whether the containers share the task's network counters (awsvpc). They continue when a
@@ -116,16 +139,18 @@ class ContainerUsage:
             start_ns = sample.read_ns if started_ns is None else started_ns
             self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points, self._finest_ns)
         step_ns = self._step(sample, received_ns, started_ns)
-        if self._epoch not in (None, epoch):
+        attempt_ns = self._attempt_step(sample, step_ns, attempt_started_ns)
+        if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
             self._restart_counters(shares_network=shares_network)
+        sample = self._possible(sample, step_ns, is_new=is_new)
         if sample.cpu_ns is None:
             carried_ns = self._carried_ns
             self._carried_ns = None if step_ns is None or carried_ns is None else carried_ns + step_ns
         else:
-            self._add_cpu(sample.cpu_ns, sample.read_ns, step_ns, is_new=is_new)
+            self._add_cpu(sample.cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
             self._steps_ms.add(step_ns / NS_PER_MS, 1)
-        self._add_memory(sample, step_ns)
+        self._add_memory(sample, attempt_ns)
         for name, counter in self._counters.items():
             if (value := getattr(sample, name)) is not None:
                 counter.add(value)
@@ -158,20 +183,54 @@ class ContainerUsage:
                 self._clock_shift_ns += excess_ns
         return step_ns if step_ns > 0 else None
 
-    def _add_cpu(self, cpu_ns: int, read_ns: int, step_ns: int | None, *, is_new: bool) -> None:
+    def _attempt_step(self, sample: ContainerSample, step_ns: int | None, attempt_started_ns: int | None) -> int | None:
+        """The part of the step after the container was restarted; the whole step without a restart in it."""
+        if step_ns is None or attempt_started_ns is None:
+            return step_ns
+        attempt_ns = sample.read_ns - attempt_started_ns
+        return attempt_ns if 0 < attempt_ns < step_ns else step_ns
+
+    def _could_be_new(self, sample: ContainerSample, attempt_ns: int | None) -> bool:
+        """Whether the CPU time of a new container can have begun at its start: agents may continue older counters."""
+        if sample.cpu_ns is None or attempt_ns is None or self._machine.vcpu is None:
+            return True
+        return sample.cpu_ns <= self._machine.vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
+
+    def _possible(self, sample: ContainerSample, step_ns: int | None, *, is_new: bool) -> ContainerSample:
+        """The sample without memory, or growth of the CPU time, that is beyond the whole machine."""
+        cpu_ns, (vcpu, memory_bytes) = sample.cpu_ns, (self._machine.vcpu, self._machine.memory_bytes)
+        if cpu_ns is not None and vcpu is not None:
+            growth_ns = self._cpu_ns.growth(cpu_ns)
+            if growth_ns is None:
+                growth_ns = cpu_ns if is_new and step_ns is not None else 0
+            if growth_ns > vcpu * ((step_ns or 0) + (self._carried_ns or 0) + _MAX_LATENESS_NS):
+                self.impossible += 1
+                sample = replace(sample, cpu_ns=None)
+        sizes = (sample.memory_used_bytes, sample.memory_cache_bytes, sample.memory_usage_peak_bytes)
+        if memory_bytes is None or max(sizes[0] or 0, sizes[1] or 0, sizes[2] or 0) <= _MARGIN * memory_bytes:
+            return sample
+        self.impossible += 1
+        used, cache, peak = (size if size is not None and size <= _MARGIN * memory_bytes else None for size in sizes)
+        return replace(sample, memory_used_bytes=used, memory_cache_bytes=cache, memory_usage_peak_bytes=peak)
+
+    def _add_cpu(self, cpu_ns: int, read_ns: int, step_ns: int | None, attempt_ns: int | None, *, is_new: bool) -> None:
         is_from_start = is_new and self._cpu_ns.total is None
         growth_ns = self._cpu_ns.add(cpu_ns)
         if growth_ns is None and is_from_start:
             growth_ns = cpu_ns
+        elif growth_ns == cpu_ns and attempt_ns != step_ns:  # reset: nothing is known of the time before the start
+            step_ns, self._carried_ns = attempt_ns, 0
         carried_ns, carried_cpu_ns = self._carried_ns, self._carried_cpu_ns
         self._carried_ns = self._carried_cpu_ns = 0
         if growth_ns is None or step_ns is None or carried_ns is None:
             return
         step_ns, growth_ns = step_ns + carried_ns, growth_ns + carried_cpu_ns
-        if is_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns:
+        is_short = is_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns
+        vcpu = growth_ns / step_ns
+        # A rate beyond the machine comes from a clock that was set back within the step, or from late counters.
+        if is_short or (self._machine.vcpu is not None and vcpu > _MARGIN * self._machine.vcpu):
             self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
             return
-        vcpu = growth_ns / step_ns
         for window in self._windows():
             window.vcpu.add(vcpu, step_ns)
             window.cpu_ns += growth_ns
@@ -258,8 +317,9 @@ class ContainerUsage:
         return None if total_ns is None else total_ns / NS_PER_SECOND
 
     def traffic(self) -> dict[str, int | None]:
-        """The counters by their names."""
-        return {name: counter.total for name, counter in self._counters.items()}
+        """The counters by their names; None for a total above the integers of readers."""
+        totals = {name: counter.total for name, counter in self._counters.items()}
+        return {name: None if total is None or total > MAX_COUNT else total for name, total in totals.items()}
 
     def traffic_bytes(self) -> tuple[int, int]:
         """The bytes of the network and of block devices in both directions so far; 0 if unknown."""

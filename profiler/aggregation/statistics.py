@@ -172,10 +172,17 @@ class MonotonicCounter:
 
     def add(self, value: int) -> int | None:
         """Add the counter's next value; returns the increase since the last one (None for the first)."""
+        growth = self.growth(value)
         if self._last is not None and value < self._last:
             self.restart()
-        before, self._last = self._last, value
-        return None if before is None else value - before
+        self._last = value
+        return growth
+
+    def growth(self, value: int) -> int | None:
+        """The increase that :meth:`add` would return."""
+        if self._last is None:
+            return None
+        return value if value < self._last else value - self._last
 
     def restart(self) -> None:
         """The counter was reset to 0, even if its next value is above the last one."""

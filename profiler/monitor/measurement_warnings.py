@@ -1,4 +1,4 @@
-"""Warnings about the measurement: a clock that was set, restarts, swapping, outputs nobody reads."""
+"""Warnings about the measurement: a clock that was set, restarts, impossible values, swapping, outputs nobody reads."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,7 +9,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.ecs.task_metadata import runs_on_instance
 from profiler.readers.linux.host import SwapCounters
 from profiler.record.record_model import Record
-from profiler.record.units import MIB
+from profiler.record.units import MIB, format_count
 
 
 class SwapWarning(Collector):
@@ -65,3 +65,11 @@ def was_restarted(count: int) -> str:
     """The warning that ECS restarted the container in place."""
     times = "once" if count == 1 else f"{count} times"
     return f"ECS restarted the container {times}: the values cover all attempts that were seen."
+
+
+def was_impossible(count: int) -> str:
+    """The warning that the task stats had values that this machine cannot reach."""
+    return (
+        f"The task stats had {format_count(count, 'value')} of CPU time or memory that cannot be right on this "
+        "machine: left out."
+    )

@@ -9,7 +9,7 @@ from profiler.collectors.collector import Collector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.monitor.measurement_warnings import clock_was_set, was_restarted
+from profiler.monitor.measurement_warnings import clock_was_set, was_impossible, was_restarted
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
@@ -182,10 +182,12 @@ class TaskSampler:
 
     def warnings(self, name: str) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
+        usage = self.usages.get(name)
         container = None if self.task is None else self.task.container(name)
         sentences = (
             clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
             was_restarted(container.restart_count) if container is not None and container.restart_count else None,
+            was_impossible(usage.impossible) if usage is not None and usage.impossible else None,
         )
         return tuple(sentence for sentence in sentences if sentence is not None)
 
@@ -231,6 +233,7 @@ class TaskSampler:
                 epoch=container.docker_id,
                 received_ns=received_ns,
                 started_ns=container.started_ns,
+                attempt_started_ns=container.attempt_started_ns,
                 is_new=not container.restart_count,
                 shares_network=container.shares_network,
             ):
@@ -245,12 +248,12 @@ class TaskSampler:
     def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
         if self._watched_names and container.name not in self._watched_names:
-            usage = ContainerUsage(self._interval_ns)
+            usage = ContainerUsage(self._interval_ns, machine=self.host)
             usage.keep_totals_only()
             return usage
         task_vcpu = None if self.task is None else self.task.vcpu_limit
         self.loads[container.name] = BatchLoad(self.host.vcpu if task_vcpu is None else task_vcpu)
-        return ContainerUsage(self._interval_ns, self._series_points)
+        return ContainerUsage(self._interval_ns, self._series_points, self.host)
 
     def _follow_only(self, watched: Collection[str]) -> None:
         """Drop the data that only batches need for all other containers, when the batches are known."""

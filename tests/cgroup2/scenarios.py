@@ -4,6 +4,8 @@ A scenario runs as root, under systemd, and returns what it measured. It asserts
 does. Each `run` is started in a systemd unit of its own.
 """
 
+import contextlib
+import errno
 import json
 import os
 import subprocess
@@ -14,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cgroup2.units import DELEGATED, PYTHON, file_on_disk, profile
+from tests.cgroup2.units import DELEGATED, LIMIT_SECONDS, PYTHON, file_on_disk, profile, run_command
+from tests.waiting import wait_until
 
 Results = Mapping[str, Any]
 SCENARIOS: dict[str, Callable[[], Results]] = {}
@@ -286,6 +289,70 @@ def orphan() -> Results:
 
 def _group_of(pid: int) -> Path:
     return _CGROUPS / Path(f"/proc/{pid}/cgroup").read_text().strip().removeprefix("0::/")
+
+
+@scenario
+def run_killed() -> Results:
+    """Kill `run` in a delegated service that does not stop the command, and start the service again."""
+    unit = "killed-run.service"
+    with tempfile.TemporaryDirectory() as name:
+        properties = (*DELEGATED, "KillMode=process", "RemainAfterExit=no")
+        command = (*run_command(Path(name)), "--", "sleep", "600")
+        subprocess.run(
+            ("systemd-run", "--quiet", f"--unit={unit}", *(f"--property={each}" for each in properties), *command),
+            check=True,
+            timeout=LIMIT_SECONDS,
+        )
+        group = _CGROUPS / "system.slice" / unit
+        wait_until(lambda: b"sleep" in _commands_below(group), LIMIT_SECONDS, "the command's start")
+        pid = int(_property(unit, "MainPID"))
+        groups_while_running = [path.name for path in group.iterdir() if path.is_dir()]
+        os.kill(pid, 9)
+        wait_until(lambda: _property(unit, "ActiveState") == "failed", LIMIT_SECONDS, "the service's failure")
+        found: dict[str, Any] = {
+            "groupsWhileRunning": groups_while_running,
+            "groupsBelow": [path.name for path in group.iterdir() if path.is_dir()],
+            "subtreeControl": (group / _SUBTREE_CONTROL).read_text().split(),
+            "enteringError": _error_of_entering(group),
+        }
+        started = subprocess.run(("systemctl", "start", unit), capture_output=True, text=True, check=False)
+        wait_until(lambda: _property(unit, "ActiveState") != "activating", LIMIT_SECONDS, "the second start")
+        time.sleep(2)  # the new process may still fail
+        found |= {
+            "startExitCode": started.returncode,
+            "stateAfterStart": _property(unit, "ActiveState"),
+            "statusAfterStart": _property(unit, "ExecMainStatus"),
+            "commandsAfterStart": sorted(name.decode() for name in _commands_below(group)),
+        }
+        (group / "cgroup.kill").write_text("1")
+        return found
+
+
+def _commands_below(group: Path) -> list[bytes]:
+    pids = [pid for file in group.rglob("cgroup.procs") for pid in file.read_text().split()]
+    names = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            names.append(Path(f"/proc/{pid}/comm").read_bytes().strip())
+    return names
+
+
+def _property(unit: str, name: str) -> str:
+    command = ("systemctl", "show", "--value", f"--property={name}", unit)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _error_of_entering(group: Path) -> str | None:
+    """Move a process into the group; return the name of the kernel's error, None if it went well."""
+    process = subprocess.Popen(("sleep", "600"))
+    try:
+        (group / "cgroup.procs").write_text(str(process.pid))
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    finally:
+        process.kill()
+        process.wait()
+    return None
 
 
 def main(names: Sequence[str]) -> None:

@@ -223,3 +223,11 @@ def test_what_the_command_leaves_goes_on_where_the_profiler_was_started(results:
     assert results["group"].endswith(".scope")
     assert results["groupsBelow"] == []
     assert results["subtreeControl"] == []
+
+
+@pytest.mark.scenario("run_killed")
+def test_a_killed_run_leaves_a_group_that_processes_can_enter(results: Results) -> None:
+    assert any(name.startswith("task-profiler-") for name in results["groupsWhileRunning"])
+    assert results["enteringError"] is None
+    assert results["subtreeControl"] == []
+    assert results["stateAfterStart"] == "active"

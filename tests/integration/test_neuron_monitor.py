@@ -1,8 +1,12 @@
 """The source with a real process that plays neuron-monitor (``tests/fake_neuron_monitor.py``)."""
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,13 +163,14 @@ def test_it_is_started_again_after_half_a_line_and_death(watch: Any) -> None:
     assert watched.log.events("info") == ["neuron-monitor can be read again"]
 
 
-def test_silence_ends_it(watch: Any) -> None:
-    watched = watch([BUSY, STAY], [BUSY, STAY])
+def test_silence_ends_it_even_if_it_ignores_sigterm(watch: Any) -> None:
+    watched = watch([{"ignore_sigterm": True}, BUSY, STAY], [BUSY, STAY])
     watched.wait_for(reports=1)
     (first,) = watched.starts
     watched.pass_time(9.9)
     watched.pass_time(0.1)
-    watched.wait_for(failures=1)
+    # The time to end after SIGTERM passes on the fake clock, too.
+    wait_until(lambda: watched.failures or watched.pass_time(0.5), _WAIT_SECONDS, "its end")
     assert is_gone(first["pid"])
     assert [fields for _, _, fields in watched.log.lines] == [{"reason": "it was silent for 10 s"}]
     watched.pass_time(_FIRST_WAIT_SECONDS)
@@ -173,9 +178,10 @@ def test_silence_ends_it(watch: Any) -> None:
     assert (watched.source.restarts, watched.failures) == (1, 1)
 
 
-def test_stop_ends_it_even_if_it_ignores_sigterm(watch: Any) -> None:
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_stop_ends_it_whether_it_listens_or_not(watch: Any, *, stubborn: bool) -> None:
     before = open_descriptors()
-    watched = watch([{"ignore_sigterm": True}, BUSY, STAY], clock=SystemClock())
+    watched = watch([{"ignore_sigterm": True}] * stubborn + [BUSY, STAY], clock=SystemClock())
     watched.wait_for(reports=1)
     (start,) = watched.starts
     watched.source.stop(20)
@@ -215,6 +221,33 @@ def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:
     assert threads()
     watched.source.stop(_WAIT_SECONDS)
     assert not threads()
+
+
+_PARENT = """
+import signal, sys
+from profiler.core.clock import SystemClock
+from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
+from tests.fakes import FakeLog
+NeuronMonitorSource(sys.argv[1], 1, SystemClock(), FakeLog()).start(print)
+signal.pause()
+"""
+
+
+def test_no_orphan_is_left_when_the_monitor_is_killed(tmp_path: Path) -> None:
+    """It writes nothing and ignores SIGTERM, so that neither a broken pipe nor SIGTERM ends it."""
+    program = install(tmp_path, [{"ignore_sigterm": True}, STAY])
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(program)])
+    try:
+        (start,) = wait_until(lambda: starts(program), _WAIT_SECONDS, "its start")
+        assert not is_gone(start["pid"])
+    finally:
+        parent.kill()
+        parent.wait()
+    try:
+        wait_until(lambda: is_gone(start["pid"]), _WAIT_SECONDS, "the end of the orphan")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(start["pid"], signal.SIGKILL)
 
 
 def test_it_is_found_in_path_only_as_a_program(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import math
 import os
 import select
 import signal
+import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +27,7 @@ _RUNTIME_GROUPS = ("neuroncore_counters", "memory_used", "execution_stats")
 _CHUNK_BYTES = 64 * 1024
 _MAX_STDERR_BYTES = 4096
 _REAP_TIMEOUT_SECONDS = 1.0
+_END_WITH_PARENT = str(Path(__file__).with_name("end_with_parent.py"))
 
 
 class LineSplitter:
@@ -102,11 +105,12 @@ class NeuronProcess:
         self._has_exited = self._check_exited()
         return b""
 
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """Send SIGKILL to the process group. Any thread may call this."""
-        with self._lock, suppress(ProcessLookupError, PermissionError):
-            if not self._is_reaped:
-                os.killpg(self.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
 
     def close(self) -> str:
         """Kill and reap the process; returns how it ended, with the last line of its stderr."""
@@ -136,6 +140,11 @@ class NeuronProcess:
             self._is_stderr_closed = True
             self._poll.unregister(self._stderr)
 
+    def _signal(self, number: signal.Signals) -> None:
+        with self._lock, suppress(ProcessLookupError, PermissionError):
+            if not self._is_reaped:
+                os.killpg(self.pid, number)
+
     def _check_exited(self) -> bool:
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -150,8 +159,9 @@ def start_process(program: str, configuration: bytes, wake: WakeEvent) -> Neuron
     try:
         descriptor = _write_memory_file(configuration)
         try:
+            tied = (sys.executable, "-I", "-S", _END_WITH_PARENT, str(os.getpid()))
             popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root
-                (program, "-c", f"/proc/self/fd/{descriptor}"),
+                (*tied, program, "-c", f"/proc/self/fd/{descriptor}"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

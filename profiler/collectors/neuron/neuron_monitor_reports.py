@@ -4,7 +4,7 @@ The decoder skips all fields that are not named here, such as the list of loaded
 large report.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -17,10 +17,12 @@ from profiler.readers import Unavailable
 
 _MAX_PERCENT = 100.0
 _MAX_PROBLEMS = 8
+_MAX_INDEX_DIGITS = 4
+_Value = TypeVar("_Value")
 
-_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-_Seconds = Annotated[float, Meta(ge=0)]
-_Core = Annotated[str, Meta(pattern="^[0-9]{1,4}$")]  # a core's index on the node
+_MAX_COUNT = 2**50  # no node has more bytes or executions
+_Count = Annotated[int, Meta(ge=0, le=_MAX_COUNT)]
+_Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 
 
 class _Group(Struct):
@@ -35,12 +37,12 @@ class _Utilization(Struct):
 
 
 class _CoreCounters(_Group):
-    neuroncores_in_use: dict[_Core, _Utilization] | None = None
+    neuroncores_in_use: dict[str, _Utilization | None] | None = None
 
 
 class _Breakdown(Struct):
     # Bytes by category. New versions of neuron-monitor add some.
-    neuroncore_memory_usage: dict[_Core, dict[str, Any] | None] | None = None
+    neuroncore_memory_usage: dict[str, dict[str, Any] | None] | None = None
 
 
 class _UsedBytes(Struct):
@@ -203,7 +205,7 @@ class _ReportParser:
         memory = self._valid(groups.memory_used, _MemoryUsed)
         used = memory.neuron_runtime_used_bytes or _UsedBytes()
         core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
-        categories = {int(core): _sizes(listed) for core, listed in core_memory.items() if listed is not None}
+        categories = {index: _sizes(listed) for index, listed in _by_index(core_memory)}
         stats = self._valid(groups.execution_stats or groups.inference_stats, _ExecutionStats)
         summary = stats.execution_summary or stats.inference_summary or {}
         return RuntimeReport(
@@ -230,18 +232,26 @@ class _ReportParser:
         return errors_by_device
 
 
-def _percents(cores: Mapping[str, _Utilization]) -> Mapping[int, float]:
+def _by_index(cores: Mapping[str, _Value | None]) -> Iterator[tuple[int, _Value]]:
+    """The cores by their index on the node; the parts of Trn2's logical cores, such as ``nc_v3.0``, are skipped."""
+    for core, value in cores.items():
+        if value is not None and core.isdecimal() and len(core) <= _MAX_INDEX_DIGITS:
+            yield int(core), value
+
+
+def _percents(cores: Mapping[str, _Utilization | None]) -> Mapping[int, float]:
     """The utilization by core. The measured period may be slightly too short, so a value can be slightly above 100."""
     return {
-        int(core): min(max(used.neuroncore_utilization, 0.0), _MAX_PERCENT)
-        for core, used in cores.items()
+        index: min(max(used.neuroncore_utilization, 0.0), _MAX_PERCENT)
+        for index, used in _by_index(cores)
         if used.neuroncore_utilization is not None
     }
 
 
 def _sizes(categories: Mapping[str, Any]) -> Mapping[str, int]:
     """The bytes by category; other values, such as new groups of categories, are skipped."""
-    return {name: size for name, value in categories.items() if (size := count(value)) is not None}
+    sizes = {name: count(value) for name, value in categories.items()}
+    return {name: size for name, size in sizes.items() if size is not None and size <= _MAX_COUNT}
 
 
 def _by_category(cores: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

@@ -25,6 +25,9 @@ _MIN_SILENCE_TIMEOUT_NS = 10 * NS_PER_SECOND
 _SILENCE_TIMEOUT_PERIODS = 5
 # The longest wait before the clock is read again.
 _MAX_WAIT_SECONDS = 1.0
+_TERMINATE_TIMEOUT_NS = NS_PER_SECOND
+# The share of the stop's time in which the process may end after SIGTERM; the rest is for SIGKILL.
+_TERMINATE_SHARE = 0.9
 _MAX_PROBLEMS_LOGGED = 10
 
 
@@ -100,7 +103,7 @@ class NeuronMonitorSource:
         self._health = SourceHealth(self.name, log)
         self._logged_problems: set[str] = set()
         self._state = Supervision(period_seconds)
-        self._is_stopping = False
+        self._stop_deadline_ns: int | None = None
         self._wake: WakeEvent | None = None
         self._thread: StoppableThread | None = None
         self._process: NeuronProcess | None = None
@@ -125,24 +128,29 @@ class NeuronMonitorSource:
 
         ``on_report`` is called in the thread with each report; it must be fast and must not raise.
         """
-        if self._thread is None and not self._is_stopping:
+        if self._thread is None and self._stop_deadline_ns is None:
             self._on_report = on_report
             wake = self._wake = WakeEvent()
             self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set, self._clock)
             self._thread.start()
 
     def stop(self, max_seconds: float) -> None:
-        """Kill neuron-monitor, which has nothing to save, and wait for the thread for at most ``max_seconds``."""
-        self._is_stopping = True
-        process, thread, wake = self._process, self._thread, self._wake
-        if process is not None:
-            process.kill()
-        if thread is not None and wake is not None and thread.stop(max_seconds):
+        """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL."""
+        if self._stop_deadline_ns is None:
+            self._stop_deadline_ns = self._clock.monotonic_ns() + round(_TERMINATE_SHARE * max_seconds * NS_PER_SECOND)
+        thread, wake = self._thread, self._wake
+        if thread is None or wake is None or thread.is_current:
+            return
+        has_ended = thread.stop(max_seconds)
+        process = self._process
+        if has_ended:
             self._wake = None
             wake.close()
+        elif process is not None:
+            process.kill()
 
     def _run(self, wake: WakeEvent) -> None:
-        while not self._is_stopping:
+        while self._stop_deadline_ns is None:
             if not self._state.is_start_due(self._clock.monotonic_ns()):
                 wake.wait(self._seconds_until(self._state.deadline_ns))
             elif (process := self._start_process(wake)) is not None:
@@ -162,16 +170,31 @@ class NeuronMonitorSource:
         splitter = LineSplitter()
         is_silent = False
         try:
-            while not (is_silent or process.is_output_closed or self._is_stopping):
+            while not (is_silent or process.is_output_closed or self._stop_deadline_ns is not None):
                 self._parse_chunk(splitter, process.read(self._seconds_until(self._state.deadline_ns)))
                 is_silent = self._state.is_silent(self._clock.monotonic_ns())
+            self._terminate(process, splitter)
         finally:
             exit_reason = process.close()
             self._process = None
-        if not self._is_stopping:
+        if self._stop_deadline_ns is None:
             self._on_run_failed(
                 f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s" if is_silent else exit_reason
             )
+
+    def _terminate(self, process: NeuronProcess, splitter: LineSplitter) -> None:
+        if process.is_output_closed:
+            return
+        process.terminate()
+        deadline_ns = self._clock.monotonic_ns() + _TERMINATE_TIMEOUT_NS
+        while not process.is_output_closed:
+            # A stop may be requested during the loop.
+            left_seconds = self._seconds_until(
+                deadline_ns if self._stop_deadline_ns is None else min(deadline_ns, self._stop_deadline_ns)
+            )
+            if left_seconds <= 0:
+                return
+            self._parse_chunk(splitter, process.read(left_seconds))
 
     def _parse_chunk(self, splitter: LineSplitter, chunk: bytes) -> None:
         for line in splitter.feed(chunk):

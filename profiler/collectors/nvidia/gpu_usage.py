@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import MeanAndMaximum, TimeWeightedStatistics
+from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_ownership import match_uuids
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample, Xid
@@ -55,8 +55,9 @@ THROTTLE_REASONS = {
 class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading.
 
-    ``energy_joules`` is the driver's own counter, since the driver was loaded. ``throttled_seconds`` is the observed
-    time by the reason's name. ``idle_seconds`` and the bytes are sums since the first reading.
+    ``energy_joules`` is a counter: the driver's own (since the driver was loaded), else power multiplied by time
+    since the first reading. ``throttled_seconds`` is the observed time by the reason's name. ``idle_seconds`` and the
+    bytes are sums since the first reading.
     """
 
     sample: GpuSample
@@ -238,8 +239,10 @@ class _GpuAggregate:
         self._idle_before: dict[str, int] = {}
         self._utilization_observed_ns = 0
         self._memory_size_bytes: int | None = None
-        self._energy_mj = _Counter()
-        self._ecc = _Counter()
+        self._energy_mj = _CounterIncrease()
+        self._driver_energy_mj: int | None = None
+        self._power_joules: float | None = None  # for GPUs before Volta, which have no counter of energy
+        self._ecc = _CounterIncrease()
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS, 0)
         self._throttle_observed_ns = 0
 
@@ -260,9 +263,13 @@ class _GpuAggregate:
         ):
             if reading is not None:
                 recent.add(max(reading, 0))
+        if sample.power_watts is not None and step_ns:
+            self._power_joules = (self._power_joules or 0.0) + sample.power_watts * step_ns / NS_PER_SECOND
         if sample.memory_size_bytes is not None:
             self._memory_size_bytes = sample.memory_size_bytes
         self._energy_mj.add(sample.energy_millijoules)
+        if sample.energy_millijoules is not None:
+            self._driver_energy_mj = sample.energy_millijoules
         self._ecc.add(sample.ecc_uncorrected)
         self._add_throttle_reasons(sample.throttle_reasons, weight_ns)
         self.last, self._read_ns = sample, now_ns
@@ -308,12 +315,12 @@ class _GpuAggregate:
             memory_used_mb=series["memory_used_bytes"].distribution(per=MIB),
             memory_size_mb=mebibytes(self._memory_size_bytes),
             power_watts=series["power_watts"].distribution(),
-            energy_joules=_joules(self._energy_mj.increase),
+            energy_joules=self._joules(self._energy_mj.total),
             temperature_celsius=series["temperature_celsius"].distribution(),
             sm_clock_mhz=series["sm_clock_mhz"].distribution(),
             throttle_reasons=self._throttle_percents(),
             xids=tuple(self.xids),
-            ecc_uncorrected=self._ecc.increase,
+            ecc_uncorrected=self._ecc.total,
             **gpm,
             **self._totals,
         )
@@ -326,11 +333,16 @@ class _GpuAggregate:
         has_gpm = self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS
         return LatestGpu(
             sample=replace(self.last, **self._last_gpm) if has_gpm else self.last,
-            energy_joules=_joules(self._energy_mj.last),
+            energy_joules=self._joules(self._driver_energy_mj),
             throttled_seconds=throttled if self._throttle_observed_ns else None,
             idle_seconds=idle_seconds,
             **self._totals,
         )
+
+    def _joules(self, millijoules: int | None) -> float | None:
+        """The energy by the driver's counter, else power by time."""
+        known = self._power_joules if millijoules is None else millijoules / _MILLIJOULES_PER_JOULE
+        return None if known is None else round(known, 3)
 
     def _throttle_percents(self) -> dict[str, float] | None:
         """The share of the observed time by reason, in percent; only reasons that occurred."""
@@ -341,10 +353,6 @@ class _GpuAggregate:
             for bit, name in THROTTLE_REASONS.items()
             if self._throttled_ns[bit]
         }
-
-
-def _joules(millijoules: int | None) -> float | None:
-    return None if millijoules is None else millijoules / _MILLIJOULES_PER_JOULE
 
 
 def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | None) -> GpuIdle | None:
@@ -361,19 +369,13 @@ def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | N
     )
 
 
-class _Counter:
-    """A counter of the driver: its last value, and the increase since its first one."""
+class _CounterIncrease:
+    """The increase of a driver counter since its first reading; a reload of the driver resets the counter to 0."""
 
     def __init__(self) -> None:
-        self._first: int | None = None
-        self.last: int | None = None
-        self.increase: int | None = None
+        self._counter = MonotonicCounter()
+        self.total: int | None = None
 
     def add(self, value: int | None) -> None:
-        if value is None:
-            return
-        if self._first is None:
-            self._first = value
-        else:
-            self.increase = value - self._first
-        self.last = value
+        if value is not None:
+            self.total = sum_known(self.total, self._counter.add(value))

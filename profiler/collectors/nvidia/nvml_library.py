@@ -32,6 +32,7 @@ class ErrorAction(Enum):
     PERMISSION_DENIED = "the container lacks the permission for the call"
     RETRY = "the error may be transient: try again"
     DEVICE_LOST = "this GPU is lost; the others still work"
+    REINITIALIZE = "the driver was replaced: shut NVML down and initialize it again"
     NO_DRIVER = "no driver is installed or loaded"
 
 
@@ -40,6 +41,7 @@ _ACTIONS = {
     **dict.fromkeys((3, 13, 25), ErrorAction.UNSUPPORTED),  # not supported, function not found, argument version
     4: ErrorAction.PERMISSION_DENIED,
     **dict.fromkeys((15, 16, 28), ErrorAction.DEVICE_LOST),  # lost, reset required, not found
+    **dict.fromkeys((1, 18), ErrorAction.REINITIALIZE),  # uninitialized, other version of the library
     **dict.fromkeys((9, 12), ErrorAction.NO_DRIVER),  # driver not loaded, library not found
 }
 

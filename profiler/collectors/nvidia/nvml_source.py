@@ -1,7 +1,7 @@
-"""Reads all visible GPUs through NVML, and continues after driver errors and lost GPUs.
+"""Reads all visible GPUs through NVML, and continues after driver errors, restarts and lost GPUs.
 
-One NVML context is used for the whole run. All calls are made from one thread; its owner decides how long to wait for
-it.
+One NVML context is used for the whole run. Handles are kept by UUID, because an index may mean another GPU after a
+restart of the driver. All calls are made from one thread; its owner decides how long to wait for it.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,11 @@ from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
+_MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
+# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
+_PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
+_MAX_PROBES = 5
 
 
 class NvmlSource:
@@ -27,12 +31,15 @@ class NvmlSource:
         self._clock = clock
         self._nvml: Nvml | None = None
         self._devices: dict[str, Device] = {}
+        self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: dict[str, tuple[GpuFacts, int]] = {}
         self._events: XidEvents | None = None
         self._gpm: GpmReader | None = None
         self._unreadable_notes: list[str] = []
         self._is_open = False
         self._next_try_ns = 0
+        self._probes = 0
+        self._was_ever_open = False
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
         self.is_driver_missing = False
@@ -44,8 +51,7 @@ class NvmlSource:
             if failure is not None:
                 return failure
         samples: list[GpuSample] = []
-        lost: list[GpuFacts] = []
-        silence: Failure | None = None
+        lost = self._find_missing()
         for uuid, device in list(self._devices.items()):
             answer = device.read(counters=counters)
             if not isinstance(answer, Failure):
@@ -54,13 +60,23 @@ class NvmlSource:
             elif answer.action is ErrorAction.DEVICE_LOST:
                 self._mark_lost(uuid)
                 lost.append(device.facts)
-            else:
-                silence = answer
-        if silence is not None and not (samples or lost):
-            return Unavailable(silence.reason)
+            elif answer.action is ErrorAction.REINITIALIZE or self._is_silent_too_long(device):
+                self.close()
+                self._reason = Unavailable(answer.reason)
+                self._next_try_ns = 0
+                return self._reason
         xids = self._events.drain() if self._events is not None else ()
         self._recover_lost()
         return DriverReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
+
+    def _find_missing(self) -> list[GpuFacts]:
+        """The GPUs that were visible before NVML was initialized again and are not visible now; they count as lost."""
+        self._known_gpus.update((uuid, device.facts) for uuid, device in self._devices.items())
+        missing = [
+            facts for uuid, facts in self._known_gpus.items() if uuid not in self._devices and uuid not in self._lost
+        ]
+        self._lost.update((facts.uuid, (facts, self._clock.monotonic_ns())) for facts in missing)
+        return missing
 
     def close(self) -> None:
         nvml = self._nvml
@@ -79,15 +95,17 @@ class NvmlSource:
         now_ns = self._clock.monotonic_ns()
         if self.permanently_unavailable or now_ns < self._next_try_ns:
             return self._reason
+        self._next_try_ns = now_ns + _RETRY_NS
         failure = self._open()
         if failure is None:
-            self._is_open = True
+            self._is_open = self._was_ever_open = True
             return None
         self._reason = Unavailable(failure.reason)
         self.is_driver_missing = failure.action is ErrorAction.NO_DRIVER
-        if self.is_driver_missing:
-            self.permanently_unavailable = True
-        self._next_try_ns = now_ns + _RETRY_NS
+        if self.is_driver_missing and not self._was_ever_open:
+            self._probes += 1
+            self._next_try_ns = now_ns + _PROBE_INTERVAL_NS
+            self.permanently_unavailable = self._probes > _MAX_PROBES
         return self._reason
 
     def _open(self) -> Failure | None:
@@ -108,6 +126,7 @@ class NvmlSource:
             call_nvml(nvml, "nvmlShutdown")
             reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
             return next((Failure(ErrorAction.RETRY, note) for note in self._unreadable_notes), reason)
+        self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
         self._events = XidEvents(nvml, self._devices.values())
         self._gpm = GpmReader(nvml, self._clock)
         return None
@@ -120,6 +139,10 @@ class NvmlSource:
             return None
         name = call_nvml(nvml, "nvmlDeviceGetName", handle)
         return Device(nvml, handle, GpuFacts(uuid=uuid, index=index, name=None if isinstance(name, Failure) else name))
+
+    def _is_silent_too_long(self, device: Device) -> bool:
+        """Whether NVML is to be initialized again for a silent device: twice a minute at most."""
+        return device.silent_reads >= _MAX_SILENT_READS and self._clock.monotonic_ns() >= self._next_try_ns
 
     def _mark_lost(self, uuid: str) -> None:
         self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())

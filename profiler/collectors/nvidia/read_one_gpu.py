@@ -13,6 +13,7 @@ from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml, action_fo
 
 _MILLIWATTS_PER_WATT = 1000
 _PERCENT = 100
+_DEVICE_WIDE_ACTIONS = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
 # The shortest timeout of the call; without an event the driver returns "timeout" after it.
 _EVENT_TIMEOUT_MS = 1
 # More events in one second are one fault repeated.
@@ -49,11 +50,8 @@ class Device:
         self._failures: list[Failure] = []
         self.handle = handle
         self.facts = facts
+        self.silent_reads = 0
         self._is_permission_denied = False
-
-    @property
-    def _is_lost(self) -> bool:
-        return bool(self._failures) and self._failures[-1].action is ErrorAction.DEVICE_LOST
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -63,9 +61,9 @@ class Device:
         return (f"The driver does not allow this container to read all numbers of the GPU {self.facts.uuid}.",)
 
     def read(self, *, counters: bool) -> GpuSample | Failure:
-        """Read the fast fields and, with ``counters``, the slow ones.
+        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if the device itself failed.
 
-        Returns a failure if the device is lost, or if it has no value at all and a call failed.
+        A device is silent if errors leave no field; ``silent_reads`` counts such readings in a row.
         """
         self._failures.clear()
         nvml = self._nvml
@@ -92,12 +90,15 @@ class Device:
             energy_millijoules=energy,
             ecc_uncorrected=ecc,
         )
-        if self._failures and (self._is_lost or sample == GpuSample(facts=self.facts)):
-            return self._failures[-1]
-        return sample
+        is_silent = bool(self._failures) and sample == GpuSample(facts=self.facts)
+        self.silent_reads = self.silent_reads + 1 if is_silent else 0
+        return self._failures[-1] if is_silent or self._has_failed() else sample
+
+    def _has_failed(self) -> bool:
+        return bool(self._failures) and self._failures[-1].action in _DEVICE_WIDE_ACTIONS
 
     def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401  the driver's types
-        if function in self._unsupported or self._is_lost:
+        if function in self._unsupported or self._has_failed():
             return None
         answer = call_nvml(self._nvml, function, self.handle, *arguments, **options)
         if not isinstance(answer, Failure):

@@ -12,9 +12,10 @@ from profiler.readers.linux.process_tree import own_cpu_ns
 MAX_PROCESSES = 8
 _PYTHON = re.compile(r"python[\d.]*[a-z]{0,2}(?: \(deleted\))?")
 _LIBRARY = b"/libpython"
-# A process that fails this often in a row is not read for a while: py-spy does not support it, or lacks a symbol.
+# A process that fails this often in a row waits longer and longer: py-spy does not support it, or it is still starting,
+# or its stacks change too fast at the moment.
 _MAX_FAILURES = 5
-_PAUSE_SECONDS = 600.0
+_MAX_PAUSE_SECONDS = 600.0
 # py-spy's message if it lacks the permission to read a process.
 _REFUSAL = "Permission Denied"
 # The outermost functions of the main thread and of threads of the module threading.
@@ -148,13 +149,13 @@ class PythonProcesses:
     def add_failure(self, identity: Identity, now_seconds: float, reason: str) -> bool:
         """Note that a process could not be read; returns True once for one that keeps failing.
 
-        After a lack of permission it is not tried again.
+        Such a process is read less and less often. After a lack of permission it is not tried again.
         """
         process = self._known[identity]
         if reason.startswith(_REFUSAL):
             process.is_python, self.is_refused = None, True
             return False
         process.failures += 1
-        if process.failures >= _MAX_FAILURES:
-            process.next_try_seconds = now_seconds + _PAUSE_SECONDS
+        pause_seconds = 2.0 ** min(process.failures - _MAX_FAILURES, 10)
+        process.next_try_seconds = now_seconds + min(pause_seconds, _MAX_PAUSE_SECONDS)
         return process.failures == _MAX_FAILURES

@@ -109,7 +109,7 @@ LIVE_METRICS: tuple[LiveMetric, ...] = (
         gpu_memory_used_bytes="Memory in use.",
         gpu_memory_size_bytes="Memory size.",
         gpu_power_watts="Power draw.",
-        gpu_energy_joules_total="Energy used, by the driver's counter.",
+        gpu_energy_joules_total="Energy used, by the driver's counter or the integrated power.",
         gpu_temperature_celsius="Temperature.",
         gpu_sm_clock_hertz="Clock frequency of the multiprocessors.",
     ),

@@ -6,8 +6,11 @@ belongs to this process alone.
 """
 
 import os
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
+from typing import NoReturn
 
 from profiler.core.files import dup_above_standard_streams, open_or_none
 from profiler.readers.cgroup.hierarchy import (
@@ -204,8 +207,7 @@ class CgroupDelegation:
     """Moves this process to a leaf below its own group, which meanwhile enables a controller for the groups below it.
 
     In version 2 a group that enables controllers below it must not contain processes itself: the kernel refuses
-    entrance to all others too (EBUSY). If this process is killed, that stays so until the group ends, which belonged to
-    this process alone.
+    entrance to all others too (EBUSY). Therefore a helper process reverts the change if this process is killed.
     """
 
     def __init__(self, group: str, leaf: str, controller: str, filesystem: CgroupFilesystem) -> None:
@@ -213,18 +215,69 @@ class CgroupDelegation:
         self._leaf = leaf
         self._controller = controller
         self._filesystem = filesystem
+        self._helper: tuple[int, int] | None = None
 
-    def enable(self) -> bool:
-        """Move this process to the leaf and enable the controller; returns False if the kernel refuses it."""
-        return try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS) and try_write(
-            f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode()
-        )
+    def enable(self, *, with_helper: bool) -> bool:
+        """Move this process to the leaf and enable the controller; returns False if the kernel refuses it.
+
+        Args:
+            with_helper: Start the helper process. Not needed for the first process of a container, whose end is the end
+                of the group.
+        """
+        if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS):
+            return False
+        if with_helper and not self._start_helper():
+            return False
+        return try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode())
 
     def revert(self) -> None:
         """Disable the controller and return to the group."""
+        self._end_helper()
+        self._undo()
+
+    def _undo(self) -> None:
         try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"-{self._controller}".encode())
         try_write(f"{self._group}/{PROCS_FILE}", CALLING_PROCESS)
         try_remove(self._leaf, self._filesystem)
+
+    def _start_helper(self) -> bool:
+        """Fork a process that waits for the end of this process, which closes the other end of the pipe."""
+        reader, writer = (dup_above_standard_streams(descriptor) for descriptor in os.pipe())
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            return False
+        if pid == 0:
+            self._help(reader)
+        os.close(reader)
+        self._helper = pid, writer
+        return True
+
+    def _help(self, reader: int) -> NoReturn:
+        """Undo the change when this process's parent has ended. The process holds no file of the parent meanwhile."""
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            os.setsid()  # signals of the terminal are not for this process
+            for descriptor in proc.all_pids("/proc/self/fd"):
+                if descriptor != reader:
+                    with suppress(OSError):
+                        os.close(descriptor)
+            os.read(reader, 1)
+            self._undo()
+        finally:
+            os._exit(0)
+
+    def _end_helper(self) -> None:
+        if self._helper is None:
+            return
+        (pid, writer), self._helper = self._helper, None
+        with suppress(ChildProcessError):  # the helper was killed, and reaped with the command's orphans
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(writer)
 
 
 def delegate_controller(
@@ -248,7 +301,7 @@ def delegate_controller(
     except OSError:
         return None
     delegation = CgroupDelegation(group, leaf, controller, filesystem)
-    if delegation.enable():
+    if delegation.enable(with_helper=own_pid != _INIT_PID):
         return delegation
     delegation.revert()
     return None

@@ -23,6 +23,7 @@ _AWSVPC = "awsvpc"
 _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
+_IMPOSSIBLE_MIB = 2**40
 _TAGS = "TaskTags"
 _MAX_ERROR_CODE_CHARS = 100
 # A start that differs by less is the same one: ECS restarts a container a minute after its start at the earliest.
@@ -220,9 +221,9 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
 
 
 def _mebibytes(value: Json) -> int | None:
-    """A number of MiB in bytes; None if it is absent or 0."""
+    """A number of MiB in bytes; None if it is absent, 0, or more than any machine has."""
     mebibytes = number(value)
-    return None if mebibytes is None else int(mebibytes * _MIB)
+    return None if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB else int(mebibytes * _MIB)
 
 
 class _Run(Struct, kw_only=True):

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.host import Host
 from profiler.record.record_model import AverageAndMaximum, Series
 from tests.fakes import START_NS, sample, seconds
 from tests.values import present
@@ -71,6 +72,67 @@ def test_without_a_known_start_the_first_sample_gives_no_rate() -> None:
     vcpu = present(feed.usage.run.vcpu.distribution())
     assert vcpu.avg == 0.25
     assert feed.usage.cpu_seconds == 100.25
+
+
+@pytest.mark.parametrize(("cpu", "total"), [(50.5, 50.5), (2.0, 52.0)])
+def test_a_new_docker_id_with_more_than_its_time_allows_continues_the_counters(cpu: float, total: float) -> None:
+    """It started 1 s ago on 2 CPUs: 2 s can be its own, 50.5 s cannot."""
+    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
+    for at, docker_id, cpu_seconds in ((25, "a", 50.0), (26, "b", cpu)):
+        taken = sample(START_NS + seconds(at), cpu_seconds)
+        usage.add(taken, epoch=docker_id, received_ns=seconds(at), started_ns=START_NS)
+    assert usage.cpu_seconds == total
+
+
+def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
+    usage = ContainerUsage(seconds(1), 10)
+    for at, cpu, began in ((1, 1.0, 0), (2, 2.0, 0), (8, 1.0, 7)):
+        taken = sample(START_NS + seconds(at), cpu, 10 * MIB)
+        usage.add(
+            taken, epoch="a", received_ns=seconds(at), started_ns=START_NS, attempt_started_ns=START_NS + seconds(began)
+        )
+    assert usage.cpu_seconds == 3.0
+    series = present(None if usage.series is None else usage.series.values())
+    assert series.vcpu_used == (1, 1, None, None, None, None, None, 1)
+    assert series.memory_used_mb == (10, 10, None, None, None, None, None, 10)
+
+
+@pytest.mark.parametrize(("memory_mib", "is_possible"), [(1536, True), (1600, False)])
+def test_memory_that_the_machine_does_not_have_is_left_out(memory_mib: int, *, is_possible: bool) -> None:
+    usage = ContainerUsage(seconds(1), machine=Host(memory_bytes=1024 * MIB))
+    usage.add(sample(START_NS + seconds(1), 0.5, memory_mib * MIB), received_ns=seconds(1), started_ns=START_NS)
+    assert (usage.memory_max_bytes is not None, usage.impossible) == (is_possible, 0 if is_possible else 1)
+
+
+@pytest.mark.parametrize(("cpu", "is_possible"), [(130.0, True), (133.0, False), (24_282.0, False)])
+def test_cpu_time_that_all_cpus_cannot_have_provided_is_left_out(cpu: float, *, is_possible: bool) -> None:
+    """On 2 CPUs in 6 s, with 60 s for late counters."""
+    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
+    usage.add(sample(START_NS + seconds(6), cpu), received_ns=seconds(6), started_ns=START_NS)
+    assert (usage.cpu_seconds, usage.impossible) == ((cpu, 0) if is_possible else (None, 1))
+
+
+def test_a_counter_that_falls_by_little_is_no_restart() -> None:
+    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
+    for at, cpu in ((1000, 999.0), (1001, 998.9), (1002, 1001.0)):
+        usage.add(sample(START_NS + seconds(at), cpu), received_ns=seconds(at), started_ns=START_NS)
+    assert (usage.cpu_seconds, usage.run.vcpu.maximum, usage.impossible) == (1001.0, 1.0, 1)
+
+
+def test_a_rate_beyond_the_machine_is_joined_with_the_next() -> None:
+    """Stats of every 10 s, and a wall clock that is set back by 9.9 s."""
+    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
+    for at, received, cpu in ((10, 10, 10.0), (10.1, 20, 20.0), (20.1, 30, 30.0)):
+        usage.add(sample(START_NS + seconds(at), cpu), received_ns=seconds(received), started_ns=START_NS)
+    assert usage.cpu_seconds == usage.run.cpu_seconds == 30.0
+    assert present(usage.run.vcpu.maximum) < 2
+
+
+def test_a_total_above_the_integers_of_readers_is_absent() -> None:
+    feed = Feed()
+    for at, received in enumerate((2**63 - 1, 0, 1)):
+        feed.add(at + 1, network_rx_bytes=received)
+    assert feed.usage.traffic()["network_rx_bytes"] is None
 
 
 def test_cpu_time_without_a_value_for_a_while_is_spread_over_that_time() -> None:

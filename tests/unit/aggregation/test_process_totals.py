@@ -146,6 +146,15 @@ def test_a_spike_of_one_process_among_steady_ones_is_found_exactly(
     assert simulated.memory.peak_bytes == simulated.true_peak_bytes
 
 
+@given(st.integers(1, 1000), st.integers(0, 10), st.integers(1000, 4000), st.integers(1, _MOMENTS - 1))
+def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
+    held_mib: int, moved_mib: int, spike_mib: int, spike_at: int
+) -> None:
+    steps = [Step((10, held_mib), 0, 0, 1), Step((10, held_mib + moved_mib), 0, spike_mib, spike_at)]
+    simulated = Simulated(steps)
+    assert present(simulated.memory.peak_bytes) >= 0.99 * simulated.true_peak_bytes
+
+
 @pytest.mark.parametrize("helper", ["ends", "begins"])
 def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(helper: str) -> None:
     """With the helper, the share of the batch is its anonymous memory; without it, all of its memory."""

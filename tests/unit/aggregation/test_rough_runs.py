@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.host import Host
 from tests.fakes import START_NS, seconds
 from tests.values import present
 
 VCPU = 4
 MIB = 2**20
+HOST = Host(vcpu=VCPU, memory_bytes=2**34)
 
 
 class Attempt(NamedTuple):
@@ -28,7 +30,8 @@ class Attempt(NamedTuple):
 class Run(NamedTuple):
     """All times are seconds since the start. The agent refreshes its statistics every ``period``.
 
-    In ``holes`` the endpoint does not answer. At ``clock_steps`` the wall clock is set by so many seconds.
+    In ``holes`` the endpoint does not answer. At ``clock_steps`` the wall clock is set by so many seconds. The metadata
+    is read ``metadata_lag`` after a restart.
     """
 
     attempts: tuple[Attempt, ...]
@@ -37,6 +40,7 @@ class Run(NamedTuple):
     clock_steps: tuple[tuple[int, int], ...]
     are_counters_continued: bool
     has_new_ids: bool
+    metadata_lag: int
 
     def shift(self, at: float) -> int:
         return sum(step for moment, step in self.clock_steps if moment <= at)
@@ -83,12 +87,16 @@ def runs(draw: st.DrawFn) -> Run:
         clock_steps=tuple(steps),
         are_counters_continued=not has_new_ids and draw(st.booleans()),
         has_new_ids=has_new_ids,
+        metadata_lag=draw(st.integers(0, 10)),
     )
 
 
 def measured(run: Run) -> ContainerUsage:
-    usage = ContainerUsage(seconds(1), 2000)
+    usage = ContainerUsage(seconds(1), 2000, HOST)
     for taken, arrives, number in run.readings():
+        attempt = run.attempts[number]
+        # A new container is known by its metadata; a restart in place is noticed later.
+        known = attempt if run.has_new_ids or arrives >= attempt.start + run.metadata_lag else run.attempts[0]
         usage.add(
             ContainerSample(
                 read_ns=START_NS
@@ -100,6 +108,7 @@ def measured(run: Run) -> ContainerUsage:
             epoch=str(number) if run.has_new_ids else "same",
             received_ns=seconds(arrives),
             started_ns=START_NS,
+            attempt_started_ns=START_NS + seconds(known.start + run.shift(known.start)),
         )
     return usage
 
@@ -115,6 +124,7 @@ def test_the_cpu_time_is_the_sum_over_all_attempts_within_a_step(run: Run) -> No
         unseen += (attempt.end - last) * attempt.vcpu
     longest_step = max((later[0] - earlier[0] for earlier, later in itertools.pairwise(seen)), default=0)
     assert usage.cpu_seconds >= run.cpu_seconds - unseen - VCPU * longest_step - 1e-6
+    assert usage.impossible == 0
 
 
 @given(runs())

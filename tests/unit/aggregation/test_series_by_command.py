@@ -197,3 +197,12 @@ def test_all_rows_together_are_what_was_read(
         elif others is not None:
             assert max(known) <= size * (1 + ROUNDING)
             assert sum(known) >= size * (1 - ROUNDING)
+
+
+@given(readings=_readings, period=st.sampled_from([0.5, 1, 3]), small=st.integers(1, 5))
+def test_merging_before_or_after_gives_the_same(readings: list[Reading], period: float, small: int) -> None:
+    few, many = collect(readings, points=small, period=period), collect(readings, points=64, period=period)
+    series = run_series(len(readings) * period, points=small)
+    shown = {name: name for name in sorted({name for reading in readings for name in reading})[:8]}
+    shown = {name: name for name in shown if name in few}
+    assert few.add_to(series, shown) == many.add_to(series, shown)

@@ -71,6 +71,15 @@ def test_devices_are_the_mean_of_all_readings_of_all_devices() -> None:
     assert found.neuron_utilization_percent == (None, 7)
 
 
+def test_three_significant_digits() -> None:
+    run = series()
+    run.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
+    run.add_memory(START_NS, 123_456 * MIB)
+    found = values(run)
+    assert found.vcpu_used == (0.333, 0.333, 0.333)
+    assert found.memory_used_mb == (123_000, None, None)
+
+
 def test_what_was_measured_before_the_start_counts_from_the_start() -> None:
     run = series()
     run.add_cpu(START_NS - seconds(5), START_NS + seconds(1), seconds(1))
@@ -94,6 +103,16 @@ def test_merging_loses_no_cpu_time_and_the_buffer_keeps_its_size(
     found = values(run)
     assert len(present(found.vcpu_used)) <= 2 * points
     assert math.log2(found.step_ms / step_ms).is_integer()
+
+
+@given(readings=st.lists(st.tuples(st.integers(0, 10**13), st.integers(0, 2**50)), min_size=1))
+def test_the_largest_memory_is_in_the_series(readings: list[tuple[int, int]]) -> None:
+    run = series(points=30)
+    for offset_ns, size_bytes in readings:
+        run.add_memory(START_NS + offset_ns, size_bytes)
+    sizes = present(values(run).memory_used_mb)
+    largest_mb = max(size_bytes for _, size_bytes in readings) / MIB
+    assert max(size for size in sizes if size is not None) == float(f"{largest_mb:.3g}")
 
 
 def test_finer_columns_replace_those_of_a_series_with_the_same_steps() -> None:

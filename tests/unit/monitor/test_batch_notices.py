@@ -14,6 +14,7 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.record.bounded_json_line import MAX_LINE_BYTES
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record
 from tests.fakes import START_NS, FakeStdout, sample, seconds
@@ -218,6 +219,20 @@ def test_a_poll_at_the_times_of_the_monitors_lines_is_seen(offset: int) -> None:
         world_of(ends=1500.5, stuck_minutes=10, checkpoint_seconds=60), lambda at: 2000 * int((at + offset) // 60)
     )
     assert kinds(world) == []
+
+
+def test_a_line_with_long_parts_is_below_64_kib() -> None:
+    world = world_of()
+    world.task_at = lambda at: replace(world.usual_task(at), family="f" * 255)
+
+    class Tagging(FakeCollector):
+        def part(self, record: Record) -> RecordPart:
+            return RecordPart(values={"tags": {f"tag-{index}": "v" * 5000 for index in range(200)}})
+
+    world.collectors = (Tagging(world),)
+    world.run()
+    (line,) = [line for line in world.output.lines if b'"task.notice"' in line]
+    assert len(line) < MAX_LINE_BYTES
 
 
 class FailsOnce(FakeCollector):

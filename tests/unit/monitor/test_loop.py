@@ -911,6 +911,26 @@ def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_
     assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
 
 
+def test_impossible_values_are_absent_with_one_warning() -> None:
+    world = World(batch_ends=40.5)
+
+    def stats_at(at: float) -> StatsReading:
+        usual = world.usual_stats(at)
+        if at not in (6, 20, 21):
+            return usual
+        wrong = {6: {"cpu_ns": seconds(24_282)}, 20: {"memory_used_bytes": 10**15}, 21: {"cpu_ns": seconds(24_282)}}
+        return {**usual, "b": replace(usual["b"], **wrong[int(at)])}
+
+    world.stats_at = stats_at
+    record = world.run().report()
+    metrics = record["metrics"]
+    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (20.0, 0.5, 100)
+    assert set(record["series"]["vcpuUsed"]) == {0.5}
+    assert record["series"]["memoryUsedMB"].count(None) == 1
+    (warning,) = record["monitor"]["warnings"]
+    assert "3 values of CPU time or memory that cannot be right on this machine" in warning
+
+
 def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
     world = World(batch_ends=100.5, checkpoint_seconds=60.0, series_points=4)
     world.memory_mib = lambda at: 100 if at <= 50 else 200
@@ -923,6 +943,12 @@ def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
     }
     assert record["metrics"]["maxMemoryUsedAt"] == "2025-11-20T00:54:11.000Z"
     assert all("series" not in line["record"] for line in world.printed())
+
+
+def test_the_series_can_be_switched_off() -> None:
+    record = World(batch_ends=10.5, series_points=0).run().report()
+    assert "series" not in record
+    assert record["metrics"]["slowdownAtVcpu"]["0.25"] == {"min": 2.004, "max": 2.503}
 
 
 def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> None:

@@ -163,6 +163,14 @@ def test_the_monitors_own_log_group_means_its_own_stream(batch: ContainerMetadat
     assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
 
 
+def test_a_container_of_the_usual_name_is_not_the_monitor_if_that_is_another() -> None:
+    own = ContainerMetadata(name="watcher")
+    target = log_target(
+        container(log_driver="awslogs", log_options=AWSLOGS), with_monitor(), settings(log_group="/ecs/own"), own
+    )
+    assert not isinstance(target, OwnStream)
+
+
 def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_the_settings() -> None:
     batch = container(log_driver="awslogs", log_options=AWSLOGS)
     for task, given in (

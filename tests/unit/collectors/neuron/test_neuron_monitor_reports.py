@@ -85,6 +85,14 @@ def test_a_runtime_of_which_nothing_was_due_is_not_counted() -> None:
     assert decoded(report({"pid": 1, "error": "", "report": {}}, {"pid": 2, "error": "x"})).runtimes == ()
 
 
+def test_an_entry_that_is_no_core_of_the_node_is_skipped() -> None:
+    document = report(runtime({0: 1.0}, {0: 1}))
+    cores = document["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"]
+    cores.update({"nc_v3.0": {"neuroncore_utilization": 5}, "1": None})
+    (process,) = decoded(document).runtimes
+    assert process.utilization_percent == {0: 1.0}
+
+
 @pytest.mark.parametrize(
     ("given_percent", "percent"),
     [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (None, None)],
@@ -98,7 +106,7 @@ def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> No
     document = report(runtime({}, {0: 4}))
     breakdown = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]
     breakdown["usage_breakdown"]["neuroncore_memory_usage"] = {
-        "0": {"constants": 100, "collectives": 20, "new": {"a": 1}},
+        "0": {"constants": 100, "collectives": 20, "new": {"a": 1}, "odd": 2**60},
         "1": {"constants": 3},
         "2": None,
     }

@@ -83,6 +83,14 @@ def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_and_no_gap() -> Non
     assert [span for span in spans if span is not None] == [seconds(1.004), *[seconds(8.068)] * 7]
 
 
+def test_percents_stay_between_0_and_100() -> None:
+    machine = Machine()
+    machine.sample()
+    machine.gpus[0].gpm(sm_active=100.4, dram_active=-0.1, pcie_rx=-1)
+    sample = machine.sample()
+    assert (sample.sm_active_percent, sample.dram_active_percent, sample.pcie_rx_bytes) == (100, 0, 0)
+
+
 @pytest.mark.parametrize("name", GPM_NUMBERS)
 @pytest.mark.parametrize(("result", "value"), [(3, 50.0), (999, 50.0), (0, float("nan")), (0, float("inf"))])
 def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(

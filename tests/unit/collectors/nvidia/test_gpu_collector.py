@@ -225,6 +225,33 @@ def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_a
     assert len(world.record().gpus) == 1
 
 
+def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() -> None:
+    gpus, clock = (FakeGpu("GPU-a"), FakeGpu("GPU-b")), FakeClock()
+    nvml = FakeNvml(*gpus)
+    world = World(ScriptedSource(reading()))
+    collector = world.collector = GpuCollector(
+        NvmlSource(lambda: nvml.binding, clock), GpuScope(()), clock, world.log, seconds(1), is_required=False
+    )
+    collector.tick()
+    nvml.show(gpus[0])
+    nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
+    for _ in range(3):
+        collector.tick()
+        clock.advance(1)
+    assert world.warnings() == ("GPU 1 (GPU-b) was lost by its driver at 2025-11-20T00:53:21.000Z.",)
+    assert latest_uuids(collector) == ["GPU-a"]
+    nvml.show(*gpus)
+    clock.advance(30)
+    collector.tick()
+    collector.tick()
+    assert latest_uuids(collector) == ["GPU-a", "GPU-b"]
+
+
+def latest_uuids(collector: GpuCollector) -> list[str]:
+    latest = collector.latest()
+    return [] if latest is None else [gpu.sample.facts.uuid for gpu in latest.gpus]
+
+
 def start_hanging(world: World, source: ScriptedSource) -> None:
     """Start the collector with a driver that hangs until it is released."""
     source.release.clear()

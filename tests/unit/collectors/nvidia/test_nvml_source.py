@@ -65,6 +65,13 @@ def test_a_reading_has_all_cheap_fields_in_the_records_units() -> None:
     assert (sample.energy_millijoules, sample.ecc_uncorrected) == (None, None)
 
 
+def test_the_driver_is_started_once_and_handles_are_kept() -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    for _ in range(100):
+        machine.read()
+    assert (machine.nvml.starts, machine.nvml.calls["nvmlDeviceGetHandleByIndex"]) == (1, 2)
+
+
 def test_the_slow_counters_are_read_only_on_request() -> None:
     machine = Machine(FakeGpu(energy_millijoules=7, ecc_uncorrected=2))
     machine.read()
@@ -130,25 +137,43 @@ def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
     assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2 + 1
 
 
-def test_gpus_that_answer_nothing_are_a_failure_until_one_answers() -> None:
-    machine = Machine(FakeGpu())
+@pytest.mark.parametrize("value", [1, 18])
+def test_a_driver_changed_under_us_is_started_anew(value: int) -> None:
+    machine = Machine(FakeGpu(used_bytes=5 * MIB))
     machine.read()
-    for function in (*FIELDS, "nvmlDeviceGetMemoryInfo_v2"):
-        machine.nvml.fail(function, 999)
-    assert "999" in machine.refused()
-    assert machine.sample().utilization_percent == 0
-    assert machine.nvml.starts == 1
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", value)
+    assert f"NVML error {value}" in machine.refused()
+    assert machine.sample().memory_used_bytes == 5 * MIB
+    assert machine.nvml.starts == 2
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2
 
 
 @pytest.mark.parametrize("value", [12, 9])
-def test_a_missing_driver_is_not_tried_again(value: int) -> None:
+def test_a_missing_driver_is_tried_for_a_few_minutes(value: int) -> None:
     machine = Machine(FakeGpu())
     machine.nvml.fail("nvmlInit", value, always=True)
-    for _ in range(3):
+    looks = 0
+    while not machine.source.permanently_unavailable:
         machine.refused()
-        machine.seconds_pass(60)
-    assert (machine.source.is_driver_missing, machine.source.permanently_unavailable) == (True, True)
-    assert machine.nvml.calls["nvmlInit"] == 1
+        assert machine.source.is_driver_missing
+        machine.seconds_pass(1)
+        looks += 1
+    assert (machine.nvml.calls["nvmlInit"], 300 <= looks <= 302) == (6, True)
+
+
+def test_a_gpu_that_answers_nothing_three_times_is_started_anew_at_most_twice_a_minute() -> None:
+    machine = Machine(FakeGpu())
+    machine.read()
+    machine.seconds_pass(60)
+    for function in (*FIELDS, "nvmlDeviceGetMemoryInfo_v2"):
+        machine.nvml.fail(function, 999, always=True)
+    answers = [machine.source.read(counters=False) for _ in range(6)]
+    assert isinstance(answers[2], Unavailable)
+    assert machine.nvml.starts == 2
+    machine.seconds_pass(29)
+    for _ in range(5):
+        assert machine.read().samples == ()
+    assert machine.nvml.starts == 2
 
 
 def test_a_machine_whose_driver_shows_no_gpu_counts_as_one_without_a_driver() -> None:

@@ -251,3 +251,8 @@ def test_any_name_of_a_command_can_be_read(name: str, pid: int, ticks: int) -> N
     stat = proc.parse_stat(f"{pid} ({name}) {' '.join(map(str, fields))}\n".encode())
     assert stat is not None
     assert (stat.name, stat.state, stat.cpu_ticks, stat.started_ticks, stat.resident_pages) == (name, "R", ticks, 77, 5)
+
+
+@given(st.binary())
+def test_any_command_line_can_be_read(text: bytes) -> None:
+    assert all(isinstance(word, str) for word in proc.parse_arguments(text))

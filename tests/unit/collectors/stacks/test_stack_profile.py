@@ -2,6 +2,7 @@ from collections import Counter
 from itertools import pairwise
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
 from profiler.record.activity_model import StacksLine
 from tests.fakes import START_NS, seconds
 from tests.values import present
+
+_PATHS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=8)
 
 
 def running(*frames: tuple[str, int]) -> ThreadStack:
@@ -75,6 +78,19 @@ _names = st.text(min_size=1, max_size=30)
 _samples = st.lists(
     st.tuples(st.integers(0, 5000), st.dictionaries(_names, st.integers(1, 50), max_size=6)), min_size=1, max_size=200
 )
+
+
+@given(st.lists(_PATHS, min_size=1, max_size=60))
+def test_the_shares_fit_together(paths: list[list[str]]) -> None:
+    counts = FunctionCounts()
+    for path in paths:
+        counts.add(running(*((name, 1) for name in path)))
+    top = counts.top()
+    for each in top:
+        assert 0 <= (each.self_percent or 0) <= (each.total_percent or 0) <= 100
+    assert sum(each.self_percent or 0 for each in top) <= 100 + 0.1 * len(top)
+    if len({name for path in paths for name in path}) <= TOP_FUNCTIONS:
+        assert sum(each.self_percent or 0 for each in top) == pytest.approx(100, abs=0.1 * len(top))
 
 
 def line_of(folded: FoldedStacks, started_ns: int = START_NS) -> bytes:

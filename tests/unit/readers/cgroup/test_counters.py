@@ -1,9 +1,10 @@
 """The counters of a control group in version 1 and 2."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.readers.cgroup.hierarchy import (
@@ -56,3 +57,20 @@ def test_cpu_time() -> None:
 def test_parsers_survive_anything(text: bytes) -> None:
     for parsed in (parse_number(text), parse_cpu_stat_ns(text)):
         assert parsed is None or parsed >= 0
+
+
+sizes = st.integers(0, 2**50)
+
+
+@settings(deadline=None)  # it writes files
+@given(sizes, sizes, sizes, sizes, sizes, sizes)
+def test_memory_is_never_negative(usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int) -> None:
+    stat = f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile {cache}\nshmem {shared}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"memory.current": f"{usage}\n", "memory.stat": stat}
+        reading = read_memory(_group(Path(folder), files), V2_MEMORY)
+    assert reading is not None
+    assert 0 <= reading.used_bytes <= usage
+    assert reading.unmapped_bytes == usage - reading.used_bytes
+    assert reading.cache_bytes is not None
+    assert 0 <= reading.cache_bytes <= cache

@@ -131,6 +131,12 @@ def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent(
     assert (container.vcpu_share, container.memory_limit_bytes) == (vcpu, memory)
 
 
+@pytest.mark.parametrize("impossible", [9e18, 2**63 - 1, 1e30, 2**40])
+def test_an_impossible_memory_limit_is_absent(impossible: float) -> None:
+    decoded = task({**FARGATE_V4, "Limits": {"CPU": 0.25, "Memory": impossible}})
+    assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, None)
+
+
 def test_a_malformed_response_has_the_position_in_its_reason() -> None:
     for decoded, what in ((decode_task(b'{"Family": }'), "/task"), (decode_container(b'{"Family": }'), "the endpoint")):
         assert isinstance(decoded, Unavailable)
@@ -229,3 +235,13 @@ def test_any_other_error_is_the_reason(error: object, stated: str) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b"[1]", b'{"TaskTags": []}', b'{"TaskTags": "x"}', b"\xff"])
 def test_an_invalid_response_has_no_tags(body: bytes) -> None:
     assert isinstance(decode_tags(body), Unavailable)
+
+
+@given(mutated_task(), st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
+def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: object) -> None:
+    if isinstance(document, dict):
+        document = {**document, "TaskTags": found, "Errors": [REFUSED, document]}
+    decoded = decode_tags(json.dumps(document).encode())
+    assert isinstance(decoded, dict | Unavailable)
+    if isinstance(decoded, dict):
+        assert all(name and isinstance(value, str) for name, value in decoded.items())

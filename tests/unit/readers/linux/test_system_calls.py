@@ -68,6 +68,12 @@ def test_the_call_of_the_kernels_line(line: str, number: int | None) -> None:
         assert call.int_argument(3) == -1
 
 
+@given(st.binary(max_size=200))
+def test_any_text_is_a_call_or_none(text: bytes) -> None:
+    call = parse_system_call(text)
+    assert call is None or call.number >= -1
+
+
 @given(st.integers(0, 600), st.lists(st.integers(0, 2**64 - 1), min_size=6, max_size=6))
 def test_every_line_of_the_kernel_is_read(number: int, arguments: list[int]) -> None:
     line = " ".join([str(number), *map(hex, arguments), "0x7ffd8c1b0e20", "0x7f2b5e51a007"]).encode()
