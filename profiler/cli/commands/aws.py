@@ -184,7 +184,7 @@ def container() -> None:
     type=Quantity("parse_seconds", 0, 600),
     default=25.0,
     show_default=True,
-    help="Watch the stats for at most this time, to measure how often they are refreshed (on Fargate every 10 s).",
+    help="Watch the stats for at most this time (10m at most), to measure how often they are refreshed.",
 )
 @click.option("--task", "file", metavar="FILE", help="Check the task definition in FILE instead, before its first run.")
 @click.option(

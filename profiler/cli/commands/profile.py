@@ -64,7 +64,7 @@ class _RunCommand(click.Command):
     type=Quantity("parse_seconds", MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
     default=_DEFAULTS.interval_seconds,
     show_default=True,
-    help="Sampling period, such as 100ms; a number without a unit is seconds.",
+    help="Sampling period, 20ms to 1h; a number without a unit is seconds.",
 )
 @json_format_option
 @click.option(
