@@ -23,8 +23,8 @@ from profiler.record.task_event import StoppedTask
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""
 
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII)
-# The other partitions than AWS's first one, by the beginning of their Regions.
+_REGION = re.compile(r"(?!.*-iso[a-z]?-)[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII)  # isolated ones have no such console
+# The other partitions with a console on the public internet, by the beginning of their Regions.
 _CONSOLE_DOMAINS = {
     "cn-": "console.amazonaws.cn",
     "us-gov-": "console.amazonaws-us-gov.com",

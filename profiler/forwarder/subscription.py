@@ -300,6 +300,8 @@ def _unpack(compressed: bytes) -> bytes:
         raise PayloadError(f"The event's data unpacks to more than {MAX_PAYLOAD_BYTES} bytes and is not read.")
     if not decompressor.eof:
         raise PayloadError("The event's data is incomplete: send it again.")
+    if decompressor.unused_data:
+        raise PayloadError("The event's data is followed by more: CloudWatch Logs sends it alone.")
     return unpacked
 
 

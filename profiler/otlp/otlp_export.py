@@ -269,15 +269,22 @@ class HttpTransport:
         self._ca_setting = ca_setting
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
-        """Post the body. Raises TransportError."""
+        """Post the body. Raises TransportError.
+
+        urllib3's own timeout holds for each read: a server that sends byte by byte would take the other signals' time.
+        """
+        late = TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s")
         try:
-            return self._post(url, headers, body, timeout_seconds)
+            answer = run_with_timeout(timeout_seconds, lambda: self._post(url, headers, body, timeout_seconds))
         except ReadTimeoutError as error:
-            raise TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s") from error
+            raise late from error
         except SSLError as error:
             raise TransportError(self._tls_reason(error)) from error
         except (HTTPError, HTTPException, OSError) as error:
             raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
+        if answer is None:
+            raise late
+        return answer
 
     def _tls_reason(self, error: SSLError) -> str:
         cause = error.args[0] if error.args else None

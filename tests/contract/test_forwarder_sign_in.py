@@ -132,3 +132,10 @@ def test_a_rejected_request_shows_its_status_and_no_secret(played: Played, statu
             cluster.bulk(DOCUMENTS, 5)
         assert (error.value.status, error.value.is_retryable) == (status, status in {429, 503})
         assert error.value.is_too_large is (status == 413)
+
+
+def test_an_unreachable_cluster_is_retryable() -> None:
+    for cluster in clusters("http://127.0.0.1:9", Credentials()):
+        with pytest.raises(SearchClusterError, match="cannot be reached") as error:
+            cluster.bulk(DOCUMENTS, 5)
+        assert error.value.is_retryable

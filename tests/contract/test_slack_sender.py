@@ -175,6 +175,11 @@ def test_an_invalid_token_is_not_quoted(slack: FakeSlack, token: str) -> None:
     assert "SLACK_BOT_TOKEN" in refused(bot(slack, token=token))
 
 
+def test_the_repr_of_targets_has_no_secret(slack: FakeSlack) -> None:
+    shown = ["SlackTarget(SLACK_SUCCESS_WEBHOOK_URL)", "SlackTarget(SLACK_FAILURE_CHANNEL)"]
+    assert [repr(target) for target in targets(slack)] == shown
+
+
 def test_the_usual_proxy_variables_are_used(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", slack.url)
     slack.script = [Answer(text="ok")]

@@ -163,6 +163,22 @@ def test_work_that_succeeded_is_not_repeated(table: str) -> None:
     assert all("expiration" in item for item in items)
 
 
+def test_work_without_a_result_is_done_once_and_failed_work_can_be_repeated(table: str) -> None:
+    errors = [DeliveryError("Slack is away.")]
+    calls: list[str] = []
+
+    def work() -> None:
+        calls.append("called")
+        if errors:
+            raise errors.pop()
+
+    with pytest.raises(DeliveryError, match="Slack is away"):
+        run_idempotently(table, MinuteContext(), "arn:task/1", work)
+    for _ in range(2):
+        run_idempotently(table, MinuteContext(), "arn:task/1", work)
+    assert len(calls) == 2
+
+
 def no_secret(_name: str) -> str:
     raise AssertionError("no secret is named")
 

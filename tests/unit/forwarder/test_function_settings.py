@@ -4,10 +4,12 @@ from profiler.forwarder.delivery_errors import SettingsError
 from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
+    RetrySettings,
     read_credentials,
     read_export_targets,
     read_grace_minutes,
     read_notice_settings,
+    read_retry_settings,
     read_settings,
 )
 
@@ -157,3 +159,11 @@ def test_cloudwatch_gets_log_records_in_the_stream_of_the_function() -> None:
     assert (dict(targets["logs"].headers), targets["traces"].headers) == (own, ())
     named = read_export_targets({**environment, "OTLP_HEADERS": "X-Aws-Log-Group=/runs"}, str)
     assert dict(named["logs"].headers) == {"X-Aws-Log-Group": "/runs"}
+
+
+def test_the_bounds_of_a_retry() -> None:
+    assert read_retry_settings({}) == RetrySettings(families=(), max_memory_mb=61_440)
+    read = read_retry_settings({"RETRY_OUT_OF_MEMORY": "a-*, b", "RETRY_MAX_MEMORY_MB": "8192"})
+    assert read == RetrySettings(families=("a-*", "b"), max_memory_mb=8192)
+    with pytest.raises(SettingsError, match="RETRY_MAX_MEMORY_MB must be a number of MiB"):
+        read_retry_settings({"RETRY_MAX_MEMORY_MB": "8 GB"})

@@ -13,12 +13,15 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ReadTimeoutError
+from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import Schedules
 from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
 from profiler.forwarder.function_settings import RetrySettings
 from profiler.forwarder.memory_retry import MemoryRetries
 from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
+from profiler.forwarder.notices.event_details import ended_run
+from profiler.forwarder.notices.slack_messages import ended_task_message
 from profiler.forwarder.search_cluster.family_runs import FamilyMemory
 from profiler.forwarder.task.find_report import ReportLine
 from profiler.forwarder.task_lines import read_line
@@ -297,6 +300,20 @@ def test_schedules_that_cannot_be_distinguished_start_nothing_unless_they_say_th
     assert not other.aws.requests
 
 
+def test_a_cut_name_finds_its_schedule() -> None:
+    world = World()
+    name = "a-name-of-more-than-nineteen-characters"
+    world.aws.targets = {("nights", name): TARGET}
+    assert world.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
+
+
+def test_a_throttled_rule_raises() -> None:
+    world = World()
+    world.aws.errors["ListTargetsByRule"] = [(400, "ThrottlingException", "Rate exceeded")]
+    with pytest.raises(DeliveryError):
+        world.handle(ended(startedBy="events-rule/nightly"))
+
+
 @pytest.mark.parametrize(
     ("run", "described", "reason"),
     [
@@ -365,6 +382,11 @@ def test_a_cluster_that_does_not_respond_starts_nothing_yet() -> None:
     with pytest.raises(SearchClusterError):
         world.handle()
     assert world.aws.calls == []
+
+
+@pytest.mark.parametrize("search", [FakeSearch(error=SearchClusterError("no", status=403)), FakeSearch({"hits": {}})])
+def test_without_a_peak_the_size_alone_counts(search: FakeSearch) -> None:
+    assert World(search).handle() == STARTED
 
 
 # The retry's own end
@@ -449,3 +471,9 @@ def test_a_killed_run_that_is_not_certain_is_not_named(search: FakeSearch) -> No
 
 
 # Settings and notifications
+
+
+def test_slack_and_the_event_contain_the_sentence() -> None:
+    notice = replace(ended(), retry=replace(STARTED, sentence='Not started again: <x> & "y".'))
+    assert "Not started again: &lt;x&gt; &amp;" in json.dumps(ended_task_message(notice, kibana_url=None).blocks)
+    assert ended_run(notice, kibana_url=None).text.endswith("Not started again: <x> & 'y'.")

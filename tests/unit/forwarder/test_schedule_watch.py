@@ -313,6 +313,23 @@ def test_notify_selects_what_is_announced_but_all_is_stored(
     assert [line.notice.kind for line in world.stored] == ["overlapped", "missed", "slow"]
 
 
+def test_a_schedule_that_cannot_be_read_hides_no_other() -> None:
+    world = World(schedule())
+    world.problems = ("The schedule other could not be read.",)
+    with pytest.raises(ReadError, match="other"):
+        world.look(76)
+    assert world.slack == ["missed"]
+
+
+def test_a_search_that_fails_hides_no_missed_run() -> None:
+    world = slow_world(etl=60_000)
+    world.schedules.append(schedule("other"))
+    world.search_error = DeliveryError("Elasticsearch answered HTTP 503.")
+    with pytest.raises(DeliveryError, match="503"):
+        world.look(40)
+    assert world.slack == ["missed"]
+
+
 def slow_world(**durations: float) -> World:
     world = World(schedule())
     world.durations = {

@@ -107,6 +107,12 @@ def test_a_byte_that_is_not_utf_8_is_replaced() -> None:
     assert payload.log_events == (LogEvent("2", 1, "caf\ufffd"),)
 
 
+def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
+    (payload,) = decode_event(damaged_document(b'{"id": "1", "timestamp": 1, "message": "a\\ud800b \\ud83d\\ude00"}'))
+    assert isinstance(payload, Payload)
+    assert [line.message for line in payload.lines] == ["a\ufffdb \U0001f600"]
+
+
 @pytest.mark.parametrize("surrogate", [r"\ud800", r"\uDFFF", r"\ud800\ud800", r"\udc00x\ud83d"])
 def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     line = json.dumps({**REPORT, "note": r"kept: \ud800"}).replace('"batch"', f'"b{surrogate}"')
@@ -133,6 +139,7 @@ def cut(document: object) -> dict[str, Any]:
         ({"awslogs": {"data": "no base64!"}}, "not base64"),
         (packed(b"plain"), "neither gzip nor zlib"),
         (cut(DOCUMENT), "is incomplete"),
+        (packed(gzip.compress(json.dumps(DOCUMENT).encode()) + gzip.compress(b"{}")), "is followed by more"),
         (event([1, 2]), "not a CloudWatch Logs document"),
         (event({"logEvents": 7}), "not a CloudWatch Logs document"),
         (packed(gzip.compress(b"{not json")), "not a CloudWatch Logs document"),

@@ -291,6 +291,19 @@ def test_unknown_log_streams_cause_no_wait(described: Mapping[str, Any] | None) 
     assert len(world.runs) == len(world.notices) == 1
 
 
+def test_a_task_that_never_started_causes_no_wait() -> None:
+    world = World()
+    world.handle(task(startedAt=None, stopCode="TaskFailedToStart", containers=[{"name": "batch"}]))
+    assert world.time.pauses == []
+
+
+def test_the_wait_ends_ten_seconds_before_the_invocation() -> None:
+    world = World()
+    world.time.left = 15
+    world.handle(report_wait_seconds=60.0)
+    assert sum(world.time.pauses) <= 5
+
+
 @pytest.mark.parametrize("silent", ["task-monitor", "batch"])
 def test_one_known_log_stream_is_enough_to_wait(silent: str) -> None:
     known = [container("task-monitor", essential=False), container("batch")]
@@ -409,6 +422,22 @@ def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_sh
     assert (world.reads, notice.log_lines, notice.duration_ms) == (2, ("one",), 60000)
 
 
+def test_a_failure_is_announced_without_log_lines_that_cannot_be_read() -> None:
+    world = World({BATCH_STREAM: LINES})
+    world.indexed_reports = [report_line()]
+    world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]
+    assert world.handle(log_lines=5)["notified"] == "failure"
+    assert (world.notices[0][0].log_lines, world.notices[0][0].duration_ms) == ((), 60000)
+    (warning,) = world.warnings
+    assert warning.endswith("has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException).")
+
+
+def test_only_a_failure_shows_log_lines() -> None:
+    world = World({BATCH_STREAM: LINES})
+    world.handle(task(stopCode="UserInitiated"), log_lines=5)
+    assert world.notices[0][0].log_lines == ()
+
+
 def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> None:
     basis = "us-west-2 FARGATE X86_64 2026-09 on-demand price"
     world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
@@ -487,6 +516,18 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == ("failure", "resources")
     assert "duration_ms" not in document.upsert.get("usage", {})
     assert world.notices[0][0].container == "batch"
+
+
+def test_a_failed_batch_next_to_an_essential_sidecar_is_named_as_the_batch() -> None:
+    """The X-Ray daemon comes first in the definition and ends with 0 after ECS stops it."""
+    monitor = container("task-monitor", essential=False)
+    world = World(described=definition(container("xray-daemon"), container("batch"), monitor))
+    ended = task(containers=[{"name": "xray-daemon", "exitCode": 0}, {"name": "batch", "exitCode": 1}])
+    assert world.handle(ended)["notified"] == "failure"
+    assert (world.notices[0][0].container, world.documents[-1].id.partition("/")[2]) == ("batch", "batch")
+    (warning,) = world.warnings
+    assert "xray-daemon, batch" in warning
+    assert "TASK_PROFILER_CONTAINER" in warning
 
 
 @pytest.mark.parametrize("sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"])

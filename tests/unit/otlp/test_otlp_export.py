@@ -2,14 +2,18 @@
 
 import gzip
 import json
+import re
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 from botocore.credentials import Credentials
 
+from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.otlp.otlp_encoding import SIGNALS, Message, Signal
@@ -233,6 +237,26 @@ def test_an_answer_that_is_too_large_is_cut(server: Server) -> None:
     bomb = gzip.compress(bytes(50_000_000))
     server.result = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, bomb)
     assert len(HttpTransport()(server.url, {}, b"", 5).body) <= MAX_ANSWER_BYTES
+
+
+def test_a_signal_whose_endpoint_drips_leaves_the_others_their_time(server: Server) -> None:
+    """It answers a byte every 20 ms, so that no single read is late."""
+    ended = threading.Event()
+
+    def drip() -> None:
+        with listener.accept()[0] as connection, suppress(OSError):
+            while not ended.wait(0.02):
+                connection.send(b"H")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=drip, daemon=True).start()
+        dripping = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        targets = read_targets({"OTLP_ENDPOINT": server.url, "OTLP_TRACES_ENDPOINT": dripping})
+        exporter = OtlpExporter(HttpTransport(), SystemClock(), jitter=lambda: 0.0)
+        (sentence,) = exporter.export(targets, MESSAGES, exporter.deadline_ns(3))
+        ended.set()
+    assert re.match(r"The traces were not exported: the server did not answer completely within \d\.\d s", sentence)
+    assert [path for path, *_ in server.requests] == ["/v1/logs", "/v1/metrics"]
 
 
 def test_requests_are_signed_for_their_service() -> None:

@@ -422,7 +422,7 @@ def objects(value: Any) -> list[dict[str, Any]]:
 # Links
 
 
-@pytest.mark.parametrize("region", [None, "evil.com/", "eu-west-1\n"])
+@pytest.mark.parametrize("region", [None, "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"])
 def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
     assert urls(message_of(in_task(NOTICE, region=region), kibana_url=None)) == {}
 

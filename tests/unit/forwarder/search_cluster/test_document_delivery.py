@@ -19,7 +19,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     message_body,
     send_failures,
 )
-from profiler.forwarder.search_cluster.interface import ItemResult, bulk_results
+from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 from tests.fakes import FakeInvocationTime
 
 Answer = Callable[[Sequence[Document]], list[ItemResult]]
@@ -175,6 +175,12 @@ def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st
     assert delivered.indexed == len(cluster.taken)
     assert delivered.indexed + len(delivered.rejected) == count
     assert refused.isdisjoint(cluster.taken)
+
+
+def test_the_bulk_lines_are_upserts_without_scripts() -> None:
+    action, body = (json.loads(line) for line in bulk_lines(documents(1)))
+    assert action == {"update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}}
+    assert body == {"doc": {"n": 0}, "doc_as_upsert": True}
 
 
 def test_a_bulk_response_has_a_result_for_each_item() -> None:
