@@ -49,16 +49,18 @@ class Functions:
     def __init__(self, takes: int = 1000) -> None:
         self.calls: list[dict[str, Any]] = []
         self._takes = takes
+        self.fails_with: str | None = None
 
     def invoke(self, **arguments: Any) -> dict[str, Any]:
-        size = len(arguments["Payload"])
-        if size > 2**20:
-            message = f"{size} byte payload is too large for the Event invocation type (limit 1048576 bytes)"
+        kind, size = arguments["InvocationType"], len(arguments["Payload"])
+        limit = {"Event": 2**20, "RequestResponse": 6 * 2**20}[kind]
+        if size > limit:
+            message = f"{size} byte payload is too large for the {kind} invocation type (limit {limit} bytes)"
             raise refusal("RequestEntityTooLargeException", 413, message)
         if len(self.calls) == self._takes:
             raise refusal("TooManyRequestsException", 429, "Rate Exceeded.")
         self.calls.append(arguments)
-        return {"StatusCode": 202}
+        return {"StatusCode": 202} if kind == "Event" or self.fails_with is None else {"FunctionError": self.fails_with}
 
 
 class TrimmedStream:
@@ -121,16 +123,22 @@ def test_records_of_a_stream_are_read_at_their_position_and_sent_as_events(queue
     assert waiting(queue) == 0
 
 
-def test_what_lambda_does_not_accept_is_named_and_the_others_are_sent(queue: str) -> None:
+@pytest.mark.parametrize("error", [None, "Unhandled"])
+def test_a_record_above_the_limit_of_asynchronous_invocations_is_sent_synchronously(
+    queue: str, error: str | None
+) -> None:
+    """Whatever becomes of it, the others are sent, of which one answer of the queue has ten at most."""
     sqs, functions = boto3.client("sqs"), Functions()
+    functions.fails_with = error
     sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(stream_with(b"x" * (2**20 - 100), b"small")))
-    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": 1}))
+    for number in range(11):
+        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": number}))
     sent, refused = again(sqs, functions, queue)
-    assert sent == 2
-    (record,) = refused
-    assert record.startswith("Record ")
-    assert "stream/reports, shard shardId-000000000000, was not sent: its 1397" in record
-    assert waiting(queue) == 1
+    assert [call["InvocationType"] for call in functions.calls].count("RequestResponse") == 1
+    assert (sent, len(refused), waiting(queue)) == ((13, 0, 0) if error is None else (12, 1, 1))
+    for record in refused:
+        assert record.startswith("Record ")
+        assert "stream/reports, shard shardId-000000000000, was not sent: the function failed" in record
 
 
 def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:

@@ -3,7 +3,7 @@
 The findings are the ones of :mod:`profiler.aws_account.doctor.task_checks` that a task definition can answer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.doctor.task_checks import (
@@ -24,7 +24,7 @@ from profiler.aws_account.doctor.task_checks import (
 from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.container_roles import repository
-from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
 from profiler.monitor.report_delivery import OwnStream, report_target
@@ -125,6 +125,26 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
             "it.",
             "Push it with task-profiler setup image, and set the address that it prints.",
         )
+    compatibilities = definition.get("requiresCompatibilities")
+    if isinstance(compatibilities, list) and FARGATE in compatibilities:
+        yield from _fargate_findings(definition, [one for one in containers if one.log_driver == AWSLOGS])
+
+
+def _fargate_findings(definition: Mapping[str, object], logging: Sequence[Container]) -> Iterator[Finding]:
+    """What Fargate needs for the log driver awslogs, which the monitor has at least."""
+    if logging and not definition.get("executionRoleArn"):
+        yield problem(
+            EXECUTION_ROLE,
+            "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
+            "Set executionRoleArn to a role with the policy AmazonECSTaskExecutionRolePolicy.",
+        )
+    for container in logging:
+        if not container.log_options.get("awslogs-region"):
+            yield problem(
+                LOG,
+                f"The log configuration of {container.name} has no awslogs-region, which Fargate needs.",
+                "Set it, or ECS refuses the definition.",
+            )
 
 
 def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths) -> Finding | None:

@@ -409,7 +409,10 @@ def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None
 
 
 def kernel_finding(view: KernelView) -> Finding:
-    """Whether the kernel has what CPU wait is read from, regardless of the monitor's privileges."""
+    """The features of the kernel, regardless of the monitor's privileges."""
+    scope = "none" if view.ptrace_scope is None else view.ptrace_scope
+    version = "none" if view.cgroup_version is None else f"version {view.cgroup_version}"
+    rest = f"PSI: {'yes' if view.pressure else 'no'}. Yama's ptrace_scope: {scope}. Control groups: {version}."
     if view.schedstat:
-        return ok(KERNEL, "The kernel counts the time that processes wait for a CPU (schedstat).")
-    return note(KERNEL, "The kernel does not count the time that processes wait for a CPU (schedstat).")
+        return ok(KERNEL, f"The kernel counts the time that processes wait for a CPU (schedstat). {rest}")
+    return note(KERNEL, f"The kernel does not count the time that processes wait for a CPU (schedstat). {rest}")

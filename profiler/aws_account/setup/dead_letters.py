@@ -4,7 +4,8 @@ For records of a data stream, Lambda puts only their position into the queue. Th
 keeps them for 24 hours, and each is sent as the event of a subscription, which contains the same data.
 
 An event is deleted from the queue after Lambda has accepted it. The functions are idempotent, so a repeated event does
-no harm. What Lambda does not accept, such as an event above 1 MB, stays in the queue, and the other events follow.
+no harm. An event above 1 MB, such as a large record of a data stream, which ends after 24 hours, is invoked
+synchronously (6 MB). What Lambda does not accept stays in the queue, and the other events follow.
 """
 
 import base64
@@ -86,13 +87,15 @@ def _send(lambda_client: AwsClient, function_name: str, payload: str) -> str | N
     """Send one event. Returns why Lambda did not accept it."""
     from botocore.exceptions import ClientError  # slow to import
 
-    try:
-        lambda_client.invoke(FunctionName=function_name, InvocationType="Event", Payload=payload)
-    except ClientError as error:
-        if error_status(error) != _TOO_LARGE_STATUS:
-            raise
-        return f"its {len(payload)} bytes are more than Lambda accepts"
-    return None
+    for kind in ("Event", "RequestResponse"):
+        try:
+            answer = lambda_client.invoke(FunctionName=function_name, InvocationType=kind, Payload=payload)
+        except ClientError as error:
+            if error_status(error) != _TOO_LARGE_STATUS:
+                raise
+        else:
+            return "the function failed, see its log" if answer.get("FunctionError") else None
+    return f"its {len(payload)} bytes are more than Lambda accepts"
 
 
 def events_in(body: str, kinesis: AwsClient) -> Iterator[tuple[str, object]]:

@@ -16,6 +16,7 @@ from profiler.aws_account.setup.stack_changes import ChangeSet, StackChanges
 from profiler.aws_account.setup.stack_template import (
     changed_parameters,
     check_groups,
+    check_pattern,
     parameter_defaults,
     parameter_values,
     parse_parameters,
@@ -202,6 +203,7 @@ class StackDeployment(Struct, frozen=True):
     def _with_subscriptions(self, template: str, given: dict[str, str], state: StackState) -> str:
         """The template with the log groups' subscriptions. Refuses values that would fail minutes later."""
         values = parameter_values(template, given, state.parameters)
+        check_pattern(values)
         subscribes = subscribes_groups(values)
         if values["Subscribe"] == "account":
             return template

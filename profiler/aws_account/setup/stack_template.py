@@ -1,9 +1,11 @@
 """The forwarder's template, as far as a deployment needs it: parameters, and a subscription for each log group.
 
 The command line has no parser of YAML. The template's own tests compare what is read here with a parser's result.
-CloudFormation checks values and rules itself, before it changes anything.
+CloudFormation checks values and rules itself, before it changes anything. Some values pass, and the deployment fails
+after minutes, and rolls back: these are refused here.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -22,6 +24,7 @@ _DEFAULT = re.compile(r"^    Default: (.+)$", re.MULTILINE)
 _SUBSCRIPTION = re.compile(r"^  Subscription:\n.*?\n\n", re.MULTILINE | re.DOTALL)
 _ONE_GROUP = re.compile(r"^  SubscribesOneGroup: .+\n", re.MULTILINE)
 _HASH_DIGITS = 8
+_MAX_PATTERN_CHARACTERS = 2048  # EventBridge's default quota
 _CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
 
 
@@ -130,19 +133,36 @@ def subscribes_groups(values: Mapping[str, str]) -> bool:
     return True
 
 
-def check_groups(names: Iterable[str], open_client: OpenClient) -> None:
-    """Refuse groups that are missing, for which CloudFormation would fail after minutes, and roll back.
+def check_pattern(values: Mapping[str, str]) -> None:
+    """Refuse more clusters than the event pattern of a rule can contain. Raises UsageError."""
+    clusters = values["ClusterArns"].split(",")
+    detail = {"lastStatus": ["STOPPED"], "clusterArn": clusters}
+    pattern = {"source": ["aws.ecs"], "detail-type": ["ECS Task State Change"], "detail": detail}
+    if len(json.dumps(pattern, separators=(",", ":"))) > _MAX_PATTERN_CHARACTERS:
+        raise UsageError(
+            f"ClusterArns has {len(clusters)} clusters, which exceed the {_MAX_PATTERN_CHARACTERS:,} characters of an "
+            "EventBridge pattern: leave it empty for all clusters, or name fewer."
+        )
+
+
+def check_groups(names: Sequence[str], open_client: OpenClient) -> None:
+    """Refuse groups that cannot be subscribed: missing ones, and those of another class than Standard.
 
     Only this check needs logs:DescribeLogGroups.
     """
     try:
-        missing = [
-            name for name in names if all(one["logGroupName"] != name for one in listed_groups(open_client, name))
-        ]
+        groups = {one["logGroupName"]: one for name in names for one in listed_groups(open_client, name)}
     except TaskProfilerError:
         return
+    missing = [name for name in names if name not in groups]
     if missing:
         raise TaskProfilerError(
             f"Log groups that are to be subscribed do not exist ({', '.join(missing)}): create them, or check "
             "--log-group and --region."
+        )
+    unfit = [name for name in names if groups[name].get("logGroupClass", "STANDARD") != "STANDARD"]
+    if unfit:
+        raise TaskProfilerError(
+            f"Only log groups of the class Standard can be subscribed, unlike {', '.join(unfit)}: leave them out, "
+            "and let the batches log to others."
         )

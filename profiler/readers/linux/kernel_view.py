@@ -4,23 +4,42 @@ from msgspec import Struct
 
 from profiler.readers.linux import proc
 
+_UNIFIED_GROUP = "0::"
+
 
 class KernelView(Struct, frozen=True, kw_only=True):
-    """The information about a process that is readable here.
+    """The information about a process and the kernel that is readable here.
 
     Attributes:
         schedstat: Whether the kernel counts the time that a process waits for a CPU.
         system_calls: Whether the process's system call can be read, as for level 2 of the time breakdown.
+        pressure: Whether the kernel has the pressure stall information (PSI) of the CPU.
+        ptrace_scope: Yama's setting; None without Yama.
+        cgroup_version: The version of the control groups; None if there are none.
     """
 
     schedstat: bool
     system_calls: bool
+    pressure: bool
+    ptrace_scope: int | None
+    cgroup_version: int | None
 
 
 def read_kernel_view(pid: int | None = None, proc_folder: str = "/proc") -> KernelView:
     """Find out what is readable of a process; None: of this process."""
     process = f"{proc_folder}/{'self' if pid is None else pid}"
+    scope = proc.read_text(f"{proc_folder}/sys/kernel/yama/ptrace_scope").strip()
     return KernelView(
         schedstat=any(field != b"0" for field in (proc.read(f"{process}/schedstat") or b"").split()),
         system_calls=bool(proc.read(f"{process}/syscall")),
+        pressure=bool(proc.read(f"{proc_folder}/pressure/cpu")),
+        ptrace_scope=int(scope) if scope.isdecimal() else None,
+        cgroup_version=_cgroup_version(proc.read_text(f"{process}/cgroup").splitlines()),
     )
+
+
+def _cgroup_version(groups: list[str]) -> int | None:
+    """The version whose hierarchies have the controllers: with both versions mounted, version 1."""
+    if not groups:
+        return None
+    return 2 if all(group.startswith(_UNIFIED_GROUP) for group in groups) else 1

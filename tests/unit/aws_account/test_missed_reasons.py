@@ -36,7 +36,10 @@ DUE_NS = moment(DUE)
 
 
 class FakeSqs:
-    """A queue. A message that was read is hidden until its visibility timeout is set to 0; none is ever deleted."""
+    """A queue on three servers: a long poll asks all of them, a short one the next.
+
+    A message that was read is hidden until its visibility timeout is set to 0; none is ever deleted.
+    """
 
     def __init__(self, *messages: dict[str, Any], is_redriven: bool = False) -> None:
         self.messages = list(messages)
@@ -55,8 +58,10 @@ class FakeSqs:
     def receive_message(self, **given: Any) -> dict[str, Any]:
         assert given["MaxNumberOfMessages"] <= 10
         self.reads += 1
-        found = [one for one in self.messages if one["MessageId"] not in self.hidden][: given["MaxNumberOfMessages"]]
-        self.hidden.update(message["MessageId"] for message in found)
+        asked = self.messages if given.get("WaitTimeSeconds") else self.messages[self.reads % 3 :: 3]
+        found = [one for one in asked if one["MessageId"] not in self.hidden][: given["MaxNumberOfMessages"]]
+        if given["VisibilityTimeout"]:
+            self.hidden.update(message["MessageId"] for message in found)
         return {"Messages": [{**one, "ReceiptHandle": one["MessageId"]} for one in found]} if found else {}
 
     def change_message_visibility_batch(self, **given: Any) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """lambda/template.yaml as it stands: the linter, the settings, the queries, the patterns, and its documentation."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from botocore.loaders import create_loader
 
 from profiler.aws_account.setup.stack_template import with_subscriptions
 from profiler.forwarder.function_settings import (
@@ -290,3 +292,31 @@ def test_the_docs_tell_what_each_alarm_means() -> None:
     count = sum(not ending.startswith("watch-schedules") for ending in endings)  # without WatchSchedules
     assert f"{count} alarms" in cost
     assert f"{count * 0.1:.2f} USD" in cost
+
+
+# What a deployment on an emulator does not show
+
+
+@pytest.mark.parametrize("partition", create_loader().load_data("partitions")["partitions"], ids=lambda one: one["id"])
+def test_each_partition_has_its_console_and_an_isolated_one_has_none(partition: dict[str, Any]) -> None:
+    consoles, has_console = template()["Mappings"]["Console"], template()["Conditions"]["HasConsole"]
+    (second_word, isolated) = has_console["Fn::Not"][0]["Fn::Equals"]
+    assert second_word["Fn::Select"] == [1, {"Fn::Split": ["-", {"Fn::Sub": "${AWS::Partition}-"}]}]
+    name = partition["id"]
+    assert (f"{name}-".split("-")[1] == isolated) is (name not in consoles)
+    domain = {"aws": "aws.amazon.com", "aws-eusc": "amazonaws-eusc.eu"}.get(name)
+    assert domain is None or consoles[name]["Domain"] == f"console.{domain}"
+
+
+def test_the_table_of_what_was_sent_is_what_the_functions_expect() -> None:
+    table = RESOURCES["IdempotencyTable"]["Properties"]
+    assert table["KeySchema"] == [{"AttributeName": "id", "KeyType": "HASH"}]
+    assert table["TimeToLiveSpecification"] == {"AttributeName": "expiration", "Enabled": True}
+
+
+@pytest.mark.parametrize("function", ["ForwardLogs", "TaskStopped", "WatchSchedules"])
+def test_functions_may_use_subnets_and_security_groups_that_another_account_shares(function: str) -> None:
+    """ec2:CreateNetworkInterface is authorized on their ARNs, too."""
+    role = json.dumps(RESOURCES[f"{function}Role"])
+    for kind in ("subnet", "security-group"):
+        assert f"arn:${{AWS::Partition}}:ec2:${{AWS::Region}}:*:{kind}/*" in role

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from botocore.loaders import create_loader
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -335,11 +336,15 @@ def test_without_an_image_the_default_is_used_and_noted() -> None:
     assert "--image" in result.notes[0]
 
 
-def test_the_default_image_is_in_the_registry_of_the_definitions_account() -> None:
-    arn = "arn:aws:ecs:eu-west-1:111122223333:task-definition/nightly:26"
-    assert default_image(arn, "1.2.3") == "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1.2.3"
-    chinese = arn.replace("aws:", "aws-cn:", 1).replace("eu-west-1", "cn-north-1")
-    assert default_image(chinese, "1.2.3") == "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn/task-profiler:1.2.3"
+@pytest.mark.parametrize("partition", create_loader().load_data("partitions")["partitions"], ids=lambda one: one["id"])
+def test_the_default_image_is_in_the_registry_of_the_definitions_account(partition: dict[str, Any]) -> None:
+    """botocore's data have the domain of each partition, such as c2s.ic.gov."""
+    region, domain = (partition["outputs"][name] for name in ("implicitGlobalRegion", "dnsSuffix"))
+    arn = f"arn:{partition['id']}:ecs:{region}:111122223333:task-definition/nightly:26"
+    assert default_image(arn, "1.2.3") == f"111122223333.dkr.ecr.{region}.{domain}/task-profiler:1.2.3"
+
+
+def test_without_an_account_the_default_image_has_no_registry() -> None:
     assert default_image(None, "1.2.3") == "task-profiler:1.2.3"
     assert default_image("odd", "1.2.3") == "task-profiler:1.2.3"
 

@@ -98,6 +98,18 @@ def test_what_needs_no_role_or_shows_no_stacks_is_no_problem(options: dict[str, 
     assert problems(with_monitor(given, **options)) == []
 
 
+def test_fargate_needs_an_execution_role_and_the_region_of_the_logs() -> None:
+    given = with_monitor(definition(BATCH, requiresCompatibilities=["FARGATE"], cpu="256", executionRoleArn=ROLE))
+    assert problems(given) == []
+    logs = {"logDriver": "awslogs", "options": {"awslogs-group": "/ecs/etl", "awslogs-stream-prefix": "ecs"}}
+    incomplete = changed({**given, "executionRoleArn": None}, logConfiguration=logs)
+    assert [one.text for one in problems(incomplete)] == [
+        "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
+        "The log configuration of task-monitor has no awslogs-region, which Fargate needs.",
+    ]
+    assert problems({**incomplete, "requiresCompatibilities": ["EC2"]}) == []  # the role of the instance does it
+
+
 @pytest.mark.parametrize("kind", definitions_with_sidecars())
 def test_a_task_with_a_sidecar_has_one_batch_and_no_problem(kind: str) -> None:
     given = with_monitor(definitions_with_sidecars()[kind], container="etl", region="us-east-1")

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.aws_account.doctor.findings import Finding
+from profiler.aws_account.doctor.findings import Finding, ok
 from profiler.aws_account.doctor.task_checks import (
     DoctorContext,
     Probes,
     diagnose,
+    kernel_finding,
 )
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
 from profiler.readers import Unavailable
@@ -40,7 +41,7 @@ TASK = TaskMetadata(
     containers=(BATCH, OWN),
 )
 GPU = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
-VIEW = KernelView(schedstat=True, system_calls=True)
+VIEW = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=None, cgroup_version=2)
 HEALTHY = Probes(
     read_gpus=lambda: None,
     visible_devices=lambda _: None,
@@ -286,7 +287,16 @@ def test_this_process_is_not_taken_for_the_batch() -> None:
     assert "call stacks" not in findings
 
 
-def test_a_kernel_without_scheduling_statistics_is_noted() -> None:
-    bare = replace(VIEW, schedstat=False)
-    finding = only(found(None, replace(HEALTHY, kernel_view=lambda _: bare)), "kernel")
-    assert (finding.level, "does not count" in finding.text) == ("note", True)
+KERNEL = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=1, cgroup_version=2)
+
+
+def test_the_kernel_is_described_in_few_words() -> None:
+    assert kernel_finding(KERNEL) == ok(
+        "kernel",
+        "The kernel counts the time that processes wait for a CPU (schedstat). "
+        "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2.",
+    )
+    bare = replace(KERNEL, schedstat=False, pressure=False, ptrace_scope=None, cgroup_version=None)
+    found = kernel_finding(bare)
+    assert (found.level, "does not count" in found.text) == ("note", True)
+    assert found.text.endswith("PSI: no. Yama's ptrace_scope: none. Control groups: none.")

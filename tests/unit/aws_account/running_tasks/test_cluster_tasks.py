@@ -127,6 +127,8 @@ def test_the_log_groups_are_those_into_which_the_profiler_writes(family: str, gr
         (3, {"stopCode": "EssentialContainerExited"}, "failure"),
         (None, {"stopCode": "TaskFailedToStart"}, "failure"),
         (0, {"stopCode": "UserInitiated"}, "stopped"),
+        (143, {"stopCode": "SpotInterruption"}, "stopped"),
+        (143, {"stopCode": "InfrastructureHealth"}, "stopped"),
         (None, {}, "unknown"),
     ],
 )

@@ -64,3 +64,17 @@ def test_a_stack_counts_when_it_is_deployed_with_this_version(
     values = {"CodeKey": KEY.format(version), "SlackSecretId": "slack"}
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in values.items()]
     assert steps({"StackStatus": status, "Parameters": parameters})[1].is_done is is_done
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ({"Notify": "all"}, ("--slack-failure-webhook", "@webhook.txt")),
+        ({"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroups": ""}, ("--all-log-groups",)),
+    ],
+)
+def test_a_stack_that_does_nothing_is_not_done(values: dict[str, str], options: tuple[str, ...]) -> None:
+    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in values.items()]
+    step = steps({"StackStatus": "CREATE_COMPLETE", "Parameters": parameters})[1]
+    assert step.is_done is False
+    assert step.commands == (("task-profiler", "setup", "stack", *options, "--region", "eu-west-1"),)

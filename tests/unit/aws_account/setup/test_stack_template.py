@@ -2,19 +2,22 @@
 
 import json
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 
 from profiler.aws_account.setup.stack_template import (
     changed_parameters,
+    check_groups,
+    check_pattern,
     parameter_defaults,
     parameter_values,
     parse_parameters,
     subscribes_groups,
     with_subscriptions,
 )
-from profiler.core.errors import UsageError
+from profiler.core.errors import TaskProfilerError, UsageError
 from tests.cloudformation import FastLoader
 from tests.stack import TEMPLATE, template
 
@@ -113,3 +116,30 @@ def test_groups_are_subscribed_for_a_cluster_or_for_notices_of_running_tasks(
 def test_notices_of_running_tasks_need_log_groups_and_a_channel(given: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"^Notify=running without Elast.* needs log groups and a channel"):
         subscribes_groups(values(**given))
+
+
+# What passes CloudFormation's checks, and fails minutes later
+
+
+def test_only_groups_that_exist_and_have_the_class_standard_are_subscribed() -> None:
+    rare = {"logGroupName": "/ecs/rare", "logGroupClass": "INFREQUENT_ACCESS"}
+    usual = {"logGroupName": "/ecs/usual", "logGroupClass": "STANDARD"}
+    open_client = MagicMock()
+    open_client().get_paginator().paginate.return_value = [{"logGroups": [{"logGroupName": "/ecs/old"}, rare, usual]}]
+    check_groups(["/ecs/old", "/ecs/usual"], open_client)
+    with pytest.raises(TaskProfilerError, match="class Standard can be subscribed, unlike /ecs/rare: leave them out"):
+        check_groups(["/ecs/old", "/ecs/rare"], open_client)
+    with pytest.raises(TaskProfilerError, match=r"do not exist \(/ecs/us\): create them"):
+        check_groups(["/ecs/us", "/ecs/rare"], open_client)
+
+
+def test_the_event_pattern_has_room_for_the_clusters() -> None:
+    """EventBridge's quota is 2,048 characters. The length is that of the template's rule."""
+    arns = [f"arn:aws:ecs:eu-west-1:123456789012:cluster/production-batches-{number:04}" for number in range(29)]
+    pattern = template()["Resources"]["TaskStoppedRule"]["Properties"]["EventPattern"]
+    pattern = pattern | {"detail": pattern["detail"] | {"clusterArn": arns[:28]}}
+    assert 2048 - len(arns[0]) < len(json.dumps(pattern, separators=(",", ":"))) <= 2048
+    check_pattern(values(ClusterArns=",".join(arns[:28])))
+    check_pattern(values())
+    with pytest.raises(UsageError, match="ClusterArns has 29 clusters, which exceed the 2,048 characters"):
+        check_pattern(values(ClusterArns=",".join(arns)))

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from profiler.readers.linux.kernel_view import KernelView, read_kernel_view
 
-NOTHING = KernelView(schedstat=False, system_calls=False)
+NOTHING = KernelView(schedstat=False, system_calls=False, pressure=False, ptrace_scope=None, cgroup_version=None)
 
 
 def write(folder: Path, **files: str) -> None:
@@ -14,8 +16,12 @@ def write(folder: Path, **files: str) -> None:
 
 
 def test_everything_is_read_of_the_process(tmp_path: Path) -> None:
-    write(tmp_path / "7", schedstat="5000 0 3\n", syscall="0 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f\n")
-    assert read_kernel_view(7, str(tmp_path)) == KernelView(schedstat=True, system_calls=True)
+    write(tmp_path / "7", schedstat="5000 0 3\n", syscall="0 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f\n", cgroup="0::/a\n")
+    write(tmp_path / "pressure", cpu="some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+    write(tmp_path / "sys" / "kernel" / "yama", ptrace_scope="1\n")
+    assert read_kernel_view(7, str(tmp_path)) == KernelView(
+        schedstat=True, system_calls=True, pressure=True, ptrace_scope=1, cgroup_version=2
+    )
 
 
 def test_nothing_is_made_up(tmp_path: Path) -> None:
@@ -25,6 +31,12 @@ def test_nothing_is_made_up(tmp_path: Path) -> None:
 def test_a_kernel_without_scheduling_statistics_writes_zeros(tmp_path: Path) -> None:
     write(tmp_path / "7", schedstat="0 0 0\n")
     assert read_kernel_view(7, str(tmp_path)) == NOTHING
+
+
+@pytest.mark.parametrize("cgroup", ["12:cpu,cpuacct:/a\n0::/a\n", "1:name=systemd:/\n"])
+def test_both_versions_at_once_count_as_version_1(tmp_path: Path, cgroup: str) -> None:
+    write(tmp_path / "self", cgroup=cgroup)
+    assert read_kernel_view(proc_folder=str(tmp_path)).cgroup_version == 1
 
 
 def test_of_this_process_system_calls_can_be_read() -> None:
