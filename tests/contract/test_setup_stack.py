@@ -359,7 +359,6 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"), "leave one out"),
         (("--name", "", "--delete"), "--name '' is not a stack's name"),
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
-        (("--all-log-groups",), "Subscribe=account (--all-log-groups) needs a cluster: set ElasticsearchUrl"),
         (("--parameter", "Notify=running"), "needs log groups and a channel"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):

