@@ -258,18 +258,18 @@ class ThreadReader:
         self._processes = {}
 
     def _sample(self, growth: Sequence[ThreadGrowth], waits: Mapping[Wait, int]) -> ThreadSample:
-        unread = self._changed.keys() | self._stale.keys()
         return ThreadSample(
             growth=growth if self._is_counting else None,
             waits=waits,
             has_refused=self._has_refused and any(process.is_refused for process in self._processes.values()),
             sees_calls=self._sees_calls,
-            is_partial=self._sees_calls
-            and any(
-                not process.is_refused and (process.is_running or pid in unread)
-                for pid, process in self._processes.items()
-            ),
+            is_partial=self._sees_calls and self._is_partial(),
         )
+
+    def _is_partial(self) -> bool:
+        unread = self._changed.keys() | self._stale.keys()
+        readable = ((pid, process) for pid, process in self._processes.items() if not process.is_refused)
+        return any(process.is_running or pid in unread for pid, process in readable)
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
         """Update the processes, and note those whose threads may have run since the last reading."""
