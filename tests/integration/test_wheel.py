@@ -93,7 +93,8 @@ def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("{")]
     assert json.loads(line)["record"]["family"] == "words"
-    assert "With 0." in done.stdout
+    assert "as if they had run on Fargate in eu-west-1" in done.stdout
+    assert "words" in done.stdout
 
 
 def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
