@@ -11,9 +11,6 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from profiler.core.log import Log
 
-_MAX_REASON_CHARS = 300
-_MAX_SUCCESSES_TO_RECOVER = 64
-
 
 class Unavailable(Struct, frozen=True):
     """No reading this time, with the reason in a few words.
@@ -46,7 +43,7 @@ class SourceHealth:
         self.failures += 1
         self._failures_since_change += 1
         self._successes_in_a_row = 0
-        self.last_reason = failure.reason[:_MAX_REASON_CHARS]
+        self.last_reason = failure.reason[:300]
         if not self._is_failing:
             self._is_failing = True
             self._log.warning(f"{self._source} cannot be read and is tried again", reason=self.last_reason)
@@ -59,4 +56,4 @@ class SourceHealth:
             self._log.info(f"{self._source} can be read again", failures=self._failures_since_change)
             self._is_failing = False
             self._failures_since_change = 0
-            self._successes_to_recover = min(2 * self._successes_to_recover, _MAX_SUCCESSES_TO_RECOVER)
+            self._successes_to_recover = min(2 * self._successes_to_recover, 64)

@@ -35,33 +35,27 @@ CALLING_PROCESS = b"0"
 _MAX_REMOVE_ATTEMPTS = 20
 _RETRY_SECONDS = 0.005
 _SUBTREE_CONTROL = "cgroup.subtree_control"
-_CONTROLLERS = "cgroup.controllers"
-_DELEGATE_XATTRS = ("user.delegate", "trusted.delegate")  # systemd marks delegated groups with them
 _INIT_PID = 1
 
 Sleep = Callable[[float], None]
 
 
 class CgroupFilesystem:
-    """The kernel's cgroup file system, in which folders are groups."""
+    """The kernel's cgroup file system. A folder is a group, and not removed while processes or groups are in it."""
 
     def make(self, folder: str) -> None:
         os.mkdir(folder)
 
     def remove(self, folder: str) -> None:
-        """Remove a group. The kernel refuses while processes or other groups are in it."""
         os.rmdir(folder)
 
 
 class AccountingCgroup:
-    """A group and its open files.
+    """A group and its open files. Making it raises OSError if processes cannot enter the group.
 
     This process holds a lock on the folder as long as it lives, which shows other profilers that the group is in use.
     ``hierarchy`` and ``path`` are those in ``/proc/PID/cgroup``. ``cpu`` and ``memory`` are None if the kernel does not
     count them in this group.
-
-    Raises:
-        OSError: if processes cannot enter the group.
     """
 
     def __init__(self, folder: str, hierarchy: str, path: str, cpu: CpuFile | None, memory: MemoryFiles | None) -> None:
@@ -71,7 +65,7 @@ class AccountingCgroup:
         self._lock_descriptor = try_lock(folder)  # first, because another profiler removes a group without a lock
         try:
             entrance = PROCS_FILE if hierarchy == UNIFIED else _TASKS_FILE
-            self._entrance_descriptor = _open(f"{folder}/{entrance}", os.O_WRONLY)
+            self._entrance_descriptor = dup_above_standard_streams(os.open(f"{folder}/{entrance}", os.O_WRONLY))
         except OSError:
             self._unlock()
             raise
@@ -81,17 +75,12 @@ class AccountingCgroup:
         self._usage_descriptor = None if memory is None else open_or_none(f"{folder}/{memory.usage}")
         self._stat_descriptor = None if memory is None else open_or_none(f"{folder}/{MEMORY_STAT}")
         self.memory = None if self._usage_descriptor is None else memory
-        self._peak_descriptor: int | None = None
-        self._can_reset_peak = False
-        if self.memory is not None:
-            self._open_peak_file(f"{folder}/{self.memory.peak}")
-
-    def _open_peak_file(self, path: str) -> None:
-        """Open the high-water mark. In version 2 it can be reset since Linux 6.12, for each open file separately."""
-        self._peak_descriptor = open_or_none(path, os.O_RDWR)
+        # In version 2 the high-water mark can be reset since Linux 6.12, for each open file separately.
+        peak = None if self.memory is None else f"{folder}/{self.memory.peak}"
+        self._peak_descriptor = None if peak is None else open_or_none(peak, os.O_RDWR)
         self._can_reset_peak = self._peak_descriptor is not None
-        if self._peak_descriptor is None:
-            self._peak_descriptor = open_or_none(path)
+        if peak is not None and self._peak_descriptor is None:
+            self._peak_descriptor = open_or_none(peak)
 
     def set_memory_limit(self, limit_bytes: int) -> bool:
         """Set a memory limit; returns False if the kernel refuses it."""
@@ -133,7 +122,9 @@ class AccountingCgroup:
         for _ in range(_MAX_REMOVE_ATTEMPTS):
             if try_remove(self.folder, filesystem):
                 break
-            if not move_processes(self.folder, os.path.dirname(self.folder)):
+            above = f"{os.path.dirname(self.folder)}/{PROCS_FILE}"
+            # A 0 means a process of another pid namespace. Writing it would move this process.
+            if not sum(try_write(above, pid) for pid in member_pids(self.folder) if pid != CALLING_PROCESS):
                 sleep(_RETRY_SECONDS)
         self._unlock()
 
@@ -147,19 +138,12 @@ def member_pids(folder: str) -> tuple[bytes, ...]:
     return tuple((proc.read(f"{folder}/{PROCS_FILE}") or b"").split())
 
 
-def move_processes(source: str, target: str) -> int:
-    """Move the processes of one group to another; returns how many the kernel has moved."""
-    # A 0 means a process of another pid namespace. Writing it would move this process.
-    return sum(try_write(f"{target}/{PROCS_FILE}", pid) for pid in member_pids(source) if pid != CALLING_PROCESS)
-
-
 def try_remove(folder: str, filesystem: CgroupFilesystem) -> bool:
     """Remove a group; returns False if the kernel refuses it, such as for a group that is not empty."""
-    try:
+    with suppress(OSError):
         filesystem.remove(folder)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def try_lock(folder: str) -> int | None:
@@ -180,9 +164,8 @@ def try_lock(folder: str) -> int | None:
 
 def try_write(path: str, text: bytes) -> bool:
     """Write to a file of a group; returns False if the kernel refuses it."""
-    try:
-        descriptor = _open(path, os.O_WRONLY)
-    except OSError:
+    descriptor = open_or_none(path, os.O_WRONLY)
+    if descriptor is None:
         return False
     try:
         return try_write_descriptor(descriptor, text)
@@ -192,15 +175,10 @@ def try_write(path: str, text: bytes) -> bool:
 
 def try_write_descriptor(descriptor: int, text: bytes) -> bool:
     """Write to an open file of a group; returns False if the kernel refuses it."""
-    try:
+    with suppress(OSError):
         os.write(descriptor, text)
-    except OSError:
-        return False
-    return True
-
-
-def _open(path: str, flags: int) -> int:
-    return dup_above_standard_streams(os.open(path, flags))
+        return True
+    return False
 
 
 class CgroupDelegation:
@@ -220,9 +198,7 @@ class CgroupDelegation:
     def enable(self, *, with_helper: bool) -> bool:
         """Move this process to the leaf and enable the controller; returns False if the kernel refuses it.
 
-        Args:
-            with_helper: Start the helper process. Not needed for the first process of a container, whose end is the end
-                of the group.
+        The first process of a container needs no helper: its end is the end of the group.
         """
         if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS):
             return False
@@ -285,11 +261,10 @@ def delegate_controller(
 ) -> CgroupDelegation | None:
     """Move this process from its ``group`` to a leaf with this ``name``, and enable ``controller`` below the group.
 
-    Returns:
-        None if nothing was changed: the group does not belong to this process alone, it enables controllers already,
-        or the kernel refuses.
+    None if nothing was changed: the group does not belong to this process alone, it enables controllers already, or
+    the kernel refuses.
     """
-    available = proc.read_text(f"{group}/{_CONTROLLERS}").split()
+    available = proc.read_text(f"{group}/cgroup.controllers").split()
     enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
     if controller not in available or enabled is None or enabled.split():
         return None
@@ -319,10 +294,9 @@ def _is_exclusive(group: str, own_pid: int) -> bool:
 
 
 def _has_delegate_xattr(group: str) -> bool:
-    for name in _DELEGATE_XATTRS:
-        try:
+    """Whether systemd has marked the group as delegated."""
+    for name in ("user.delegate", "trusted.delegate"):
+        with suppress(OSError):
             if os.getxattr(group, name) == b"1":
                 return True
-        except OSError:
-            continue
     return False

@@ -18,6 +18,7 @@ when it is empty.
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -49,7 +50,6 @@ from profiler.readers.cgroup.hierarchy import (
 from profiler.readers.linux import proc
 
 _PREFIX = "task-profiler-"
-_LEAF_SUFFIX = "-self"
 # Controllers that only count or only limit: a group without a limit has no effect there.
 _NEUTRAL_CONTROLLERS = frozenset((MEMORY, CPUACCT, "pids", "hugetlb", "rdma", "misc", UNIFIED))
 
@@ -78,14 +78,10 @@ class CommandCgroup:
     def start_counting(self) -> bytes:
         """Let the counters start here. The forked process calls this just before it executes the command.
 
-        The high-water mark of the memory is reset if the kernel supports it (version 1, and version 2 since
-        Linux 6.12). It still includes the pages that the interpreter writes between its entry and the
-        execution of the command. They are fewer than 256 KiB, the unit in which the kernel charges
-        memory to a group.
-
-        Returns:
-            A message for :meth:`on_started` in the parent: the CPU time counted so far and the groups entered.
-            This CPU time is the interpreter's; the command's starts there, to about 0.1 ms.
+        The result is a message for :meth:`on_started` in the parent: the groups entered, and the CPU time counted so
+        far, which is the interpreter's; the command's starts there, to about 0.1 ms. The high-water mark of the memory
+        is reset if the kernel supports it (version 1, and version 2 since Linux 6.12). It still includes what the
+        interpreter writes until it executes the command: less than 256 KiB, the kernel's unit for charging memory.
         """
         # Reading the process's CPU time makes the kernel update the counter, and the group's, too.
         time.process_time_ns()
@@ -115,13 +111,11 @@ class CommandCgroup:
 
     @property
     def has_cpu_accounting(self) -> bool:
-        """Whether a group counts the command's CPU time."""
         return any(group.cpu is not None for group in self._groups)
 
     def cpu_ns(self) -> int | None:
         """The CPU time of the command and all its descendants, whether or not a process has waited for them."""
-        counted = (group.cpu_ns() for group in self._groups if group.cpu is not None)
-        counted_ns = next(counted, None)
+        counted_ns = next((group.cpu_ns() for group in self._groups if group.cpu is not None), None)
         return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
 
     def memory(self) -> MemoryReading | None:
@@ -175,29 +169,20 @@ class _Candidate(Struct, frozen=True, kw_only=True):
 def make_command_cgroup(
     cgroups: Cgroups, own_pid: int, run_id: str, filesystem: CgroupFilesystem | None = None
 ) -> CommandCgroup:
-    """Create the groups for a command.
-
-    Args:
-        cgroups: The control groups of this process.
-        own_pid: This process, as its pid appears in the groups' files.
-        run_id: Identifies the run; part of the groups' names.
-        filesystem: Creates and removes groups; the kernel's by default.
-    """
+    """Create the groups for a command, below those of this process, whose files list it as ``own_pid``."""
     filesystem = filesystem or CgroupFilesystem()
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
     delegation = None
     for candidate in _candidates(cgroups):
-        if groups and any(group.cpu is not None for group in groups):
+        if any(group.cpu is not None for group in groups):
             break
         # If the folder does not list this process, it is not the folder of its group.
         if b"%d" % own_pid not in member_pids(candidate.location.folder):
             continue
         _remove_stale_groups(candidate.location.folder, filesystem)
         if candidate.memory is V2_MEMORY:
-            delegation = delegate_controller(
-                candidate.location.folder, own_pid, name + _LEAF_SUFFIX, MEMORY, filesystem
-            )
+            delegation = delegate_controller(candidate.location.folder, own_pid, f"{name}-self", MEMORY, filesystem)
         made = _make_group(candidate, name, filesystem)
         if made is not None:
             groups.append(made)
@@ -262,10 +247,9 @@ def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) 
 
 def _remove_stale_groups(above: str, filesystem: CgroupFilesystem) -> None:
     """Remove the empty groups of profilers that were killed."""
-    try:
+    names: list[str] = []
+    with suppress(OSError):
         names = os.listdir(above)  # noqa: PTH208  only names are needed
-    except OSError:
-        return
     for name in names:
         claim = try_lock(f"{above}/{name}") if name.startswith(_PREFIX) else None
         if claim is not None:

@@ -36,8 +36,6 @@ from profiler.readers.cgroup.hierarchy import (
 )
 from profiler.readers.linux import proc
 
-_POPULATED = "populated"  # in cgroup.events: 1 while a living process is in the group or in a group below it
-
 
 class GroupReading(Struct, frozen=True, kw_only=True):
     """The counters of a container's control group at one moment; a counter that cannot be read is None.
@@ -67,9 +65,10 @@ class _MemoryFolder:
     def __init__(self, folder: int, files: MemoryFiles) -> None:
         self.folder = folder
         self.files = files
-        self.peak = _open(folder, files.peak)
-        self.kills = _open(folder, files.kills)
-        self.events = _open(folder, files.events) if files.events is not None else None
+        path = _path(folder)
+        self.peak = open_or_none(f"{path}/{files.peak}")
+        self.kills = open_or_none(f"{path}/{files.kills}")
+        self.events = None if files.events is None else open_or_none(f"{path}/{files.events}")
 
     def close(self) -> None:
         for descriptor in (self.folder, self.peak, self.kills, self.events):
@@ -99,25 +98,21 @@ class ContainerCgroup:
 
         The group's emptiness decides whether the high-water mark is final, so it is read first, and then the mark.
         """
-        if self._memory is None:
-            cpu_ns = self._read_cpu_ns()
-            return None if cpu_ns is None else GroupReading(cpu_ns=cpu_ns)
-        events, peak = _reread(self._memory.events), _reread(self._memory.peak)  # parsed later: every moment counts
-        is_empty, peak_bytes = self._parse_is_empty(events), parse_number(peak)
-        memory = read_memory(_descriptor_path(self._memory.folder), self._memory.files)
-        oom_kills = parse_oom_kills(_reread(self._memory.kills))
-        cpu_ns = self._read_cpu_ns()
+        peak_bytes = oom_kills = memory = is_empty = cpu_ns = None
+        if self._memory is not None:
+            events, peak = _reread(self._memory.events), _reread(self._memory.peak)  # parsed later: every moment counts
+            # 1 while a living process is in the group or in a group below it
+            populated = proc.parse_counter(events.decode("ascii", "replace"), "populated")
+            self._is_watchable = bool(populated)
+            is_empty, peak_bytes = None if populated is None else populated == 0, parse_number(peak)
+            memory = read_memory(_path(self._memory.folder), self._memory.files)
+            oom_kills = parse_oom_kills(_reread(self._memory.kills))
+        if self._cpu is not None:
+            folder, file = self._cpu
+            cpu_ns = file.parse_ns(proc.read(f"{_path(folder)}/{file.name}") or b"")
         if peak_bytes is None and memory is None and cpu_ns is None:
             return None
         return GroupReading(memory=memory, peak_bytes=peak_bytes, oom_kills=oom_kills, cpu_ns=cpu_ns, is_empty=is_empty)
-
-    def _parse_is_empty(self, events: bytes) -> bool | None:
-        populated = proc.parse_counter(events.decode("ascii", "replace"), _POPULATED)
-        self._is_watchable = bool(populated)
-        return None if populated is None else populated == 0
-
-    def _read_cpu_ns(self) -> int | None:
-        return None if self._cpu is None else self._cpu[1].parse_ns(_read(self._cpu[0], self._cpu[1].name) or b"")
 
     def close(self) -> None:
         if self._memory is not None:
@@ -137,22 +132,19 @@ def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") 
     )
     memory = (v1_memory, V1_MEMORY) if v1_memory is not None else None
     cpu = (v1_cpu, V1_CPU) if v1_cpu is not None else None
-    if v2 is not None and memory is None and _read(v2, V2_MEMORY.usage) is not None:
-        memory = (os.dup(v2), V2_MEMORY)
-    if v2 is not None and cpu is None:
-        cpu = (os.dup(v2), V2_CPU)
     if v2 is not None:
+        if memory is None and proc.read(f"{_path(v2)}/{V2_MEMORY.usage}") is not None:
+            memory = (os.dup(v2), V2_MEMORY)
+        if cpu is None:
+            cpu = (os.dup(v2), V2_CPU)
         os.close(v2)
     return None if memory is None and cpu is None else ContainerCgroup(memory, cpu)
 
 
 def container_group(path: str, docker_id: str) -> str | None:
     """The path of the container's group. A process may be in a group below it that was made inside the container."""
-    names = path.split("/")
-    for position, name in enumerate(names):
-        if docker_id in name:
-            return "/".join(names[: position + 1])
-    return None
+    before, docker_id, after = path.partition(docker_id)
+    return f"{before}{docker_id}{after.partition('/')[0]}" if docker_id else None
 
 
 def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
@@ -170,17 +162,9 @@ def _open_group(
     return open_or_none(group_folders(root, mount, group)[0], os.O_PATH | os.O_DIRECTORY)
 
 
-def _descriptor_path(descriptor: int) -> str:
+def _path(descriptor: int) -> str:
     return f"/proc/self/fd/{descriptor}"
-
-
-def _open(folder: int, name: str) -> int | None:
-    return open_or_none(f"{_descriptor_path(folder)}/{name}")
 
 
 def _reread(descriptor: int | None) -> bytes:
     return b"" if descriptor is None else proc.reread(descriptor)
-
-
-def _read(folder: int, name: str) -> bytes | None:
-    return proc.read(f"/proc/self/fd/{folder}/{name}")

@@ -12,13 +12,9 @@ from profiler.readers.linux import proc
 MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
 MEMORY_STAT = "memory.stat"
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
-_CPU = "cpu"
-_FILESYSTEM_TYPES = ("cgroup", "cgroup2")
-_UNIFIED_TYPE = "cgroup2"
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
 OOM_KILLS = "oom_kill"
-_NS_PER_US = 1000
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -53,9 +49,14 @@ class Cgroups:
         self._mounts = tuple(mounts)
 
     def limits(self) -> Limits:
+        memory = (
+            parse_bytes(proc.read_text(f"{folder}/{files.limit}"))
+            for folder in self._folders(MEMORY)
+            for files in (V2_MEMORY, V1_MEMORY)
+        )
         return Limits(
             vcpu=min(self._vcpu_limits(), default=None),
-            memory_bytes=min(self._memory_limits(), default=None),
+            memory_bytes=min((size_bytes for size_bytes in memory if size_bytes is not None), default=None),
         )
 
     def oom_kills(self) -> int | None:
@@ -91,20 +92,13 @@ class Cgroups:
         return controller in self._groups
 
     def _vcpu_limits(self) -> Iterable[float]:
-        for folder in self._folders(_CPU):
+        for folder in self._folders("cpu"):
             vcpu = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
             if vcpu is None:
                 quota, period = (proc.read_text(f"{folder}/cpu.cfs_{part}_us") for part in ("quota", "period"))
                 vcpu = parse_cpu_max(f"{quota} {period}")
             if vcpu is not None:
                 yield vcpu
-
-    def _memory_limits(self) -> Iterable[int]:
-        for folder in self._folders(MEMORY):
-            for files in (V2_MEMORY, V1_MEMORY):
-                size_bytes = parse_bytes(proc.read_text(f"{folder}/{files.limit}"))
-                if size_bytes is not None:
-                    yield size_bytes
 
     def _folders(self, controller: str) -> tuple[str, ...]:
         """The folders of the group and of those above it, from the bottom to the top."""
@@ -140,12 +134,10 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
         Mount(
             top_group=entry.root,
             folder=entry.mount_point,
-            controllers=frozenset(
-                (UNIFIED,) if entry.filesystem_type == _UNIFIED_TYPE else entry.super_options.split(",")
-            ),
+            controllers=frozenset((UNIFIED,) if entry.filesystem_type == "cgroup2" else entry.super_options.split(",")),
         )
         for entry in proc.parse_mountinfo(text)
-        if entry.filesystem_type in _FILESYSTEM_TYPES
+        if entry.filesystem_type in ("cgroup", "cgroup2")
     )
 
 
@@ -244,7 +236,7 @@ def parse_number(text: bytes) -> int | None:
 def parse_cpu_stat_ns(text: bytes) -> int | None:
     """The total in version 2's ``cpu.stat``, which every group has, even without a CPU controller."""
     usage_us = proc.parse_counter(text.decode("ascii", "replace"), "usage_usec")
-    return None if usage_us is None else usage_us * _NS_PER_US
+    return None if usage_us is None else usage_us * 1000
 
 
 V1_CPU = CpuFile(name="cpuacct.usage", parse_ns=parse_number)
@@ -281,22 +273,14 @@ def unmapped_cache_bytes(
 ) -> int | None:
     """The part of a group's memory that is page cache no process maps; None if no value about page cache is known.
 
-    The kernel drops this cache before it kills a process for memory. The rest of the usage is needed. ``mapped``
-    includes mapped shared memory, which is in neither list of file pages: the result is then too small, never too
-    large. It is at most the usage, because the kernel does not read the values at the same moment.
-
-    Args:
-        usage_bytes: The group's usage.
-        active: File pages that were used more than once.
-        inactive: File pages that were used once; 0 if only this value is unknown.
-        mapped: Pages that a process maps; 0 if unknown.
-        cache: All page cache. It counts if both lists of file pages are unknown.
+    The kernel drops this cache before it kills a process for memory. The rest of the usage is needed. ``active`` and
+    ``inactive`` are the lists of file pages that were used more than once, and once; all ``cache`` counts if both are
+    unknown. ``mapped`` includes mapped shared memory, which is in neither list: the result is then too small, never
+    too large. It is at most the usage, because the kernel does not read the values at the same moment.
     """
-    unmapped: int | None
+    unmapped = cache if inactive is None else inactive
     if active is not None:
         unmapped = max(active + (inactive or 0) - (mapped or 0), 0)
-    else:
-        unmapped = inactive if inactive is not None else cache
     return None if unmapped is None else min(unmapped, usage_bytes)
 
 

@@ -20,8 +20,6 @@ from profiler.readers.container_sample import ContainerSample
 
 # The usual major number of device-mapper nodes. Majors above 240 are assigned dynamically: a virtio disk may have it.
 _USUAL_DEVICE_MAPPER_MAJOR = 253
-_DEVICE_MAPPER = "device-mapper"
-_BLOCK_DEVICES_HEADING = "Block devices:"
 # The operations of block I/O that are counted: cgroup v1 writes ``Read``, v2 ``read``.
 _OPERATIONS = ("read", "write")
 
@@ -98,12 +96,7 @@ def _response_decoder() -> msgspec.json.Decoder[dict[str, _Entry | None]]:
 
 
 def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None) -> StatsReading | Unavailable:
-    """Decode a response.
-
-    Args:
-        body: The response.
-        device_mapper_majors: The major numbers of device-mapper nodes on this machine; None if they are unknown.
-    """
+    """Decode a response, on a machine with these major numbers of device-mapper nodes; None if they are unknown."""
     try:
         entries = _response_decoder().decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -114,11 +107,10 @@ def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None
 
 def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
     """The major numbers of device-mapper nodes in ``/proc/devices``; None if the text does not list block devices."""
-    _, heading, blocks = devices.partition(_BLOCK_DEVICES_HEADING)
-    if not heading:
-        return None
+    _, heading, blocks = devices.partition("Block devices:")
     numbers = (line.split() for line in blocks.splitlines())
-    return frozenset(int(words[0]) for words in numbers if words[1:] == [_DEVICE_MAPPER] and words[0].isdecimal())
+    majors = frozenset(int(words[0]) for words in numbers if words[1:] == ["device-mapper"] and words[0].isdecimal())
+    return majors if heading else None
 
 
 def _sample(entry: _Entry, device_mapper_majors: frozenset[int] | None) -> ContainerSample | None:
@@ -127,12 +119,20 @@ def _sample(entry: _Entry, device_mapper_majors: frozenset[int] | None) -> Conta
     if read_ns is None:
         return None
     memory = entry.memory_stats or _MemoryStats()
+    detail = memory.stats or _MemoryDetail()
     networks = (entry.networks or {}).values()
-    block_bytes = _block_bytes(
-        (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or (), device_mapper_majors
-    )
+    blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
+    block_bytes = _block_bytes(blocks, device_mapper_majors)
     usage_bytes = _count(memory.usage)
-    cache_bytes = None if usage_bytes is None else _cache_bytes(usage_bytes, memory.stats or _MemoryDetail())
+    cache_bytes = None
+    if usage_bytes is not None:  # cgroup v1 has ``total_`` members, which include the groups below, and v2 file_mapped
+        cache_bytes = unmapped_cache_bytes(
+            usage_bytes,
+            active=_first_count(detail.total_active_file, detail.active_file),
+            inactive=_first_count(detail.total_inactive_file, detail.inactive_file),
+            mapped=_first_count(detail.total_mapped_file, detail.mapped_file, detail.file_mapped),
+            cache=_first_count(detail.total_cache, detail.cache),
+        )
     return ContainerSample(
         read_ns=read_ns,
         cpu_ns=_count(entry.cpu_stats.cpu_usage.total_usage) if entry.cpu_stats and entry.cpu_stats.cpu_usage else None,
@@ -156,20 +156,6 @@ def _count(value: Json) -> int | None:
     return count(value)
 
 
-def _cache_bytes(usage_bytes: int, detail: _MemoryDetail) -> int | None:
-    """The page cache that no process maps.
-
-    cgroup v1 has ``total_`` members, which include the groups below, and ``mapped_file``; v2 has ``file_mapped``.
-    """
-    return unmapped_cache_bytes(
-        usage_bytes,
-        active=_first_count(detail.total_active_file, detail.active_file),
-        inactive=_first_count(detail.total_inactive_file, detail.inactive_file),
-        mapped=_first_count(detail.total_mapped_file, detail.mapped_file, detail.file_mapped),
-        cache=_first_count(detail.total_cache, detail.cache),
-    )
-
-
 def _first_count(*values: Json) -> int | None:
     return next((number for value in values if (number := _count(value)) is not None), None)
 
@@ -177,13 +163,16 @@ def _first_count(*values: Json) -> int | None:
 def _block_bytes(entries: Sequence[_BlockEntry], device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
     """Bytes by operation (``read``, ``write``). The bytes of a stack of devices count once.
 
-    Both versions of cgroup also list sums (``Total``, ``Sync``, ``Async``). Device-mapper
-    nodes are stacked on disks and repeat their traffic, but the kernel attributes some traffic only to the node.
-    Both the sum of the disks and the largest node are lower bounds, so the larger one counts.
+    Both versions of cgroup also list sums (``Total``, ``Sync``, ``Async``). Device-mapper nodes are stacked on disks
+    and repeat their traffic, but the kernel attributes some traffic only to the node. Both the sum of the disks and
+    the largest node are lower bounds, so the larger one counts.
     """
     disks: dict[str, int] = {}
     nodes: dict[tuple[str, int], int] = {}
-    mapped_majors = _mapped_majors(entries) if device_mapper_majors is None else device_mapper_majors
+    mapped_majors = device_mapper_majors
+    if mapped_majors is None:  # the usual major number, unless all devices have it
+        has_others = any(entry.major != _USUAL_DEVICE_MAPPER_MAJOR for entry in entries)
+        mapped_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
     for entry in entries:
         operation, value = entry.op.lower(), _count(entry.value)
         if operation not in _OPERATIONS or value is None:
@@ -195,9 +184,3 @@ def _block_bytes(entries: Sequence[_BlockEntry], device_mapper_majors: frozenset
     for (operation, _), node_bytes in nodes.items():
         disks[operation] = max(disks.get(operation, 0), node_bytes)
     return disks
-
-
-def _mapped_majors(entries: Sequence[_BlockEntry]) -> frozenset[int]:
-    """The usual major number of device-mapper nodes, unless all devices have it."""
-    has_others = any(entry.major != _USUAL_DEVICE_MAPPER_MAJOR for entry in entries)
-    return frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()

@@ -7,6 +7,7 @@ and the monitor's own container.
 
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -29,11 +30,7 @@ from profiler.readers.ecs.task_metadata import (
 # 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 MAX_TIMEOUT_SECONDS = 5.0
-_TIMEOUTS_UNTIL_DOUBLED = 2
 _HTTP_OK = 200
-# Time limit of a response once a stop was requested. A healthy endpoint responds within milliseconds.
-_STOP_TIMEOUT_NS = NS_PER_SECOND // 2
-_HTTP_PORT = 80
 
 _T = TypeVar("_T")
 
@@ -46,16 +43,15 @@ class AdaptiveTimeout:
 
     def __init__(self, interval_seconds: float) -> None:
         self.timeout_seconds = min(0.9 * interval_seconds, MAX_TIMEOUT_SECONDS)
-        self._consecutive_timeouts = 0
+        self._has_timed_out = False
 
     def on_success(self) -> None:
-        self._consecutive_timeouts = 0
+        self._has_timed_out = False
 
     def on_timeout(self) -> None:
-        self._consecutive_timeouts += 1
-        if self._consecutive_timeouts >= _TIMEOUTS_UNTIL_DOUBLED:
-            self._consecutive_timeouts = 0
+        if self._has_timed_out:
             self.timeout_seconds = min(2 * self.timeout_seconds, MAX_TIMEOUT_SECONDS)
+        self._has_timed_out = not self._has_timed_out
 
 
 class HttpEndpoint:
@@ -81,13 +77,11 @@ class HttpEndpoint:
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
         """The body of a response with status 200; for anything else the reason.
 
-        Args:
-            path: The path below the endpoint's address.
-            max_seconds: Time limit of this request, if it is shorter than the adaptive timeout.
+        ``max_seconds`` limits this request, if that is shorter than the adaptive timeout.
         """
-        timeout_seconds = self._timeout.timeout_seconds
-        if max_seconds is not None:
-            timeout_seconds = min(timeout_seconds, max_seconds)
+        timeout_seconds = min(
+            self._timeout.timeout_seconds, MAX_TIMEOUT_SECONDS if max_seconds is None else max_seconds
+        )
         self._has_own_timeout = max_seconds is not None
         shown = path or "/"
         try:
@@ -97,12 +91,11 @@ class HttpEndpoint:
             self._timeout.on_timeout()
             waited_seconds = (self._effective_deadline_ns() - self._request_started_ns) / NS_PER_SECOND
             return Unavailable(f"{shown} did not answer within {waited_seconds:.3g} s", timed_out=True)
-        except HttpError as error:
+        except (HttpError, OSError) as error:
             self.close()
-            return Unavailable(f"{shown} cannot be read: {error}")
-        except OSError as error:
-            self.close()
-            return Unavailable(f"{shown} cannot be read: {type(error).__name__}")
+            return Unavailable(
+                f"{shown} cannot be read: {error if isinstance(error, HttpError) else type(error).__name__}"
+            )
         except ValueError:
             return Unavailable(f"{shown} cannot be read: {self._address!r} is not the address of an endpoint")
         if response.body is None or response.status != _HTTP_OK:
@@ -145,7 +138,8 @@ class HttpEndpoint:
         requested_ns = None if self._stop_signal is None else self._stop_signal.requested_ns
         if requested_ns is None or self._has_own_timeout:
             return self._deadline_ns
-        return min(self._deadline_ns, max(requested_ns, self._request_started_ns) + _STOP_TIMEOUT_NS)
+        # A healthy endpoint responds within milliseconds.
+        return min(self._deadline_ns, max(requested_ns, self._request_started_ns) + NS_PER_SECOND // 2)
 
     def _wait_readable(self, source: socket.socket) -> None:
         """Wait for data until the deadline, which a stop request shortens. Raises TimeoutError at the deadline.
@@ -181,7 +175,7 @@ def _split(address: str) -> tuple[SplitResult, tuple[str, int]]:
     is_printable = all("!" <= character <= "~" for character in address)
     if parts.scheme != "http" or parts.hostname is None or not is_printable:
         raise ValueError(address)
-    return parts, (parts.hostname, _HTTP_PORT if parts.port is None else parts.port)
+    return parts, (parts.hostname, 80 if parts.port is None else parts.port)
 
 
 class TaskMetadataSource:
@@ -205,7 +199,8 @@ class TaskMetadataSource:
         On Fargate the stats change every 10 s, but a request is the only way to see at once that a container has
         ended. To compare two answers costs next to nothing; to decode them was half of the work.
         """
-        return self._read("/task/stats", self._decode_stats, max_seconds)
+        decode = partial(decode_stats, device_mapper_majors=self._device_mapper_majors)
+        return self._read("/task/stats", decode, max_seconds)
 
     def own_container(self) -> ContainerMetadata | Unavailable:
         """``GET`` of the endpoint's root."""
@@ -226,6 +221,3 @@ class TaskMetadataSource:
             decoded = decode(body)
             self._decoded[path] = body, decoded
         return cast("_T | Unavailable", decoded)
-
-    def _decode_stats(self, body: bytes) -> StatsReading | Unavailable:
-        return decode_stats(body, self._device_mapper_majors)

@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-# The stats of ten containers: read with one system call, once they have arrived.
-_BUFFER_BYTES = 32 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_LINE_BYTES = 1024
 _LINE_END = b"\r\n"
@@ -34,11 +32,10 @@ class Response(Struct, frozen=True):
 
 
 class _Head(Struct, frozen=True, kw_only=True):
-    """The status, the length of the body (unless it is chunked), and whether the connection ends with the response."""
+    """The length of the body is None if it is chunked. ``closes``: the connection ends with the response."""
 
     status: int
-    length: int
-    is_chunked: bool
+    length: int | None
     closes: bool
 
 
@@ -54,11 +51,8 @@ class _KnownResponse(Struct, frozen=True, kw_only=True):
 class HttpConnection:
     """Opens its connection with the first request, and again after it was closed.
 
-    Args:
-        connect: Opens a connection within a time limit in seconds.
-        host: The host and the port, as in the address.
-        wait_readable: Waits until the socket has data. Raises TimeoutError without data in time.
-        max_body_bytes: The largest body.
+    ``connect`` opens a connection within a time limit in seconds. ``host`` is the host and the port, as in the address.
+    ``wait_readable`` waits until the socket has data, and raises TimeoutError without data in time.
     """
 
     def __init__(
@@ -91,11 +85,9 @@ class HttpConnection:
         """Send a request and read the response.
 
         If a response has the same bytes as the last one of this path, apart from the date, the same object is returned.
-
-        Raises:
-            HttpError: for a response that is not HTTP or not complete.
-            OSError: for a connection that fails; ConnectionError if it was closed before the response.
-            TimeoutError: after ``timeout_seconds`` for connecting or sending, and when ``wait_readable`` raises it.
+        Raises HttpError for a response that is not HTTP or not complete, ConnectionError if the connection was closed
+        before the response, TimeoutError after ``timeout_seconds`` for connecting or sending and when ``wait_readable``
+        raises it, and OSError.
         """
         opened = self._open(timeout_seconds)
         request = self._requests.get(path)
@@ -108,7 +100,11 @@ class HttpConnection:
         if known is not None and reader.repeats(known):
             return known.response
         head = reader.head()
-        body = self._body(reader, head)
+        body = None  # the body even of an error is read, so that the connection can be used again
+        if head.length is None:
+            body = reader.chunks(self._max_body_bytes)
+        elif head.length <= self._max_body_bytes:
+            body = reader.exactly(head.length)
         response = Response(head.status, body)
         if head.closes or body is None or reader.has_more:
             self.close()
@@ -123,12 +119,6 @@ class HttpConnection:
             self._socket.settimeout(timeout_seconds)
         self._timeout_seconds = timeout_seconds
         return self._socket
-
-    def _body(self, reader: "_Reader", head: _Head) -> bytes | None:
-        """The body, even of an error, so that the connection can be used again; None if it is too large."""
-        if head.is_chunked:
-            return reader.chunks(self._max_body_bytes)
-        return None if head.length > self._max_body_bytes else reader.exactly(head.length)
 
 
 class _Reader:
@@ -222,7 +212,7 @@ class _Reader:
     def _receive(self) -> bool:
         """Receive more bytes; False after the end."""
         self._wait_readable(self._source)
-        received = self._source.recv(_BUFFER_BYTES)
+        received = self._source.recv(32 * 1024)  # the stats of ten containers, with one system call
         self._received += received
         self._packets.append(received)
         return bool(received)
@@ -247,7 +237,7 @@ def _parse_head(head: bytes) -> _Head:
                 closes = closes or b"close" in value.lower()
     if not is_chunked and length is None:
         raise HttpError("the response has no Content-Length")
-    return _Head(status=int(code), length=length or 0, is_chunked=is_chunked, closes=closes)
+    return _Head(status=int(code), length=None if is_chunked else length, closes=closes)
 
 
 def _parse_chunk_size(line: bytes) -> int:

@@ -6,7 +6,6 @@ from profiler.core.container_roles import ContainerRoles, TaskContainer, contain
 from profiler.readers.ecs.task_metadata import RUNNING, STOPPED, ContainerMetadata, TaskMetadata
 
 _FIRELENS_DRIVER = "awsfirelens"
-_APPLICATION_TYPE = "NORMAL"
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):
@@ -28,7 +27,13 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
     TASK_PROFILER_CONTAINER; ``own`` is the monitor's container, None for the one with the monitor's usual name.
     """
     if requested is not None:
-        return _select_requested(task, requested)
+        present = sorted({container.name for container in task.containers})
+        problem = (
+            f"TASK_PROFILER_CONTAINER names {requested!r}, which is not a container of this task "
+            f"(it has: {', '.join(present) or 'none'}); correct the name."
+        )
+        is_present = requested in present
+        return BatchSelection(names=(requested,), problem=None if is_present else problem, is_present=is_present)
     names = _roles(task, own).candidates
     if len(names) > 1:
         return BatchSelection(
@@ -44,19 +49,6 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
             is_present=False,
         )
     return BatchSelection(names=names)
-
-
-def _select_requested(task: TaskMetadata, requested: str) -> BatchSelection:
-    present = sorted({container.name for container in task.containers})
-    if requested in present:
-        return BatchSelection(names=(requested,))
-    listed = ", ".join(present) or "none"
-    return BatchSelection(
-        names=(requested,),
-        problem=f"TASK_PROFILER_CONTAINER names {requested!r}, which is not a container of this task "
-        f"(it has: {listed}); correct the name.",
-        is_present=False,
-    )
 
 
 def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
@@ -81,7 +73,7 @@ def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
             name=container.name,
             image=container.image,
             firelens=None if may_have_router and container.log_driver != _FIRELENS_DRIVER else False,
-            injected=container.type not in (None, _APPLICATION_TYPE),
+            injected=container.type not in (None, "NORMAL"),
         )
         for container in _others(task, own)
     ]
@@ -89,10 +81,9 @@ def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
 
 
 def _others(task: TaskMetadata, own: ContainerMetadata | None) -> list[ContainerMetadata]:
-    return [container for container in task.containers if own is None or not _is_own(container, own)]
-
-
-def _is_own(container: ContainerMetadata, own: ContainerMetadata) -> bool:
-    if container.docker_id is not None and own.docker_id is not None:
+    def is_own(container: ContainerMetadata) -> bool:
+        if own is None or None in (container.docker_id, own.docker_id):
+            return own is not None and container.name == own.name
         return container.docker_id == own.docker_id
-    return container.name == own.name
+
+    return [container for container in task.containers if not is_own(container)]

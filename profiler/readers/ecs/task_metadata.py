@@ -18,16 +18,10 @@ from profiler.readers import Unavailable
 
 RUNNING = "RUNNING"
 STOPPED = "STOPPED"
-_AWSVPC = "awsvpc"
 # A container without its own CPU units has 0, or Docker's minimum of 2 shares.
 _CPU_UNITS_UNSET = 2
-_CPU_UNITS_PER_VCPU = 1024
-_MIB = 1024 * 1024
 _IMPOSSIBLE_MIB = 2**40
 _TAGS = "TaskTags"
-_MAX_ERROR_CODE_CHARS = 100
-# A start that differs by less is the same one: ECS restarts a container a minute after its start at the earliest.
-_MIN_ATTEMPT_NS = NS_PER_SECOND
 
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -65,11 +59,11 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     @property
     def shares_network(self) -> bool:
         """Whether its network counters cover the whole task, and are equal in all containers (awsvpc)."""
-        return self.network_mode == _AWSVPC
+        return self.network_mode == "awsvpc"
 
 
 def runs_on_instance(launch_type: str | None) -> bool:
-    """Whether a task is known to run on an instance, which it may share with other tasks; False if unknown."""
+    """Whether a task is known to run on an instance, which it may share with other tasks."""
     return launch_type is not None and launch_type != FARGATE
 
 
@@ -99,7 +93,6 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def runs_on_instance(self) -> bool:
-        """Whether the task is known to run on an instance, which it may share with other tasks; False if unknown."""
         return runs_on_instance(self.launch_type)
 
     @cached_property
@@ -158,8 +151,7 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
     """Decode a response of ``/taskWithTags``: the task's own tags, not the container instance's.
 
     The agent leaves out ``TaskTags`` if the task has no tags. It answers with status 200 if the ECS API refused the
-    request, and new agents list the reasons in ``Errors``. Names and values that are not strings are
-    skipped.
+    request, and new agents list the reasons in ``Errors``. Values that are not strings are skipped.
     """
     document = _object(body)
     tags = None if isinstance(document, str) else document.get(_TAGS)
@@ -174,7 +166,7 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
 
 def _tag_error(error: Mapping[str, Json]) -> str:
     """The reason, with only the code of the error: its message may quote anything."""
-    code = (text(error.get("ErrorCode")) or "no error code")[:_MAX_ERROR_CODE_CHARS]
+    code = (text(error.get("ErrorCode")) or "no error code")[:100]
     if "AccessDenied" in code:
         return (
             f"ECS refused the agent's request ({code}); allow ecs:ListTagsForResource on the task to the agent's role "
@@ -212,7 +204,7 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
         started_ns=parse_ns(document.get("StartedAt")),
         finished_ns=parse_ns(document.get("FinishedAt")),
         restart_count=count(document.get("RestartCount")) or 0,
-        vcpu_share=cpu_units / _CPU_UNITS_PER_VCPU if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
+        vcpu_share=cpu_units / 1024 if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
         memory_limit_bytes=_mebibytes(limits.get("Memory")),
         log_driver=text(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},
@@ -223,16 +215,7 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
 def _mebibytes(value: Json) -> int | None:
     """A number of MiB in bytes; None if it is absent, 0, or more than any machine has."""
     mebibytes = number(value)
-    return None if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB else int(mebibytes * _MIB)
-
-
-class _Run(Struct, kw_only=True):
-    """The attempts of one container that were seen."""
-
-    docker_id: str | None
-    started_ns: int | None
-    attempt_started_ns: int | None
-    restarts: int = 0
+    return None if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB else int(mebibytes * 1024 * 1024)
 
 
 class Restarts:
@@ -243,7 +226,7 @@ class Restarts:
     """
 
     def __init__(self) -> None:
-        self._runs: dict[str, _Run] = {}
+        self._seen: dict[str, ContainerMetadata] = {}
 
     def join(self, task: TaskMetadata) -> TaskMetadata:
         """The task with one container for each name.
@@ -255,31 +238,24 @@ class Restarts:
         return replace(task, containers=tuple(self._joined(container) for container in latest.values()))
 
     def _joined(self, container: ContainerMetadata) -> ContainerMetadata:
-        run = self._runs.get(container.name)
-        if run is None:
-            run = self._runs[container.name] = _Run(
-                docker_id=container.docker_id,
-                started_ns=container.started_ns,
-                attempt_started_ns=container.started_ns,
-            )
-        elif _is_new_attempt(run, container):
-            run.restarts += 1
-            run.attempt_started_ns = container.started_ns
-        run.docker_id = container.docker_id or run.docker_id
-        run.attempt_started_ns = run.attempt_started_ns or container.started_ns
-        run.started_ns = run.started_ns or run.attempt_started_ns
-        run.restarts = max(run.restarts, container.restart_count)
-        return replace(
+        before = self._seen.get(container.name) or replace(container, attempt_started_ns=container.started_ns)
+        restarts, attempt_started_ns = before.restart_count, before.attempt_started_ns or container.started_ns
+        if _is_new_attempt(before, container):
+            restarts, attempt_started_ns = restarts + 1, container.started_ns
+        joined = replace(
             container,
-            started_ns=run.started_ns,
-            attempt_started_ns=run.attempt_started_ns,
-            restart_count=run.restarts,
+            started_ns=before.started_ns or attempt_started_ns,
+            attempt_started_ns=attempt_started_ns,
+            restart_count=max(restarts, container.restart_count),
         )
+        self._seen[container.name] = replace(joined, docker_id=container.docker_id or before.docker_id)
+        return joined
 
 
-def _is_new_attempt(run: _Run, container: ContainerMetadata) -> bool:
-    if None not in (run.docker_id, container.docker_id) and run.docker_id != container.docker_id:
+def _is_new_attempt(before: ContainerMetadata, container: ContainerMetadata) -> bool:
+    if None not in (before.docker_id, container.docker_id) and before.docker_id != container.docker_id:
         return True
-    if run.attempt_started_ns is None or container.started_ns is None:
+    if before.attempt_started_ns is None or container.started_ns is None:
         return False
-    return container.started_ns - run.attempt_started_ns >= _MIN_ATTEMPT_NS
+    # A start that differs by less is the same one: ECS restarts a container a minute after its start at the earliest.
+    return container.started_ns - before.attempt_started_ns >= NS_PER_SECOND
