@@ -1,8 +1,4 @@
-"""Processes of another container.
-
-:class:`TrackedProcess` reads one process repeatedly at low cost. :class:`ProcessExitWaiter` waits until one of several
-processes ends.
-"""
+"""Processes of another container: how to read one repeatedly at low cost, and how to wait until one of several ends."""
 
 import os
 import select
@@ -49,8 +45,7 @@ class TrackedProcess:
     def refresh(self, *, several: bool) -> bool:
         """Read the process; returns False if it has ended.
 
-        Args:
-            several: Whether the container has several processes: the share is then the anonymous memory only.
+        If the container has ``several`` processes, the share is the anonymous memory only.
         """
         text = self._read("stat")
         if text != self._stat_text or self._stat is None:
@@ -58,15 +53,28 @@ class TrackedProcess:
             if stat is None or (self._stat is not None and stat.started_ticks != self._stat.started_ticks):
                 self.is_alive = False
                 return False
-            if self._memory_may_have_changed(stat):
+            before = self._stat
+            # Memory grows only through page faults, and the high-water mark only with the memory.
+            if before is None or (before.faults, before.resident_pages, before.state) != (
+                stat.faults,
+                stat.resident_pages,
+                stat.state,
+            ):
                 self._status = proc.parse_status(self._read("status"))
-            if self._stat is None or stat.name != self._stat.name:
-                self._read_command(stat.name)
+            if before is None or stat.name != before.name:
+                if self._with_arguments:
+                    self._name, self._arguments = stat.name, proc.read_arguments(self._folder)
+                else:
+                    self._name = proc.read_name(self._folder, stat.name)
             self._stat_text, self._stat, self.parent_pid = text, stat, stat.parent_pid
             self.is_alive = not stat.is_exiting
             self.reading = self._new_reading(stat, several=several)
         elif self.reading is not None:
-            self.reading = self._refresh_reading(self.reading, self._stat, several=several)
+            # The stat file is unchanged: only the CPU time can have changed, by less than a tick.
+            cpu_ns = self._cpu_clock(self.pid, self._stat.cpu_ticks * self._ns_per_tick)
+            share_bytes = self._share_bytes(several=several)
+            if (cpu_ns, share_bytes) != (self.reading.own_cpu_ns, self.reading.share_bytes):
+                self.reading = replace(self.reading, own_cpu_ns=cpu_ns, share_bytes=share_bytes)
         if self.is_alive:
             self.last_alive = self.reading
         return True
@@ -76,21 +84,6 @@ class TrackedProcess:
             if descriptor is not None:
                 os.close(descriptor)
         self._files = {}
-
-    def _read_command(self, name: str) -> None:
-        if self._with_arguments:
-            self._name, self._arguments = name, proc.read_arguments(self._folder)
-        else:
-            self._name = proc.read_name(self._folder, name)
-
-    def _memory_may_have_changed(self, now: proc.ProcessStat) -> bool:
-        """Memory grows only through page faults, and the high-water mark only with the memory."""
-        before = self._stat
-        return before is None or (before.faults, before.resident_pages, before.state) != (
-            now.faults,
-            now.resident_pages,
-            now.state,
-        )
 
     def _new_reading(self, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
         return ProcessReading(
@@ -108,19 +101,9 @@ class TrackedProcess:
             peak_bytes=self._status.peak_bytes,
         )
 
-    def _refresh_reading(self, reading: ProcessReading, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
-        """For an unchanged ``stat`` file: only the CPU time can have changed, by less than a tick."""
-        cpu_ns = self._cpu_clock(self.pid, stat.cpu_ticks * self._ns_per_tick)
-        share_bytes = self._share_bytes(several=several)
-        if cpu_ns == reading.own_cpu_ns and share_bytes == reading.share_bytes:
-            return reading
-        return replace(reading, own_cpu_ns=cpu_ns, share_bytes=share_bytes)
-
     def _share_bytes(self, *, several: bool) -> int | None:
         status = self._status
-        if several and status.anonymous_bytes is not None:
-            return status.anonymous_bytes
-        return status.rss_bytes
+        return status.anonymous_bytes if several and status.anonymous_bytes is not None else status.rss_bytes
 
     def _read(self, name: str) -> bytes:
         descriptor = self._files.get(name)

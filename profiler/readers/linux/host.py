@@ -13,12 +13,7 @@ from profiler.readers.linux import proc
 ROOT = "/"
 MAX_DISKS = 16
 _MEMINFO = "/proc/meminfo"
-_VMSTAT = "/proc/vmstat"
 _MEMORY_TOTAL = "MemTotal"
-_ONLINE_CPUS = "/sys/devices/system/cpu/online"
-# The first CPU's block of /proc/cpuinfo begins with its model. The file has a block for each CPU.
-_CPUINFO_BYTES = 4096
-_MAX_MODEL_LENGTH = 200
 # ARM machines have no model's name, but the numbers of the implementer and the part.
 _ARM_MODELS = {
     ("0x41", "0xd08"): "Cortex-A72",  # Graviton
@@ -27,14 +22,10 @@ _ARM_MODELS = {
     ("0x41", "0xd49"): "Neoverse-N2",
     ("0x41", "0xd4f"): "Neoverse-V2",  # Graviton4
 }
-_BYTES_PER_MIB = 1024 * 1024
 # ECS has its own names for the machine types of uname.
 _ARCHITECTURES = {"x86_64": "X86_64", "amd64": "X86_64", "aarch64": "ARM64", "arm64": "ARM64"}
 # Folders of the instance's disk that are not volumes: ECS Exec's folders, and the agent's container metadata file.
 _ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
-_ANONYMOUS_DEVICE_PREFIX = "0:"
-# On disks, although the kernel gives them an anonymous device number.
-_DISK_FILESYSTEMS_WITHOUT_DEVICE = ("btrfs", "bcachefs", "zfs")
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -92,8 +83,9 @@ def read_host() -> Host:
 
 def with_processor(host: Host) -> Host:
     """Add the processor. Some kernels make a program wait 10 ms when it opens ``/proc/cpuinfo``."""
-    cpuinfo = proc.read_beginning("/proc/cpuinfo", _CPUINFO_BYTES).decode(errors="replace")
-    count = count_cpus(proc.read_text(_ONLINE_CPUS)) or os.cpu_count()
+    # The file has a block for each CPU. The first one begins with the model.
+    cpuinfo = proc.read_beginning("/proc/cpuinfo", 4096).decode(errors="replace")
+    count = count_cpus(proc.read_text("/sys/devices/system/cpu/online")) or os.cpu_count()
     return replace(host, processor_model=parse_processor_model(cpuinfo), processor_count=count)
 
 
@@ -104,7 +96,7 @@ def parse_processor_model(cpuinfo: str) -> str | None:
         name, _, value = line.partition(":")
         fields.setdefault(name.strip(), value.strip())
     of_arm = _ARM_MODELS.get((fields.get("CPU implementer", ""), fields.get("CPU part", "")))
-    return (of_arm or fields.get("model name", ""))[:_MAX_MODEL_LENGTH] or None
+    return (of_arm or fields.get("model name", ""))[:200] or None
 
 
 def count_cpus(listed: str) -> int | None:
@@ -129,7 +121,7 @@ def read_own_usage() -> OwnUsage:
     The peak is VmHWM, which is reset at exec. ``ru_maxrss`` of getrusage starts at the parent's peak.
     """
     peak_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
-    max_rss_mb = None if peak_bytes is None else round(peak_bytes / _BYTES_PER_MIB, 1)
+    max_rss_mb = None if peak_bytes is None else round(peak_bytes / 1024 / 1024, 1)
     return OwnUsage(cpu_seconds=time.process_time(), max_rss_mb=max_rss_mb)
 
 
@@ -152,7 +144,7 @@ def read_instance() -> InstanceReading | Unavailable:
 
 def read_swap_counters() -> SwapCounters | None:
     """The swap counters alone; None if the kernel has none."""
-    return parse_swap_counters(proc.read(_VMSTAT) or b"", os.sysconf("SC_PAGE_SIZE"))
+    return parse_swap_counters(proc.read("/proc/vmstat") or b"", os.sysconf("SC_PAGE_SIZE"))
 
 
 def parse_memory(meminfo: str) -> Mapping[str, int]:
@@ -192,11 +184,8 @@ def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, 
 
 
 def _is_disk(mount: proc.MountEntry) -> bool:
-    """Whether the size of the file system is the size of a disk."""
-    return (
-        not mount.device.startswith(_ANONYMOUS_DEVICE_PREFIX)
-        or mount.filesystem_type in _DISK_FILESYSTEMS_WITHOUT_DEVICE
-    )
+    """Whether the size of the file system is a disk's; the kernel gives some on disks an anonymous device number."""
+    return not mount.device.startswith("0:") or mount.filesystem_type in ("btrfs", "bcachefs", "zfs")
 
 
 def _read_disk(mount_point: str) -> Disk | None:

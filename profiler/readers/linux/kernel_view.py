@@ -4,18 +4,13 @@ from msgspec import Struct
 
 from profiler.readers.linux import proc
 
-_UNIFIED_GROUP = "0::"
-
 
 class KernelView(Struct, frozen=True, kw_only=True):
     """The information about a process and the kernel that is readable here.
 
-    Attributes:
-        schedstat: Whether the kernel counts the time that a process waits for a CPU.
-        system_calls: Whether the process's system call can be read, as for level 2 of the time breakdown.
-        pressure: Whether the kernel has the pressure stall information (PSI) of the CPU.
-        ptrace_scope: Yama's setting; None without Yama.
-        cgroup_version: The version of the control groups; None if there are none.
+    ``schedstat`` is the time that a process waits for a CPU, ``system_calls`` the call in progress, as for level 2 of
+    the time breakdown, ``pressure`` the pressure stall information (PSI) of the CPU, and ``ptrace_scope`` Yama's
+    setting; None without Yama.
     """
 
     schedstat: bool
@@ -29,17 +24,13 @@ def read_kernel_view(pid: int | None = None, proc_folder: str = "/proc") -> Kern
     """Find out what is readable of a process; None: of this process."""
     process = f"{proc_folder}/{'self' if pid is None else pid}"
     scope = proc.read_text(f"{proc_folder}/sys/kernel/yama/ptrace_scope").strip()
+    groups = proc.read_text(f"{process}/cgroup").splitlines()
+    # The version whose hierarchies have the controllers: with both versions mounted, version 1.
+    version = 2 if all(group.startswith("0::") for group in groups) else 1
     return KernelView(
         schedstat=any(field != b"0" for field in (proc.read(f"{process}/schedstat") or b"").split()),
         system_calls=bool(proc.read(f"{process}/syscall")),
         pressure=bool(proc.read(f"{proc_folder}/pressure/cpu")),
         ptrace_scope=int(scope) if scope.isdecimal() else None,
-        cgroup_version=_cgroup_version(proc.read_text(f"{process}/cgroup").splitlines()),
+        cgroup_version=version if groups else None,
     )
-
-
-def _cgroup_version(groups: list[str]) -> int | None:
-    """The version whose hierarchies have the controllers: with both versions mounted, version 1."""
-    if not groups:
-        return None
-    return 2 if all(group.startswith(_UNIFIED_GROUP) for group in groups) else 1

@@ -17,7 +17,6 @@ STOPPED = "T"  # the state of a process that SIGSTOP or SIGTSTP has suspended
 _CHUNK_BYTES = 65_536
 _MAX_REREAD_BYTES = 8192
 _MAX_CMDLINE_BYTES = 4096
-_CUT_WORD = "…"
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
 _STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
@@ -28,8 +27,6 @@ _PF_EXITING = 0x4
 # Positions in /proc/PID/mountinfo: before the separator, and after it.
 _DEVICE, _ROOT, _MOUNT_POINT = 2, 3, 4
 _FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
-_MOUNT_SEPARATOR = " - "
-_OCTAL_ESCAPE = r"\\([0-7]{3})"
 
 
 class ProcessStat(Struct, frozen=True, kw_only=True):
@@ -175,7 +172,7 @@ def parse_pids(children: bytes) -> tuple[int, ...]:
 def parse_mountinfo(text: str) -> Iterator[MountEntry]:
     """The mounts in ``/proc/PID/mountinfo``, in the order of the file; malformed lines are skipped."""
     for line in text.splitlines():
-        before, _, after = line.partition(_MOUNT_SEPARATOR)
+        before, _, after = line.partition(" - ")
         place, filesystem = before.split(" "), after.split(" ")
         if len(place) > _MOUNT_POINT and len(filesystem) > _SUPER_OPTIONS:
             yield MountEntry(
@@ -189,7 +186,7 @@ def parse_mountinfo(text: str) -> Iterator[MountEntry]:
 
 def _unescape(path: str) -> str:
     """Decode the octal escapes of spaces and backslashes in a path."""
-    return re.sub(_OCTAL_ESCAPE, lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
@@ -201,7 +198,7 @@ def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
     is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not cmdline[:_MAX_CMDLINE_BYTES].endswith(b"\0")
     words = cmdline[:_MAX_CMDLINE_BYTES].removesuffix(b"\0").split(b"\0")
     shown = [word.decode(errors="replace") for word in words[1:]]
-    return (*shown[:-1], _CUT_WORD) if is_cut and shown else tuple(shown)
+    return (*shown[:-1], "…") if is_cut and shown else tuple(shown)
 
 
 def read_arguments(process_folder: str) -> tuple[str, ...]:

@@ -50,11 +50,10 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 class ProcessTree:
     """The descendants of one process, without unrelated children and their descendants.
 
-    The share of a single process is its RSS. With several processes it is the PSS if it is readable
-    (``smaps_rollup``: processes of the same user), else the anonymous memory. The PSS is refreshed as
-    often as its cost allows (``has_exact_shares``). In between, the share is the RSS minus the pages that
-    were shared at the last refresh. The share of a process that has started since then is what no other
-    process maps: the shares of the others still hold the rest.
+    The share of a single process is its RSS. With several processes it is the PSS if it is readable (``smaps_rollup``:
+    processes of the same user), else the anonymous memory. The PSS is refreshed as often as its cost allows
+    (``has_exact_shares``). In between, the share is the RSS minus the pages that were shared at the last refresh, and
+    for a new process what no other process maps: the shares of the others still hold the rest.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]) -> None:
@@ -78,21 +77,18 @@ class ProcessTree:
         self._threads = sum(stat.threads for stat in stats.values())
         is_due = self._pss_duty_cycle.is_due(self._monotonic_ns())
         self.has_exact_shares = is_due or len(stats) == 1
-        if len(stats) > 1 and is_due:
-            return self._read_with_fresh_pss(stats)
-        return self._readings(stats)
-
-    def identities(self) -> tuple[tuple[int, int], ...]:
-        """The identities of all processes of the tree. Nothing else is read."""
-        return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
-
-    def _read_with_fresh_pss(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
+        if len(stats) <= 1 or not is_due:
+            return self._readings(stats)
         self._shared_bytes.clear()
         began_ns = self._monotonic_ns()
         readings = self._readings(stats)
         ended_ns = self._monotonic_ns()
         self._pss_duty_cycle.add_cost(ended_ns - began_ns, ended_ns)
         return readings
+
+    def identities(self) -> tuple[tuple[int, int], ...]:
+        """The identities of all processes of the tree. Nothing else is read."""
+        return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
 
     def _readings(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
         several = len(stats) > 1

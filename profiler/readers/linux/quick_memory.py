@@ -7,6 +7,8 @@ and the private memory of new ones. So memory that several processes share is ne
 import os
 from collections.abc import Container, Iterable
 
+from msgspec import Struct
+
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading, list_children
 
@@ -16,16 +18,13 @@ _MAX_THREADS = 64
 _SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
 
 
-class _Known:
+class _Known(Struct, frozen=True, gc=False):
     """A process whose memory was read. ``is_new``: it was not read together with all others."""
 
-    __slots__ = ("anonymous_bytes", "is_new", "own_bytes", "threads")
-
-    def __init__(self, threads: int, own_bytes: int, anonymous_bytes: int, *, is_new: bool) -> None:
-        self.threads = threads
-        self.own_bytes = own_bytes
-        self.anonymous_bytes = anonymous_bytes
-        self.is_new = is_new
+    threads: int
+    own_bytes: int
+    anonymous_bytes: int
+    is_new: bool
 
 
 class QuickMemory:

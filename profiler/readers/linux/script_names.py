@@ -6,7 +6,7 @@ contain secrets.
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -29,9 +29,8 @@ class _Options(Struct, frozen=True, kw_only=True):
 
     Each short option is a letter. ``flags`` have no value; what follows an option of ``attached`` in the word is its
     value; the value of one of ``values`` may also be the next word. ``inline`` is program text, ``modules`` is followed
-    by a module, and ``scripts`` by the script. ``long`` has the long options without a value, ``long_values`` those
-    whose value may be the next word. ``has_shell_text``: after -c, the first word that is not an option is the program
-    text.
+    by a module, and ``scripts`` by the script. ``long`` and ``long_values`` are long options as ``flags`` and
+    ``values``. ``has_shell_text``: after -c, the first word that is not an option is the program text.
     """
 
     flags: str = ""
@@ -152,13 +151,11 @@ def _options_of(name: str) -> _Options | None:
 
 
 def _find(name: str, arguments: Sequence[str]) -> _Found | None:
-    options = _options_of(name)
-    find: Callable[[Iterator[str]], _Found | None] | None = None
+    options, found = _options_of(name), None
     if name == _JAVA:
-        find = _find_in_java
+        found = _find_in_java(iter(arguments))
     elif options is not None:
-        find = _Search(options).find
-    found = None if find is None else find(iter(arguments))
+        found = _Search(options).find(iter(arguments))
     if found is None or found.is_text:
         return found
     base = found.name if found.is_module else found.name.rpartition("/")[2]
@@ -207,7 +204,9 @@ class _Search:
         for place, letter in enumerate(word[1:], start=2):
             rest = word[place:]
             if letter in options.attached:
-                return (True, None) if letter not in "0l" else self._after_digits(rest, words)
+                # Further letters may follow an option whose value are digits: ``perl -lane``.
+                letters = rest.lstrip("0123456789") if letter in "0l" else ""
+                return self._short(f"-{letters}", words) if letters else (True, None)
             if letter in options.inline:
                 return True, _Found("", is_text=True)
             if letter in options.modules or letter in options.scripts:
@@ -222,11 +221,6 @@ class _Search:
             elif letter not in options.flags:
                 return False, None
         return True, None
-
-    def _after_digits(self, rest: str, words: Iterator[str]) -> tuple[bool, _Found | None]:
-        """Further letters after an option whose value are digits: ``perl -lane``."""
-        letters = rest.lstrip("0123456789")
-        return self._short(f"-{letters}", words) if letters else (True, None)
 
 
 def _find_in_java(words: Iterator[str]) -> _Found | None:

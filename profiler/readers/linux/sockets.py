@@ -1,5 +1,6 @@
 """The peers of sockets, by their inode, from ``/proc/PID/net``. No name is ever looked up."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,7 +13,6 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 UNIX_SOCKET = "unix socket"
 # A table of a host with many thousand sockets is read up to here.
 _MAX_TABLE_BYTES = 1 << 20
-_MAX_KNOWN = 1024
 # A socket that is not connected may be connected later.
 _UNCONNECTED_NS = 10 * NS_PER_SECOND
 # Reading the first of them takes no measurable time. The kernel goes through all places of a table of connections, also
@@ -26,9 +26,7 @@ _FIRST_READ_BYTES, _LARGEST_READ_BYTES = 512, 1 << 16
 # Positions in a line of these tables.
 _REMOTE, _INODE = 2, 9
 _UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
-_UNIX_LISTENS = 0x10000
 _V4_BYTES = 4
-_V4_MAPPED = bytes(10) + b"\xff\xff"
 
 
 class Socket(Struct, frozen=True):
@@ -38,21 +36,20 @@ class Socket(Struct, frozen=True):
     is_unix: bool = False
 
 
+_UNKNOWN = None, -math.inf
+
+
 class Sockets:
     """Looks up sockets by their inode. The tables are read only when an unknown inode appears.
 
-    ``lookup_ns`` is the CPU time that this has taken. ``has_postponed`` is whether the last search has left inodes for
-    later, because it may take no more time now.
-
-    Args:
-        proc_folder: The folder of the processes.
-        own_cpu_ns: The CPU time of the calling thread.
+    ``lookup_ns`` is the CPU time that this has taken, by the thread's clock ``own_cpu_ns``. ``has_postponed`` is
+    whether the last search has left inodes for later, because it may take no more time now.
     """
 
     def __init__(self, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
         self._folder = proc_folder
         self._own_cpu_ns = own_cpu_ns
-        self._known: dict[int, tuple[Socket | None, int | None]] = {}
+        self._known: dict[int, tuple[Socket | None, float]] = {}  # until when they are known
         self._budget_ns, self._budget_at_ns = float(_ADVANCE_NS), 0
         self.lookup_ns = 0
         self.has_postponed = False
@@ -60,24 +57,17 @@ class Sockets:
     def find(self, pid: int, inodes: Collection[int], now_ns: int) -> Mapping[int, Socket]:
         """The sockets with these inodes, without sockets that are in no table or were not looked for yet.
 
-        Args:
-            pid: A process in whose network namespace the sockets are.
-            inodes: The inodes.
-            now_ns: The monotonic time.
+        The sockets are in the network namespace of the process ``pid``. The time is monotonic.
         """
         self.has_postponed = False
-        missing = {inode for inode in inodes if not self._is_known(inode, now_ns)}
+        missing = {inode for inode in inodes if now_ns >= self._known.get(inode, _UNKNOWN)[1]}
         if missing:
             self._look_up(pid, missing, now_ns)
-        entries = ((inode, self._known.get(inode)) for inode in inodes)
-        return {inode: entry[0] for inode, entry in entries if entry is not None and entry[0] is not None}
-
-    def _is_known(self, inode: int, now_ns: int) -> bool:
-        entry = self._known.get(inode)
-        return entry is not None and (entry[1] is None or now_ns < entry[1])
+        entries = ((inode, self._known.get(inode, _UNKNOWN)[0]) for inode in inodes)
+        return {inode: socket for inode, socket in entries if socket is not None}
 
     def _look_up(self, pid: int, missing: set[int], now_ns: int) -> None:
-        if len(self._known) + len(missing) > _MAX_KNOWN:
+        if len(self._known) + len(missing) > 1024:  # noqa: PLR2004  the most that are kept
             self._known.clear()
         earned_ns = (now_ns - self._budget_at_ns) * _MAX_CPU_SHARE
         self._budget_ns, self._budget_at_ns = min(self._budget_ns + earned_ns, _ADVANCE_NS), now_ns
@@ -89,7 +79,7 @@ class Sockets:
                 self.has_postponed = True
                 break
             for inode, socket in _search(f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"):
-                self._known[inode] = socket, None if socket.peer and name in _STREAMS else until_ns
+                self._known[inode] = socket, math.inf if socket.peer and name in _STREAMS else until_ns
                 missing.discard(inode)
         else:
             self._known.update((inode, (None, until_ns)) for inode in missing)
@@ -115,30 +105,26 @@ def _search(path: str, inodes: Collection[int], *, is_unix: bool) -> Iterator[tu
 
 def parse_inet(line: bytes) -> Socket | None:
     """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``; None if it has another format."""
+    from socket import AF_INET, AF_INET6, inet_ntop  # not for a run whose threads never wait for a connection
+
     words = line.split()
     if len(words) <= _INODE:
         return None
-    address, _, port = words[_REMOTE].partition(b":")
+    address, _, port_text = words[_REMOTE].partition(b":")
     try:
-        return _inet_socket(address.decode("ascii"), int(port, 16))
-    except ValueError:
+        port = int(port_text, 16)
+        # The kernel prints each word of an address as a number of the machine's byte order.
+        numbers = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
+        packed = b"".join(number.to_bytes(4, sys.byteorder) for number in numbers)
+    except (ValueError, OverflowError):
         return None
-
-
-def _inet_socket(address: str, port: int) -> Socket | None:
-    """The kernel prints each word of an address as a number of the machine's byte order."""
-    from socket import AF_INET, AF_INET6, inet_ntop  # not for a run whose threads never wait for a connection
-
-    words = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
-    if len(address) not in (8, 32) or min(words) < 0:
+    if len(address) not in (8, 32):
         return None
-    packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
     if not port:
         return Socket()
-    packed = packed.removeprefix(_V4_MAPPED)
-    if len(packed) == _V4_BYTES:
-        return Socket(f"{inet_ntop(AF_INET, packed)}:{port}")
-    return Socket(f"[{inet_ntop(AF_INET6, packed)}]:{port}")
+    packed = packed.removeprefix(bytes(10) + b"\xff\xff")  # of an IPv4 address in an IPv6 one
+    is_v4 = len(packed) == _V4_BYTES
+    return Socket(f"{inet_ntop(AF_INET, packed)}:{port}" if is_v4 else f"[{inet_ntop(AF_INET6, packed)}]:{port}")
 
 
 def parse_unix(line: bytes) -> Socket | None:
@@ -148,7 +134,7 @@ def parse_unix(line: bytes) -> Socket | None:
         return None
     path = words[_UNIX_PATH].strip().decode(errors="replace") if len(words) > _UNIX_PATH else ""
     try:
-        is_listening = bool(int(words[_UNIX_FLAGS], 16) & _UNIX_LISTENS)
+        is_listening = bool(int(words[_UNIX_FLAGS], 16) & 0x10000)
     except ValueError:
         return None
     return Socket(None if is_listening else path or UNIX_SOCKET, is_unix=True)

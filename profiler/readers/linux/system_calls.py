@@ -72,15 +72,11 @@ class Calls:
 
     def __init__(self, machine: str) -> None:
         numbers = numbers_of(machine)
+        self.are_known = bool(numbers)
         self._names = {number: name for name, number in numbers.items()}
         self._actions = {
             numbers[name]: action for action, names in _ACTIONS.items() for name in names.split() if name in numbers
         }
-
-    @property
-    def are_known(self) -> bool:
-        """Whether there is a table for the architecture."""
-        return bool(self._names)
 
     def action(self, call: SystemCall) -> Action | None:
         """How to find the target that the call waits for; None for a call that is in no table."""
@@ -94,11 +90,8 @@ def parse_system_call(text: bytes) -> SystemCall | None:
     """Parse ``/proc/PID/task/TID/syscall``; None for a thread that is not blocked, or another format."""
     words = text.split()
     try:
-        number = int(words[0]) if words else None
-        if number is None:
-            return None
-        values = tuple(int(word, 16) for word in words[1:])
-    except ValueError:
+        number, values = int(words[0]), tuple(int(word, 16) for word in words[1:])
+    except (IndexError, ValueError):
         return None
     # The last two are the stack pointer and the instruction pointer. Below 4 GiB they belong to a 32-bit program, whose
     # calls have other numbers.

@@ -57,13 +57,11 @@ class ThreadGrowth(Struct, frozen=True, gc=False):
 class ThreadSample(Struct, frozen=True, kw_only=True):
     """The threads since the last reading.
 
-    Attributes:
-        growth: The threads that ran or waited for a CPU since then; None if the kernel does not count this.
-        waits: The present waits of the blocked threads, with their number. Threads whose system call was not read are
-            missing, because no thread can have been blocked for long, or because there are too many.
-        has_refused: Whether the system calls of a process are not readable.
-        sees_calls: Whether any system call was readable so far.
-        is_partial: Whether threads whose system call is readable are missing: they were running, or there are too many.
+    ``growth`` has those that ran or waited for a CPU since then; None if the kernel does not count this. ``waits`` are
+    the present waits of the blocked threads, with their number. Threads whose system call was not read are missing,
+    because no thread can have been blocked for long, or because there are too many. ``has_refused``: the system calls
+    of a process are not readable. ``sees_calls``: any was readable so far. ``is_partial``: threads whose system call is
+    readable are missing, because they were running or there are too many.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
@@ -80,46 +78,28 @@ class _Moment(Struct, frozen=True, gc=False):
     at_ns: int
 
 
-class _Thread:
-    """One thread.
+class _Thread(Struct, eq=False):
+    """One thread, and its last reading (``read_at``).
 
-    Attributes:
-        read_at: Its last reading.
-        is_stale: Whether it was on a CPU since ``wait`` was determined.
-        is_postponed: Whether the peer that it waits for is to be asked for again.
+    ``is_stale`` is whether it was on a CPU since ``wait`` was determined, ``is_postponed`` whether the peer that it
+    waits for is to be asked for again.
     """
 
-    __slots__ = (
-        "descriptor",
-        "is_postponed",
-        "is_stale",
-        "path",
-        "read_at",
-        "run_ns",
-        "text",
-        "thread_id",
-        "wait",
-        "wait_ns",
-    )
-
-    def __init__(self, thread_id: int, path: str, descriptor: int | None, read_at: _Moment) -> None:
-        self.thread_id = thread_id
-        self.path = path
-        self.descriptor = descriptor
-        self.read_at = read_at
-        self.text = b""
-        self.run_ns = 0
-        self.wait_ns = 0
-        self.wait: Wait | None = None
-        self.is_stale = True
-        self.is_postponed = False
+    thread_id: int
+    path: str
+    descriptor: int | None
+    read_at: _Moment
+    text: bytes = b""
+    run_ns: int = 0
+    wait_ns: int = 0
+    wait: Wait | None = None
+    is_stale: bool = True
+    is_postponed: bool = False
 
     def read(self, since: _Moment, now: _Moment) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before. Raises ProcessLookupError after the thread's end.
 
-        Args:
-            since: The last reading before which the thread is known not to have run.
-            now: This reading.
+        ``since`` is the last reading before which the thread is known not to have run.
         """
         if self.read_at.number > since.number:
             since = self.read_at
@@ -145,30 +125,24 @@ class _Thread:
         return growth
 
 
-class _Process:
+class _Process(Struct, eq=False):
     """One process with its threads, by their ids.
 
-    Attributes:
-        still_at: The last reading at which all threads were known.
-        left: The threads that are still to be read until all are known again.
-        has_run: Whether it was on a CPU since the first of its threads was read.
-        is_running: Whether one of its threads was not blocked when it was asked.
-        seen: The threads whose ``waits`` count.
-        is_refused: Whether its system calls are not readable.
+    All threads were known last at ``still_at``; ``left`` are those to be read until all are known again. ``seen`` are
+    the threads whose ``waits`` count. ``has_run``: it was on a CPU since the first of its threads was read.
+    ``is_running``: one of its threads was not blocked when it was asked. ``is_refused``: its system calls are not
+    readable.
     """
 
-    __slots__ = ("has_run", "is_refused", "is_running", "left", "reading", "seen", "still_at", "threads", "waits")
-
-    def __init__(self, reading: ProcessReading, still_at: _Moment) -> None:
-        self.reading = reading
-        self.still_at = still_at
-        self.threads: dict[int, _Thread] = {}
-        self.left: list[_Thread] = []
-        self.seen: Collection[_Thread] = ()
-        self.waits: Mapping[Wait, int] = {}
-        self.has_run = False
-        self.is_running = False
-        self.is_refused = False
+    reading: ProcessReading
+    still_at: _Moment
+    threads: dict[int, _Thread] = {}
+    left: list[_Thread] = []
+    seen: Collection[_Thread] = ()
+    waits: Mapping[Wait, int] = {}
+    has_run: bool = False
+    is_running: bool = False
+    is_refused: bool = False
 
 
 class _Budget:
@@ -191,10 +165,7 @@ class _Budget:
 class ThreadReader:
     """Reads the threads of all processes of a batch. Not thread-safe.
 
-    Args:
-        own_cpu_ns: The CPU time of the calling thread.
-        proc_folder: The folder of the processes.
-        machine: The architecture as in ``uname``; by default this machine's.
+    ``own_cpu_ns`` is the CPU time of the calling thread, ``machine`` the architecture as in ``uname``.
     """
 
     def __init__(self, own_cpu_ns: Callable[[], int], proc_folder: str = "/proc", machine: str | None = None) -> None:
@@ -263,13 +234,13 @@ class ThreadReader:
             waits=waits,
             has_refused=self._has_refused and any(process.is_refused for process in self._processes.values()),
             sees_calls=self._sees_calls,
-            is_partial=self._sees_calls and self._is_partial(),
+            is_partial=self._sees_calls
+            and any(
+                process.is_running or pid in self._changed or pid in self._stale
+                for pid, process in self._processes.items()
+                if not process.is_refused
+            ),
         )
-
-    def _is_partial(self) -> bool:
-        unread = self._changed.keys() | self._stale.keys()
-        readable = ((pid, process) for pid, process in self._processes.items() if not process.is_refused)
-        return any(process.is_running or pid in unread for pid, process in readable)
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
         """Update the processes, and note those whose threads may have run since the last reading."""
@@ -287,19 +258,16 @@ class ThreadReader:
                         reading.state,
                         reading.threads,
                     ):
-                        self._note_change(process, last)
+                        process.has_run = True
+                        if reading.pid not in self._changed:
+                            self._changed[reading.pid] = process
+                            process.still_at = last
                     continue
                 self._forget(process)
             known[reading.pid] = self._changed[reading.pid] = _Process(reading, last)
         if len(known) > len(processes):
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
-
-    def _note_change(self, process: _Process, last: _Moment) -> None:
-        process.has_run = True
-        if process.reading.pid not in self._changed:
-            self._changed[process.reading.pid] = process
-            process.still_at = last
 
     def _read_changed(self, budget: _Budget, now: _Moment, *, is_required: bool) -> list[ThreadGrowth]:
         """Read the counters of the processes whose threads may have run, and look for new threads.

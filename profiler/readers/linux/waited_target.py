@@ -6,7 +6,7 @@ Everything is read from ``/proc``: links of descriptors, socket tables, and the 
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -26,7 +26,6 @@ _MAX_OWN_PAIRS = 256
 _WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
 _LOCK_COMMANDS = (7, 38)  # fcntl's F_SETLKW and F_OFD_SETLKW
 _SOCKET, _PIPE = "socket:[", "pipe:["
-_DELETED = " (deleted)"
 _ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
 
 
@@ -40,22 +39,10 @@ class Wait(Struct, frozen=True):
 _OTHER = Wait("other")
 
 
-class _Watched(Struct, frozen=True):
-    """The descriptors that a thread watches, and whether it watches them for a limited time only."""
-
-    descriptors: tuple[int, ...]
-    has_timeout: bool
-
-
 class WaitResolver:
-    """Finds the targets that blocked threads wait for.
+    """Finds the targets that blocked threads wait for. ``own_cpu_ns`` is the CPU time of the calling thread.
 
     ``has_postponed`` is whether the peer of the last wait is to be asked for again later.
-
-    Args:
-        calls: The system calls.
-        proc_folder: The folder of the processes.
-        own_cpu_ns: The CPU time of the calling thread.
     """
 
     def __init__(self, calls: Calls, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
@@ -83,8 +70,9 @@ class WaitResolver:
             case "file" | "socket":
                 return self._wait_for(pid, self._link(pid, call.int_argument(0)), now_ns)
             case "poll" | "select" | "epoll":
-                watched = self._watched(pid, call)
-                return _OTHER if watched is None else self._wait_for_any(pid, watched, now_ns)
+                descriptors, has_timeout = self._watched(pid, call)
+                if descriptors is not None:
+                    return self._wait_for_any(pid, tuple(dict.fromkeys(descriptors)), now_ns, has_timeout=has_timeout)
         return _OTHER
 
     def _link(self, pid: int, descriptor: int) -> str:
@@ -100,7 +88,8 @@ class WaitResolver:
         if link.startswith(_PIPE):
             return Wait("pipe")
         if link.startswith("/") and not link.startswith("/dev/"):  # a terminal is not a disk
-            return Wait("disk", _shown_path(link))
+            path = without_surrogates(link.removesuffix(" (deleted)"))
+            return Wait("disk", path if len(path) <= _MAX_PATH_CHARS else f"{path[: _MAX_PATH_CHARS - 1]}…")
         return Wait(_ANONYMOUS_KINDS.get(link, "other"))
 
     def _find(self, pid: int, links: Iterable[str], now_ns: int) -> list[Socket]:
@@ -110,8 +99,8 @@ class WaitResolver:
         self.has_postponed = self._sockets.has_postponed
         return [found.get(inode, Socket()) for inode in inodes]
 
-    def _watched(self, pid: int, call: SystemCall) -> _Watched | None:
-        """The descriptors that poll, select or epoll watch; None if they cannot be read."""
+    def _watched(self, pid: int, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
+        """The descriptors that poll, select or epoll watch, None if not readable; and whether for a limited time."""
         name = self._calls.name(call)
         if name.startswith("epoll"):
             has_timeout = bool(call.arguments[3]) if name == "epoll_pwait2" else call.int_argument(3) >= 0
@@ -128,7 +117,7 @@ class WaitResolver:
             parts = [self._read_memory(pid, address, size) for address in call.arguments[1:4] if address]
             known = [part for part in parts if part is not None]
             numbers = select_descriptors(known) if len(known) == len(parts) else None
-        return None if numbers is None else _Watched(tuple(dict.fromkeys(numbers)), has_timeout)
+        return numbers, has_timeout
 
     def _read_memory(self, pid: int, address: int, size: int) -> bytes | None:
         """The list of descriptors in the memory of the process; None if it is not readable."""
@@ -144,9 +133,9 @@ class WaitResolver:
         finally:
             os.close(descriptor)
 
-    def _wait_for_any(self, pid: int, watched: _Watched, now_ns: int) -> Wait:
+    def _wait_for_any(self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool) -> Wait:
         """The wait for one of several descriptors: connections first, then a timeout, then the others."""
-        links = [self._link(pid, number) for number in watched.descriptors[:_MAX_DESCRIPTORS]]
+        links = [self._link(pid, number) for number in descriptors[:_MAX_DESCRIPTORS]]
         links = [link for link in links if link]
         socket_links = [link for link in links if link.startswith(_SOCKET)]
         sockets = dict(zip(socket_links, self._find(pid, socket_links, now_ns), strict=True))
@@ -158,7 +147,7 @@ class WaitResolver:
             return Wait("network", connections[0].peer if len(connections) == 1 else f"{len(connections)} connections")
         if any(link.startswith(_PIPE) and not self._is_own_pair(pid, link) for link in links):
             return Wait("pipe")
-        if watched.has_timeout or not watched.descriptors:
+        if has_timeout or not descriptors:
             return Wait("sleep")
         if others:
             return Wait("network")
@@ -174,19 +163,15 @@ class WaitResolver:
         if known is None:
             if len(self._own_pairs) >= _MAX_OWN_PAIRS:
                 self._own_pairs.clear()
-            known = self._own_pairs[pid, link] = _is_own_pair(link, self._all_links(pid))
+            numbers = proc.all_pids(f"{self._folder}/{pid}/fd")
+            links = [self._link(pid, number) for number in numbers[:_MAX_DESCRIPTORS]]
+            if link.startswith(_PIPE):
+                known = links.count(link) > 1
+            else:
+                inode = int(link[len(_SOCKET) : -1])
+                known = any(f"{_SOCKET}{neighbour}]" in links for neighbour in (inode - 1, inode + 1))
+            self._own_pairs[pid, link] = known
         return known
-
-    def _all_links(self, pid: int) -> list[str]:
-        numbers = proc.all_pids(f"{self._folder}/{pid}/fd")
-        return [self._link(pid, number) for number in numbers[:_MAX_DESCRIPTORS]]
-
-
-def _is_own_pair(link: str, links: Collection[str]) -> bool:
-    if link.startswith(_PIPE):
-        return sum(other == link for other in links) > 1
-    inode = int(link[len(_SOCKET) : -1])
-    return any(f"{_SOCKET}{neighbour}]" in links for neighbour in (inode - 1, inode + 1))
 
 
 def poll_descriptors(memory: bytes) -> list[int]:
@@ -202,8 +187,3 @@ def select_descriptors(sets: Iterable[bytes]) -> list[int]:
         for position, word in enumerate(memoryview(bits[: len(bits) // _LONG_BYTES * _LONG_BYTES]).cast("Q")):
             found |= word << (8 * _LONG_BYTES * position)
     return [number for number in range(found.bit_length()) if found >> number & 1]
-
-
-def _shown_path(link: str) -> str:
-    path = without_surrogates(link.removesuffix(_DELETED))
-    return path if len(path) <= _MAX_PATH_CHARS else path[: _MAX_PATH_CHARS - 1] + "…"
