@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata
     from profiler.readers.linux.waited_target import Wait
 
-# A report waits at most this long for the last reading of each collector.
-_FINAL_READING_SECONDS = 0.3
-_STOP_SECONDS = 1.5
-_NO_TAGS_YET = "/taskWithTags had not answered when the run ended"
-
 
 class Collector:
     """Collects one kind of values from ``start`` to ``stop``. A method does nothing unless a subclass defines it.
@@ -88,9 +83,9 @@ def failure_warnings(failure: ThreadFailure | None, values: str) -> tuple[str, .
 
 
 def final_readings(collectors: Iterable[Collector]) -> None:
-    """Take one last reading of each collector before a report."""
+    """Take one last reading of each collector before a report, which waits at most this long for each."""
     for collector in collectors:
-        collector.final_reading(_FINAL_READING_SECONDS)
+        collector.final_reading(0.3)
 
 
 def take_readings(collectors: Iterable[Collector]) -> DeviceReadings:
@@ -109,7 +104,7 @@ def idle_gpu_ns(collectors: Iterable[Collector], start_ns: int, end_ns: int) -> 
 def stop_collectors(collectors: Iterable[Collector]) -> None:
     """Stop all collectors after the report."""
     for collector in collectors:
-        collector.stop(_STOP_SECONDS)
+        collector.stop(1.5)
 
 
 def with_collected(record: Record, collectors: Iterable[Collector]) -> Record:
@@ -143,7 +138,7 @@ class TaskTags(Collector):
         """Return the tags, or a warning. A checkpoint without an answer yet has neither."""
         answer = self._request.result_so_far()
         if answer is None:
-            reason = None if record.status == "running" else _NO_TAGS_YET
+            reason = None if record.status == "running" else "/taskWithTags had not answered when the run ended"
         elif isinstance(answer, Unavailable):
             reason = answer.reason
         else:

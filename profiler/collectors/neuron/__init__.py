@@ -4,13 +4,10 @@ import os
 
 from profiler.core.files import find_program
 
-# The folder of the package aws-neuronx-tools, which only login shells have in PATH.
-_NEURON_TOOLS = "/opt/aws/neuron/bin"
-
 
 def find_neuron_monitor(search_path: str | None) -> str | None:
-    """Find neuron-monitor in its package's folder, then in ``search_path`` (as in PATH)."""
-    return find_program("neuron-monitor", _NEURON_TOOLS, search_path)
+    """Find neuron-monitor in its package's folder, which only login shells have in PATH, then in ``search_path``."""
+    return find_program("neuron-monitor", "/opt/aws/neuron/bin", search_path)
 
 
 def neuron_devices(folder: str = "/dev") -> tuple[str, ...]:

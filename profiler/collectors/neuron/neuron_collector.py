@@ -26,14 +26,7 @@ class NeuronCollector(Collector):
 
     name = "neuron-monitor"
 
-    def __init__(
-        self,
-        source: NeuronMonitorSource | None,
-        period_seconds: int,
-        log: Log,
-        *,
-        is_required: bool,
-    ) -> None:
+    def __init__(self, source: NeuronMonitorSource | None, period_seconds: int, log: Log, *, is_required: bool) -> None:
         self._usage = NeuronUsage(period_seconds)
         self._source = source
         self._log = log

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     import subprocess
 
 _MAX_LINE_BYTES = 16 * 1024 * 1024
-_HARDWARE_PERIOD_SECONDS = 5
 _RUNTIME_GROUPS = ("neuroncore_counters", "memory_used", "execution_stats")
 _CHUNK_BYTES = 64 * 1024
-_MAX_STDERR_BYTES = 4096
-_REAP_TIMEOUT_SECONDS = 1.0
 _END_WITH_PARENT = str(Path(__file__).with_name("end_with_parent.py"))
 
 
@@ -54,12 +51,11 @@ def neuron_period_seconds(interval_seconds: float) -> int:
 
 def configuration(period_seconds: int) -> bytes:
     """The configuration as JSON for the neuron-monitor of October 2022 and later."""
-    hardware_period = f"{max(period_seconds, _HARDWARE_PERIOD_SECONDS)}s"
     return msgspec.json.encode(
         {
             "period": f"{period_seconds}s",
             "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": group} for group in _RUNTIME_GROUPS]}],
-            "system_metrics": [{"type": "neuron_hw_counters", "period": hardware_period}],
+            "system_metrics": [{"type": "neuron_hw_counters", "period": f"{max(period_seconds, 5)}s"}],
         }
     )
 
@@ -85,10 +81,7 @@ class NeuronProcess:
         self.is_output_closed = False
 
     def read(self, max_seconds: float) -> bytes:
-        """Wait for output until the timeout or the wake event; returns it, or empty bytes.
-
-        Errors on stderr are read and kept meanwhile.
-        """
+        """Wait for output until the timeout or the wake event; returns it, or empty bytes."""
         # After the exit, the pipe may still hold the last output.
         milliseconds = 0 if self._has_exited else math.ceil(max(max_seconds, 0) * 1000)
         ready = {descriptor for descriptor, _ in self._poll.poll(milliseconds)}
@@ -102,7 +95,10 @@ class NeuronProcess:
             return chunk
         # A descendant that outlives the process may hold the pipe open.
         self.is_output_closed = self._has_exited and not ready
-        self._has_exited = self._check_exited()
+        try:
+            self._has_exited = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            self._has_exited = True
         return b""
 
     def terminate(self) -> None:
@@ -121,13 +117,12 @@ class NeuronProcess:
             self._is_reaped = True
         with suppress(subprocess.TimeoutExpired):
             # A process that hangs in the driver cannot be reaped.
-            self._popen.wait(_REAP_TIMEOUT_SECONDS)
+            self._popen.wait(1)
         self._read_stderr()
         for stream in (self._popen.stdout, self._popen.stderr):
             if stream is not None:
                 stream.close()
-        lines = self._stderr_tail.decode("utf-8", "replace").split("\n")
-        last_error_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last_error_line = self._stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
         return f"{_describe_exit(self._popen.returncode)}{': ' if last_error_line else ''}{last_error_line}"
 
     def _read_stderr(self) -> None:
@@ -135,7 +130,7 @@ class NeuronProcess:
             chunk = os.read(self._stderr, _CHUNK_BYTES)
         except BlockingIOError:
             return
-        self._stderr_tail = (self._stderr_tail + chunk)[-_MAX_STDERR_BYTES:]
+        self._stderr_tail = (self._stderr_tail + chunk)[-4096:]
         if not chunk and not self._is_stderr_closed:
             self._is_stderr_closed = True
             self._poll.unregister(self._stderr)
@@ -145,20 +140,16 @@ class NeuronProcess:
             if not self._is_reaped:
                 os.killpg(self.pid, number)
 
-    def _check_exited(self) -> bool:
-        try:
-            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            return True
-
 
 def start_process(program: str, configuration: bytes, wake: WakeEvent) -> NeuronProcess | Unavailable:
     """Start ``program`` with a configuration; returns the reason if the start fails."""
     import subprocess  # 0.5 MiB that only a monitor with Neuron devices needs
 
     try:
-        descriptor = _write_memory_file(configuration)
+        descriptor = os.memfd_create("neuron-monitor.json")  # only this process and its children can read it
         try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(configuration)
             tied = (sys.executable, "-I", "-S", _END_WITH_PARENT, str(os.getpid()))
             popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root
                 (*tied, program, "-c", f"/proc/self/fd/{descriptor}"),
@@ -176,14 +167,6 @@ def start_process(program: str, configuration: bytes, wake: WakeEvent) -> Neuron
     if popen.stdout is None or popen.stderr is None:
         raise AssertionError("The process was started without pipes.")
     return NeuronProcess(popen, popen.stdout.fileno(), popen.stderr.fileno(), wake)
-
-
-def _write_memory_file(content: bytes) -> int:
-    """Write an anonymous file that only this process and its children can read; returns its descriptor."""
-    descriptor = os.memfd_create("neuron-monitor.json")
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(content)
-    return descriptor
 
 
 def _describe_exit(code: int | None) -> str:

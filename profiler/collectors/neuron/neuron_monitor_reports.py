@@ -16,7 +16,6 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
 _MAX_PERCENT = 100.0
-_MAX_PROBLEMS = 8
 _MAX_INDEX_DIGITS = 4
 _Value = TypeVar("_Value")
 
@@ -54,15 +53,17 @@ class _MemoryUsed(_Group):
     neuron_runtime_used_bytes: _UsedBytes | None = None
 
 
-class _Percentiles(Struct, frozen=True):
-    p50: _Seconds | None = None
-    p99: _Seconds | None = None
-    p100: _Seconds | None = None
+class Latency(Struct, frozen=True, kw_only=True, rename=lambda name: name.removesuffix("_seconds")):
+    """Seconds per execution in one period; percentiles as the runtime computed them."""
+
+    p50_seconds: _Seconds | None = None
+    p99_seconds: _Seconds | None = None
+    p100_seconds: _Seconds | None = None
 
 
 class _LatencyStats(Struct):
-    total_latency: _Percentiles | None = None
-    device_latency: _Percentiles | None = None
+    total_latency: Latency | None = None
+    device_latency: Latency | None = None
 
 
 class _ExecutionStats(_Group):
@@ -114,14 +115,6 @@ class _Document(Struct):
 
 
 _AnyGroup = TypeVar("_AnyGroup", _CoreCounters, _MemoryUsed, _ExecutionStats, _HardwareCounters, _HardwareInfo)
-
-
-class Latency(Struct, frozen=True, kw_only=True):
-    """Seconds per execution in one period; percentiles as the runtime computed them."""
-
-    p50_seconds: float | None = None
-    p99_seconds: float | None = None
-    p100_seconds: float | None = None
 
 
 class RuntimeReport(Struct, frozen=True, kw_only=True):
@@ -190,7 +183,7 @@ class _ReportParser:
             ),
             device_count=info.neuron_device_count,
             device_memory_size_bytes=info.neuron_device_memory_size,
-            problems=tuple(self._problems)[:_MAX_PROBLEMS],
+            problems=tuple(self._problems)[:8],
         )
 
     def _valid(self, group: _AnyGroup | None, kind: type[_AnyGroup]) -> _AnyGroup:
@@ -207,6 +200,7 @@ class _ReportParser:
         core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
         categories = {index: _sizes(listed) for index, listed in _by_index(core_memory)}
         stats = self._valid(groups.execution_stats or groups.inference_stats, _ExecutionStats)
+        latency = stats.latency_stats or _LatencyStats()
         summary = stats.execution_summary or stats.inference_summary or {}
         return RuntimeReport(
             utilization_percent=None if cores.neuroncores_in_use is None else _percents(cores.neuroncores_in_use),
@@ -217,7 +211,10 @@ class _ReportParser:
             memory_period_ns=_nanoseconds(memory.period),
             completed=summary.get("completed"),
             failed=sum_known(*(number for name, number in summary.items() if name != "completed")),
-            latency=_latency(stats.latency_stats or _LatencyStats()),
+            latency=next(
+                (found for found in (latency.total_latency, latency.device_latency) if found not in (None, Latency())),
+                None,
+            ),
         )
 
     def _ecc_uncorrected(self, groups: Iterable[_HardwareCounters | None]) -> Mapping[int, int]:
@@ -267,11 +264,3 @@ def _by_category(cores: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 
 def _nanoseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * NS_PER_SECOND)
-
-
-def _latency(stats: _LatencyStats) -> Latency | None:
-    """The total latency, else the latency of the device; None if neither has a number."""
-    for found in (stats.total_latency, stats.device_latency):
-        if found is not None and found != _Percentiles():
-            return Latency(p50_seconds=found.p50, p99_seconds=found.p99, p100_seconds=found.p100)
-    return None

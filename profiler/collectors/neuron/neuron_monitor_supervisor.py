@@ -21,8 +21,6 @@ from profiler.readers import SourceHealth, Unavailable
 MIN_BACKOFF_NS = NS_PER_SECOND
 MAX_BACKOFF_NS = 60 * NS_PER_SECOND
 REPORTS_UNTIL_BACKOFF_RESET = 10
-_MIN_SILENCE_TIMEOUT_NS = 10 * NS_PER_SECOND
-_SILENCE_TIMEOUT_PERIODS = 5
 # The longest wait before the clock is read again.
 _MAX_WAIT_SECONDS = 1.0
 _TERMINATE_TIMEOUT_NS = NS_PER_SECOND
@@ -46,19 +44,12 @@ class Supervision:
     """
 
     def __init__(self, period_seconds: int) -> None:
-        self.silence_timeout_ns = max(
-            _MIN_SILENCE_TIMEOUT_NS, _SILENCE_TIMEOUT_PERIODS * period_seconds * NS_PER_SECOND
-        )
+        self.silence_timeout_ns = max(10, 5 * period_seconds) * NS_PER_SECOND
         self.deadline_ns = 0
         self.is_running = False
         self.starts = 0
         self._reports = 0
         self._backoff_ns = MIN_BACKOFF_NS
-
-    @property
-    def restarts(self) -> int:
-        """Starts after the first."""
-        return max(self.starts - 1, 0)
 
     def is_start_due(self, now_ns: int) -> bool:
         return not self.is_running and now_ns >= self.deadline_ns
@@ -111,7 +102,7 @@ class NeuronMonitorSource:
 
     @property
     def restarts(self) -> int:
-        return self._state.restarts
+        return max(self._state.starts - 1, 0)
 
     @property
     def pid(self) -> int | None:
@@ -153,17 +144,14 @@ class NeuronMonitorSource:
         while self._stop_deadline_ns is None:
             if not self._state.is_start_due(self._clock.monotonic_ns()):
                 wake.wait(self._seconds_until(self._state.deadline_ns))
-            elif (process := self._start_process(wake)) is not None:
+                continue
+            process = start_process(self._program, self._configuration, wake)
+            if isinstance(process, Unavailable):
+                self._on_run_failed(process.reason)
+            else:
+                self._state.on_started(self._clock.monotonic_ns())
+                self._process = process
                 self._read_reports(process)
-
-    def _start_process(self, wake: WakeEvent) -> NeuronProcess | None:
-        process = start_process(self._program, self._configuration, wake)
-        if isinstance(process, Unavailable):
-            self._on_run_failed(process.reason)
-            return None
-        self._state.on_started(self._clock.monotonic_ns())
-        self._process = process
-        return process
 
     def _read_reports(self, process: NeuronProcess) -> None:
         """Read reports until the process ends, is silent or must stop. It no longer runs on return."""
@@ -205,19 +193,16 @@ class NeuronMonitorSource:
             self._state.on_report(self._clock.monotonic_ns())
             self._health.on_success()
             self.outage = None
-            self._log_problems(report.problems)
+            for problem in report.problems:
+                if problem not in self._logged_problems and len(self._logged_problems) < _MAX_PROBLEMS_LOGGED:
+                    self._logged_problems.add(problem)
+                    self._log.warning("neuron-monitor could not read a part of its report", reason=problem)
             self._on_report(report)
 
     def _on_run_failed(self, reason: str) -> None:
         self._state.on_exit(self._clock.monotonic_ns())
         self._health.on_failure(Unavailable(reason))
         self.outage = self.outage or Outage(self._clock.wall_ns(), reason)
-
-    def _log_problems(self, problems: tuple[str, ...]) -> None:
-        for problem in problems:
-            if problem not in self._logged_problems and len(self._logged_problems) < _MAX_PROBLEMS_LOGGED:
-                self._logged_problems.add(problem)
-                self._log.warning("neuron-monitor could not read a part of its report", reason=problem)
 
     def _seconds_until(self, moment_ns: int) -> float:
         return min((moment_ns - self._clock.monotonic_ns()) / NS_PER_SECOND, _MAX_WAIT_SECONDS)

@@ -1,10 +1,10 @@
 """The usage of the Neuron devices so far: takes reports and keeps aggregates of constant size."""
 
 import threading
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
@@ -17,15 +17,13 @@ from profiler.record.units import MIB, mebibytes
 
 # The first report covers a few milliseconds only: in one of 62 ms a core was 89 % busy.
 _MIN_PERIOD_FRACTION = 0.5
-_LATENCY_DIGITS = 9
 
 
 class LiveNeuron(Struct, frozen=True, kw_only=True):
     """The devices at the last report; executions and memory errors are counted since the first report.
 
-    ``reports`` counts the reports so far. A core that no process uses has neither utilization nor memory.
-    ``memory_bytes_by_category`` covers all devices as far as the report has categories; it is empty if a process could
-    not be read.
+    A core that no process uses has neither utilization nor memory. ``memory_bytes_by_category`` covers all devices as
+    far as the report has categories; it is empty if a process could not be read.
     """
 
     reports: int
@@ -40,14 +38,11 @@ class LiveNeuron(Struct, frozen=True, kw_only=True):
     ecc_uncorrected: int | None = None
 
 
-class _CoreStatistics:
+class _CoreStatistics(Struct):
     """One core, weighted by the time in which a process used the devices."""
 
-    __slots__ = ("memory_bytes", "utilization_percent")
-
-    def __init__(self) -> None:
-        self.utilization_percent = TimeWeightedStatistics()
-        self.memory_bytes = TimeWeightedStatistics()
+    utilization_percent: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
+    memory_bytes: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
 
 
 class NeuronUsage:
@@ -68,7 +63,7 @@ class NeuronUsage:
     def __init__(self, period_seconds: int) -> None:
         self._period_ns = period_seconds * NS_PER_SECOND
         self._lock = threading.Lock()
-        self._cores: dict[int, _CoreStatistics] = {}
+        self._cores: defaultdict[int, _CoreStatistics] = defaultdict(_CoreStatistics)
         self._device_memory_bytes = TimeWeightedStatistics()
         self._device_memory_size_bytes: int | None = None
         self.has_devices = False
@@ -88,9 +83,14 @@ class NeuronUsage:
             accepted = self._add_utilization(report.runtimes)
             for percent in accepted.values():
                 self._recent_percent.add(percent)
-            readable = report.runtimes if all(map(_has_memory, report.runtimes)) else ()
+            # Runtime 1.x reports no memory by core.
+            have_memory = (one.device_memory_bytes is not None or one.core_memory_bytes for one in report.runtimes)
+            readable = report.runtimes if all(have_memory) else ()
             core_bytes, device_bytes = self._add_memory(readable)
             latency = Latency()
+            categories: Counter[str] = Counter()
+            for runtime in readable:
+                categories.update(runtime.memory_bytes_by_category)
             for runtime in report.runtimes:
                 self._completed = sum_known(self._completed, runtime.completed)
                 self._failed = sum_known(self._failed, runtime.failed)
@@ -102,7 +102,7 @@ class NeuronUsage:
                 utilization_percent=accepted,
                 core_memory_bytes=core_bytes,
                 device_memory_bytes=device_bytes,
-                memory_bytes_by_category=_by_category(readable),
+                memory_bytes_by_category=categories,
                 latency=latency,
             )
 
@@ -152,11 +152,6 @@ class NeuronUsage:
                 restarts=restarts,
             )
 
-    def _core(self, index: int) -> _CoreStatistics:
-        if index not in self._cores:
-            self._cores[index] = _CoreStatistics()
-        return self._cores[index]
-
     def _add_utilization(self, runtimes: Sequence[RuntimeReport]) -> Mapping[int, float]:
         """Add the utilization of a report; returns the percentages by core."""
         highest: dict[int, float] = {}
@@ -169,7 +164,7 @@ class NeuronUsage:
             for index, percent in runtime.utilization_percent.items():
                 highest[index] = max(percent, highest.get(index, 0.0))
         for index, percent in highest.items():
-            self._core(index).utilization_percent.add(percent, weight_ns)
+            self._cores[index].utilization_percent.add(percent, weight_ns)
         return highest
 
     def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
@@ -181,7 +176,7 @@ class NeuronUsage:
             for index, used_bytes in runtime.core_memory_bytes.items():
                 by_core[index] = by_core.get(index, 0) + used_bytes
         for index, used_bytes in by_core.items():
-            self._core(index).memory_bytes.add(used_bytes, weight_ns)
+            self._cores[index].memory_bytes.add(used_bytes, weight_ns)
         on_devices = [runtime.device_memory_bytes for runtime in runtimes]
         device_bytes = None if None in on_devices else sum_known(*on_devices)
         if device_bytes is not None:
@@ -206,19 +201,6 @@ class NeuronUsage:
         return self._period_ns if period_ns is None else period_ns
 
 
-def _has_memory(runtime: RuntimeReport) -> bool:
-    """Whether the runtime reported its memory; runtime 1.x reports no memory by core."""
-    return runtime.device_memory_bytes is not None or bool(runtime.core_memory_bytes)
-
-
-def _by_category(runtimes: Iterable[RuntimeReport]) -> Mapping[str, int]:
-    """The sums over all runtimes."""
-    categories: Counter[str] = Counter()
-    for runtime in runtimes:
-        categories.update(runtime.memory_bytes_by_category)
-    return dict(categories)
-
-
 def _max_latency(known: Latency, other: Latency | None) -> Latency:
     """The maximum of each percentile, because percentiles of several periods cannot be merged."""
     if other is None:
@@ -231,4 +213,4 @@ def _max_latency(known: Latency, other: Latency | None) -> Latency:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, _LATENCY_DIGITS)
+    return None if seconds is None else round(seconds, 9)

@@ -16,11 +16,6 @@ _FOLDERS = (
 
 
 def is_driver_present(library_path: str | None, exists: Callable[[str], bool]) -> bool:
-    """Whether this machine or container has an NVIDIA device node or driver library.
-
-    Args:
-        library_path: ``LD_LIBRARY_PATH``.
-        exists: Tests for a path.
-    """
+    """Whether a path of an NVIDIA device node or driver library exists; ``library_path`` is ``LD_LIBRARY_PATH``."""
     folders = (*(folder for folder in (library_path or "").split(":") if folder), *_FOLDERS)
     return exists(_DEVICE) or any(exists(f"{folder}/{_LIBRARY}") for folder in folders)

@@ -22,10 +22,8 @@ from profiler.record.units import MIB
 _PERCENTS = {"sm_active_percent": 2, "sm_occupancy_percent": 3, "tensor_active_percent": 5, "dram_active_percent": 10}
 _RATES = {"pcie_tx_bytes": 20, "pcie_rx_bytes": 21, "nvlink_tx_bytes": 61, "nvlink_rx_bytes": 60}
 _METRICS = {**_PERCENTS, **_RATES}
-_METRICS_VERSION = 1
 # The values of two samples that are less apart are invalid.
 _MIN_SPAN_NS = 100 * NS_PER_MS
-_MAX_PERCENT = 100.0
 # The time in the driver, of each GPU, between the readings with all counters: 0.4 % for eight.
 _MAX_TIME_SHARE = 0.0005
 _REFUSED = (
@@ -54,7 +52,7 @@ class GpmReader:
         self._unavailable: set[str] = set()
         self._is_refused = False
         self._request: Any = nvml.c_nvmlGpmMetricsGet_t()
-        self._request.version, self._request.numMetrics = _METRICS_VERSION, len(_METRICS)
+        self._request.version, self._request.numMetrics = 1, len(_METRICS)
         for position, number in enumerate(_METRICS.values()):
             self._request.metrics[position].metricId = number
 
@@ -90,7 +88,6 @@ class GpmReader:
             self._free(pair.following)
 
     def close(self) -> None:
-        """Free the samples of all devices."""
         for uuid in tuple(self._pairs):
             self.forget(uuid)
 
@@ -107,16 +104,16 @@ class GpmReader:
         is_due = is_complete or pair.duty_cycle.is_due(now_ns)
         if span_ns is not None and (span_ns < _MIN_SPAN_NS or not is_due):
             return {}
-        values = self._sample(pair, handle, now_ns, span_ns)
-        pair.duty_cycle.add_cost(self._clock.monotonic_ns() - now_ns, now_ns)
-        return values
-
-    def _sample(self, pair: _Pair, handle: Any, now_ns: int, span_ns: int | None) -> Mapping[str, float] | Failure:  # noqa: ANN401  as above
+        values: Mapping[str, float] | Failure = {}
         taken = call_nvml(self._nvml, "nvmlGpmSampleGet", handle, pair.following)
         if isinstance(taken, Failure):
-            return taken
-        pair.last, pair.following, pair.taken_ns = pair.following, pair.last, now_ns
-        return {} if span_ns is None else self._metrics(pair.following, pair.last, span_ns)
+            values = taken
+        else:
+            pair.last, pair.following, pair.taken_ns = pair.following, pair.last, now_ns
+            if span_ns is not None:
+                values = self._metrics(pair.following, pair.last, span_ns)
+        pair.duty_cycle.add_cost(self._clock.monotonic_ns() - now_ns, now_ns)
+        return values
 
     def _open(self, uuid: str, handle: Any) -> _Pair | Failure:  # noqa: ANN401  as above
         support = call_nvml(self._nvml, "nvmlGpmQueryDeviceSupport", handle)
@@ -143,6 +140,5 @@ class GpmReader:
         for name, metric in zip(_METRICS, request.metrics, strict=False):
             if metric.nvmlReturn == 0 and math.isfinite(metric.value):
                 value = max(metric.value, 0.0)
-                is_rate = name in _RATES
-                values[name] = round(value * MIB * span_ns / NS_PER_SECOND) if is_rate else min(value, _MAX_PERCENT)
+                values[name] = round(value * MIB * span_ns / NS_PER_SECOND) if name in _RATES else min(value, 100.0)
         return values

@@ -20,20 +20,12 @@ from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import Record
 
 _HANG_THRESHOLD_NS = 5 * NS_PER_SECOND
-_FINAL_READING_MISSING = (
-    "The GPU driver did not answer when the batch had ended; the GPUs' last numbers, and energy since the last "
-    "reading, are missing."
-)
 # Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a core.
 COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
 # A healthy driver answers within this time. Opening it may take seconds, which the end of a run does not wait for.
 _RESPONSE_NS = 50 * NS_PER_MS
 _REQUIREMENTS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
-)
-_NO_GPU_MATCHES = (
-    "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
-    "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
 )
 
 
@@ -44,7 +36,7 @@ class DriverHealth:
         self._clock = clock
         self._busy_since_ns: int | None = None
         self._read_error: str | None = None
-        self._is_final_reading_missing = False
+        self.is_final_reading_missing = False
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -63,10 +55,6 @@ class DriverHealth:
             since = format_ms(self._clock.wall_ns())
             self._read_error = f"NVML could not be read since {since}, and the GPUs' numbers end there: {reason}."
 
-    def final_reading_done(self, *, in_time: bool) -> None:
-        """Note the end of a final reading; ``in_time`` is False if it timed out."""
-        self._is_final_reading_missing = not in_time
-
     def busy_ns(self) -> int | None:
         """How long the current call has lasted, in nanoseconds; None outside of a call."""
         since_ns = self._busy_since_ns
@@ -74,25 +62,23 @@ class DriverHealth:
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences about the readings that the driver did not return."""
-        hanging_ns = self.busy_ns() or 0
-        no_answer = _FINAL_READING_MISSING if self._is_final_reading_missing else None
+        hanging_ns, no_answer = self.busy_ns() or 0, None
         if hanging_ns >= _HANG_THRESHOLD_NS:
             seconds = hanging_ns // NS_PER_SECOND
             no_answer = f"The GPU driver has not answered for {seconds} s; the GPUs' numbers end there."
+        elif self.is_final_reading_missing:
+            no_answer = (
+                "The GPU driver did not answer when the batch had ended; the GPUs' last numbers, and energy since the "
+                "last reading, are missing."
+            )
         return tuple(text for text in (self._read_error, no_answer) if text is not None)
 
 
 class GpuCollector(Collector):
     """Reads the GPUs at every tick.
 
-    Args:
-        source: Reads the GPUs.
-        scope: Determines which GPUs are the batch's.
-        clock: Places the ticks.
-        log: Gets a line for each change of state.
-        interval_ns: The distance of the ticks.
-        is_required: A GPU is expected (setting ``on``): warn if none is found.
-        hour_usd: The price of the task in USD per hour, if it is known.
+    ``is_required``: a GPU is expected (setting ``on``), so warn if none is found. ``hour_usd`` is the price of the task
+    in USD per hour.
     """
 
     def __init__(
@@ -129,8 +115,7 @@ class GpuCollector(Collector):
         return self._usage.readings > 0
 
     def start(self) -> None:
-        """Start reading. The thread also opens the driver."""
-        self._reader.start()
+        self._reader.start()  # its thread also opens the driver
 
     @property
     def startup_error(self) -> str | None:
@@ -148,19 +133,16 @@ class GpuCollector(Collector):
         return self._clock.monotonic_ns() - (self._clock.wall_ns() - wall_ns)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Take one reading with all counters. Without any reading so far, only wait for the first one."""
+        """Take one reading with all counters.
+
+        Without any reading so far, wait for the driver's first answer, which a short command may precede, but only if a
+        GPU is required.
+        """
         if not self._reader.is_started:
             return
-        if not self.has_data:
-            self._await_first_reading(max_seconds)
-            return
-        self._driver_health.final_reading_done(in_time=self._reader.final_reading(max_seconds))
-
-    def _await_first_reading(self, max_seconds: float) -> None:
-        """Wait for the driver's first answer, which a short command may precede, but only if a GPU is required."""
-        if not self._is_required or self._problem is not None:
-            return
-        if not self._reader.wait_for_first_reading(max_seconds):
+        if self.has_data:
+            self._driver_health.is_final_reading_missing = not self._reader.final_reading(max_seconds)
+        elif self._is_required and self._problem is None and not self._reader.wait_for_first_reading(max_seconds):
             self._report_missing(
                 "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
             )
@@ -222,9 +204,12 @@ class GpuCollector(Collector):
         with self._lock:
             notes = self._usage.notes()
         absence = None if self.has_data else self._problem
-        mismatch = _NO_GPU_MATCHES if matches_none else None
+        mismatch = (
+            "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
+            "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
+        )
         driver_warnings = self._driver_health.warnings() if absence is None else ()
-        return (*notes, *(text for text in (absence, mismatch) if text is not None), *driver_warnings)
+        return (*notes, *([absence] if absence else ()), *([mismatch] if matches_none else ()), *driver_warnings)
 
     def _read(self, *, is_complete: bool) -> bool:
         """Take one reading; returns False if no GPU can ever be read."""

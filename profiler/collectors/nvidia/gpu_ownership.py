@@ -8,17 +8,9 @@ from msgspec.structs import replace
 from profiler.collectors.nvidia.gpu_reading_types import GpuFacts
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 
-_ALL = "all"
-_NONE = frozenset({"none", "void"})
-
 
 def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> frozenset[str]:
-    """The UUIDs of the visible GPUs that the selectors match.
-
-    Args:
-        selectors: UUIDs or GPU indices.
-        visible: All GPUs that were read.
-    """
+    """The UUIDs of the visible GPUs that the selectors match, which are UUIDs or indices."""
     return frozenset(facts.uuid for facts in visible if not {facts.uuid, str(facts.index)}.isdisjoint(selectors))
 
 
@@ -35,12 +27,10 @@ class GpuSelection(Struct, frozen=True, kw_only=True):
 
 
 class GpuScope:
-    """Keeps the GPU selection of each batch container.
+    """Keeps the GPU selection of each batch container; ``default`` is for one whose own is unknown.
 
-    Args:
-        configured: The UUIDs of the settings, which take precedence; empty for none.
-        visible_devices: Returns ``NVIDIA_VISIBLE_DEVICES`` of a container by its Docker id, None if it is unknown.
-        default: The selection of a container whose own is unknown.
+    The ``configured`` UUIDs take precedence. ``visible_devices`` returns ``NVIDIA_VISIBLE_DEVICES`` of a container by
+    its Docker id, None if it is unknown.
     """
 
     def __init__(
@@ -72,10 +62,8 @@ class GpuScope:
         if self._configured is not None or not known:
             return self._configured or self._default
         restricted = [selectors for selectors in known if selectors is not None]
-        is_any_unrestricted = len(restricted) < len(known)
-        return GpuSelection(
-            selectors=None if is_any_unrestricted else frozenset[str]().union(*restricted), is_known=True
-        )
+        are_all_restricted = len(restricted) == len(known)
+        return GpuSelection(selectors=frozenset().union(*restricted) if are_all_restricted else None, is_known=True)
 
 
 def parse_visible_devices(visible_devices: str) -> GpuSelection:
@@ -84,13 +72,10 @@ def parse_visible_devices(visible_devices: str) -> GpuSelection:
     An empty value is the same as an absent variable: the selection is unknown.
     """
     value = visible_devices.strip()
-    if not value:
-        return GpuSelection()
-    if value == _ALL:
-        return GpuSelection(is_known=True)
-    if value in _NONE:
-        return GpuSelection(selectors=frozenset(), is_known=True)
-    return GpuSelection(selectors=frozenset(part.strip() for part in value.split(",") if part.strip()), is_known=True)
+    if value in ("", "all"):
+        return GpuSelection(is_known=bool(value))
+    parts = [] if value in ("none", "void") else [part.strip() for part in value.split(",")]
+    return GpuSelection(selectors=frozenset(filter(None, parts)), is_known=True)
 
 
 def own_selection(visible_devices: str) -> GpuSelection:
@@ -99,11 +84,9 @@ def own_selection(visible_devices: str) -> GpuSelection:
     ``none`` and ``void`` make the selection unknown.
     """
     selection = parse_visible_devices(visible_devices)
-    return (
-        GpuSelection()
-        if selection.selectors is not None and not selection.selectors
-        else replace(selection, is_from_own_environment=selection.is_known)
-    )
+    if selection.selectors == frozenset():
+        return GpuSelection()
+    return replace(selection, is_from_own_environment=selection.is_known)
 
 
 def resolve(selection: GpuSelection, visible: Collection[GpuFacts]) -> GpuSelection:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_ownership import match_uuids
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample, Xid
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
@@ -23,12 +23,8 @@ _MAX_XIDS = 16
 _MAX_STEP_INTERVALS = 2
 # The weight of the first reading, before which no time has passed: almost 0, but enough for statistics of it alone.
 _MIN_WEIGHT_NS = 1
-_MICROSECOND_DIGITS = 6
-_MILLIJOULES_PER_JOULE = 1000
 _PERCENT = 100
 _SECONDS_PER_HOUR = 3600
-_HOURS_DIGITS = 6
-_USD_DIGITS = 8
 # The fields of a sample of which the record has statistics, over the time since the reading before or between the
 # samples of GPM, and of which it has totals.
 _SERIES = ("utilization_percent", "memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz")
@@ -55,9 +51,8 @@ THROTTLE_REASONS = {
 class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading.
 
-    ``energy_joules`` is a counter: the driver's own (since the driver was loaded), else power multiplied by time
-    since the first reading. ``throttled_seconds`` is the observed time by the reason's name. ``idle_seconds`` and the
-    bytes are sums since the first reading.
+    ``energy_joules`` is a counter: the driver's own (since the driver was loaded), else power multiplied by time since
+    the first reading. ``throttled_seconds`` is by the reason's name. The other values are sums since the first reading.
     """
 
     sample: GpuSample
@@ -71,11 +66,7 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
 
 
 class LiveGpus(Struct, frozen=True, kw_only=True):
-    """All GPUs at the last reading.
-
-    ``readings`` counts the readings so far. ``is_known`` is True if the GPUs are known to be the batch's; otherwise
-    they are only visible.
-    """
+    """All GPUs at the last of so many ``readings``. ``is_known``: they are the batch's, and not only visible."""
 
     readings: int
     gpus: tuple[LatestGpu, ...]
@@ -133,9 +124,13 @@ class GpuUsage:
             if uuid in self._gpus:
                 self._gpus[uuid].add(sample, self._step_ns, now_ns)
         for xid in reading.xids:
-            self._note_xid(xid)
+            gpu = None if xid.uuid is None else self._gpus.get(xid.uuid)
+            codes = self._unattributed_xids if gpu is None else gpu.xids
+            if xid.code not in codes and len(codes) < _MAX_XIDS:
+                codes.append(xid.code)
         for facts in reading.lost:
-            self._lost.setdefault(facts.uuid, f"{_gpu_label(facts)} was lost by its driver at {format_ms(wall_ns)}.")
+            sentence = f"GPU {facts.index} ({facts.uuid}) was lost by its driver at {format_ms(wall_ns)}."
+            self._lost.setdefault(facts.uuid, sentence)
         for run, started_ns in self._runs.items():
             if self._read_ns is not None and started_ns > self._read_ns:
                 self._leave_out_idle_before(run, now_ns)
@@ -147,10 +142,13 @@ class GpuUsage:
     def add_idle(self, selectors: Collection[str] | None) -> None:
         """Note whether all GPUs of ``gpus(selectors)`` were read and idle in the last reading."""
         selected = self._selected(selectors)
-        if selected and self._step_ns and self._read_ns is not None:
-            is_idle = all(gpu.facts.uuid in self._present and gpu.last.utilization_percent == 0 for gpu in selected)
-            if is_idle:
-                self._idle.add(self._read_ns - self._step_ns, self._read_ns)
+        if (
+            selected
+            and self._step_ns
+            and self._read_ns is not None
+            and all(gpu.facts.uuid in self._present and gpu.last.utilization_percent == 0 for gpu in selected)
+        ):
+            self._idle.add(self._read_ns - self._step_ns, self._read_ns)
 
     def idle_ns(self, start_ns: int, end_ns: int) -> int:
         """For how long all GPUs of :meth:`add_idle` were idle between two moments of the last minutes."""
@@ -165,13 +163,6 @@ class GpuUsage:
     def _leave_out_idle_before(self, run: str, read_ns: int) -> None:
         for gpu in self._gpus.values():
             gpu.begin_run(run, self._runs[run], read_ns)
-
-    def _note_xid(self, xid: Xid) -> None:
-        """Attribute an error to its GPU; errors of unknown GPUs are kept separately."""
-        gpu = None if xid.uuid is None else self._gpus.get(xid.uuid)
-        codes = self._unattributed_xids if gpu is None else gpu.xids
-        if xid.code not in codes and len(codes) < _MAX_XIDS:
-            codes.append(xid.code)
 
     def gpus(
         self,
@@ -211,15 +202,9 @@ class GpuUsage:
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about gaps in the numbers, lost GPUs and errors of unknown GPUs."""
-        unattributed = ", ".join(str(code) for code in self._unattributed_xids)
-        unattributed_note = (
-            (f"A GPU that could not be identified had the driver errors (Xid) {unattributed}.",) if unattributed else ()
-        )
-        return (*self._notes, *self._lost.values(), *unattributed_note)
-
-
-def _gpu_label(facts: GpuFacts) -> str:
-    return f"GPU {facts.index} ({facts.uuid})"
+        codes = ", ".join(map(str, self._unattributed_xids))
+        unattributed = f"A GPU that could not be identified had the driver errors (Xid) {codes}."
+        return (*self._notes, *self._lost.values(), *((unattributed,) if codes else ()))
 
 
 class _GpuAggregate:
@@ -265,13 +250,15 @@ class _GpuAggregate:
                 recent.add(max(reading, 0))
         if sample.power_watts is not None and step_ns:
             self._power_joules = (self._power_joules or 0.0) + sample.power_watts * step_ns / NS_PER_SECOND
-        if sample.memory_size_bytes is not None:
-            self._memory_size_bytes = sample.memory_size_bytes
+        self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
         self._energy_mj.add(sample.energy_millijoules)
         if sample.energy_millijoules is not None:
             self._driver_energy_mj = sample.energy_millijoules
         self._ecc.add(sample.ecc_uncorrected)
-        self._add_throttle_reasons(sample.throttle_reasons, weight_ns)
+        if sample.throttle_reasons is not None:
+            self._throttle_observed_ns += weight_ns
+            for bit in self._throttled_ns:
+                self._throttled_ns[bit] += weight_ns if sample.throttle_reasons & bit else 0
         self.last, self._read_ns = sample, now_ns
 
     def _add_idle(self, utilization_percent: float | None, step_ns: int, now_ns: int) -> None:
@@ -279,14 +266,6 @@ class _GpuAggregate:
             self._utilization_observed_ns += step_ns
             if utilization_percent == 0 and step_ns:
                 self._idle.add(now_ns - step_ns, now_ns)
-
-    def _add_throttle_reasons(self, bits: int | None, weight_ns: int) -> None:
-        if bits is None:
-            return
-        self._throttle_observed_ns += weight_ns
-        for bit in self._throttled_ns:
-            if bits & bit:
-                self._throttled_ns[bit] += weight_ns
 
     def begin_run(self, run: str, started_ns: int, read_ns: int) -> None:
         self._idle_before[run] = self._idle.total_ns - self._idle.between(started_ns, read_ns)
@@ -327,7 +306,7 @@ class _GpuAggregate:
 
     def latest(self) -> LatestGpu:
         seconds = {bit: weight_ns / NS_PER_SECOND for bit, weight_ns in self._throttled_ns.items()}
-        throttled = {name: round(seconds[bit], _MICROSECOND_DIGITS) for bit, name in THROTTLE_REASONS.items()}
+        throttled = {name: round(seconds[bit], 6) for bit, name in THROTTLE_REASONS.items()}
         has_utilization = self._series["utilization_percent"].maximum is not None
         idle_seconds = self._idle.total_ns / NS_PER_SECOND if has_utilization else None
         has_gpm = self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS
@@ -341,7 +320,7 @@ class _GpuAggregate:
 
     def _joules(self, millijoules: int | None) -> float | None:
         """The energy by the driver's counter, else power by time."""
-        known = self._power_joules if millijoules is None else millijoules / _MILLIJOULES_PER_JOULE
+        known = self._power_joules if millijoules is None else millijoules / 1000
         return None if known is None else round(known, 3)
 
     def _throttle_percents(self) -> dict[str, float] | None:
@@ -364,8 +343,8 @@ def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | N
     hours = duration_ms * NS_PER_MS / NS_PER_SECOND / _SECONDS_PER_HOUR
     return GpuIdle(
         percent=round(percent, 3),
-        gpu_hours=round(sum(gpu.idle_seconds or 0 for gpu in gpus) / _SECONDS_PER_HOUR, _HOURS_DIGITS),
-        usd=None if hour_usd is None else round(percent / _PERCENT * hours * hour_usd, _USD_DIGITS),
+        gpu_hours=round(sum(gpu.idle_seconds or 0 for gpu in gpus) / _SECONDS_PER_HOUR, 6),
+        usd=None if hour_usd is None else round(percent / _PERCENT * hours * hour_usd, 8),
     )
 
 

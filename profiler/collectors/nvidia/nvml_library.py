@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 from profiler.readers import Unavailable
 
-_BINDING = "pynvml"
 NOT_INSTALLED = "there is an NVIDIA driver, but the package nvidia-ml-py is not installed: pip install nvidia-ml-py"
 
 # The module pynvml, which has no types. ``call_nvml`` calls its functions by name.
@@ -20,7 +19,7 @@ Nvml: TypeAlias = Any
 def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:
     """Import the module ``pynvml``; returns the reason if it is not installed."""
     try:
-        return import_name(_BINDING)
+        return import_name("pynvml")
     except ImportError:
         return Unavailable(NOT_INSTALLED)
 
@@ -37,7 +36,7 @@ class ErrorAction(Enum):
 
 
 # The error numbers of nvml.h.
-_ACTIONS = {
+_ACTIONS: dict[int | None, ErrorAction] = {
     **dict.fromkeys((3, 13, 25), ErrorAction.UNSUPPORTED),  # not supported, function not found, argument version
     4: ErrorAction.PERMISSION_DENIED,
     **dict.fromkeys((15, 16, 28), ErrorAction.DEVICE_LOST),  # lost, reset required, not found
@@ -48,4 +47,4 @@ _ACTIONS = {
 
 def action_for_error(value: int | None) -> ErrorAction:
     """What to do about an error number; unknown errors are retried."""
-    return ErrorAction.RETRY if value is None else _ACTIONS.get(value, ErrorAction.RETRY)
+    return _ACTIONS.get(value, ErrorAction.RETRY)

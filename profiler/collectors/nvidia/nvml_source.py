@@ -58,9 +58,14 @@ class NvmlSource:
                 gpm = self._gpm
                 samples.append(gpm.added_to(answer, device.handle, is_complete=counters) if gpm is not None else answer)
             elif answer.action is ErrorAction.DEVICE_LOST:
-                self._mark_lost(uuid)
+                self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())
+                if self._gpm is not None:
+                    self._gpm.forget(uuid)
                 lost.append(device.facts)
-            elif answer.action is ErrorAction.REINITIALIZE or self._is_silent_too_long(device):
+            # NVML is initialized again for a silent device: twice a minute at most.
+            elif answer.action is ErrorAction.REINITIALIZE or (
+                device.silent_reads >= _MAX_SILENT_READS and self._clock.monotonic_ns() >= self._next_try_ns
+            ):
                 self.close()
                 self._reason = Unavailable(answer.reason)
                 self._next_try_ns = 0
@@ -140,15 +145,6 @@ class NvmlSource:
         name = call_nvml(nvml, "nvmlDeviceGetName", handle)
         return Device(nvml, handle, GpuFacts(uuid=uuid, index=index, name=None if isinstance(name, Failure) else name))
 
-    def _is_silent_too_long(self, device: Device) -> bool:
-        """Whether NVML is to be initialized again for a silent device: twice a minute at most."""
-        return device.silent_reads >= _MAX_SILENT_READS and self._clock.monotonic_ns() >= self._next_try_ns
-
-    def _mark_lost(self, uuid: str) -> None:
-        self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())
-        if self._gpm is not None:
-            self._gpm.forget(uuid)
-
     def _recover_lost(self) -> None:
         """Look for lost GPUs by UUID."""
         nvml, now_ns = self._nvml, self._clock.monotonic_ns()
@@ -159,13 +155,12 @@ class NvmlSource:
                 continue
             self._lost[uuid] = (facts, now_ns)
             handle = call_nvml(nvml, "nvmlDeviceGetHandleByUUID", uuid)
-            if not isinstance(handle, Failure):
-                device = Device(nvml, handle, facts)
-                if not isinstance(device.read(counters=False), Failure):
-                    self._devices[uuid] = device
-                    del self._lost[uuid]
-                    if self._events is not None:
-                        self._events.register(device)
+            device = None if isinstance(handle, Failure) else Device(nvml, handle, facts)
+            if device is not None and not isinstance(device.read(counters=False), Failure):
+                self._devices[uuid] = device
+                del self._lost[uuid]
+                if self._events is not None:
+                    self._events.register(device)
 
     def _collect_notes(self) -> tuple[str, ...]:
         notes = (

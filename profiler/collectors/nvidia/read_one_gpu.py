@@ -11,11 +11,6 @@ from msgspec import Struct
 from profiler.collectors.nvidia.gpu_reading_types import GpuFacts, GpuSample, Xid
 from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml, action_for_error
 
-_MILLIWATTS_PER_WATT = 1000
-_PERCENT = 100
-_DEVICE_WIDE_ACTIONS = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
-# The shortest timeout of the call; without an event the driver returns "timeout" after it.
-_EVENT_TIMEOUT_MS = 1
 # More events in one second are one fault repeated.
 _MAX_EVENTS_PER_READ = 64
 
@@ -39,12 +34,7 @@ def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any
 class Device:
     """Reads one device by its handle, which stays valid until NVML is shut down."""
 
-    def __init__(
-        self,
-        nvml: Nvml,
-        handle: Any,  # noqa: ANN401  a pointer of the driver's
-        facts: GpuFacts,
-    ) -> None:
+    def __init__(self, nvml: Nvml, handle: Any, facts: GpuFacts) -> None:  # noqa: ANN401  a pointer of the driver's
         self._nvml = nvml
         self._unsupported: set[str] = set()
         self._failures: list[Failure] = []
@@ -79,10 +69,10 @@ class Device:
             )
         sample = GpuSample(
             facts=self.facts,
-            utilization_percent=None if utilization is None else float(min(utilization.gpu, _PERCENT)),
+            utilization_percent=None if utilization is None else float(min(utilization.gpu, 100)),
             memory_used_bytes=None if memory is None else int(memory.used),
             memory_size_bytes=None if memory is None else int(memory.total),
-            power_watts=None if power_milliwatts is None else power_milliwatts / _MILLIWATTS_PER_WATT,
+            power_watts=None if power_milliwatts is None else power_milliwatts / 1000,
             sm_clock_mhz=self._field("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             temperature_celsius=self._field("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
             # Newer drivers call these event reasons, and still have the function under its old name.
@@ -95,7 +85,8 @@ class Device:
         return self._failures[-1] if is_silent or self._has_failed() else sample
 
     def _has_failed(self) -> bool:
-        return bool(self._failures) and self._failures[-1].action in _DEVICE_WIDE_ACTIONS
+        device_wide = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
+        return bool(self._failures) and self._failures[-1].action in device_wide
 
     def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401  the driver's types
         if function in self._unsupported or self._has_failed():
@@ -135,25 +126,24 @@ class XidEvents:
 
     def register(self, device: Device) -> None:
         """Register for the events of this device."""
-        answer: Any | Failure | None = None
+        is_registered = False
         if self._events is not None:
             kind = self._nvml.nvmlEventTypeXidCriticalError
             answer = call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.handle, kind, self._events)
-        self._is_registered[device.facts.uuid] = self._events is not None and not isinstance(answer, Failure)
+            is_registered = not isinstance(answer, Failure)
+        self._is_registered[device.facts.uuid] = is_registered
 
     def drain(self) -> tuple[Xid, ...]:
         xids: list[Xid] = []
         for _ in range(0 if self._events is None else _MAX_EVENTS_PER_READ):
-            event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, _EVENT_TIMEOUT_MS)
+            # The shortest timeout is 1 ms. Without an event the driver returns "timeout" after it.
+            event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, 1)
             if isinstance(event, Failure):
                 break
             if event.eventType == self._nvml.nvmlEventTypeXidCriticalError:
-                xids.append(self._xid(event))
+                uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
+                xids.append(Xid(None if isinstance(uuid, Failure) else uuid, int(event.eventData)))
         return tuple(xids)
-
-    def _xid(self, event: Any) -> Xid:  # noqa: ANN401  a structure of the binding
-        uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
-        return Xid(None if isinstance(uuid, Failure) else uuid, int(event.eventData))
 
     def close(self) -> None:
         if self._events is not None:

@@ -4,6 +4,7 @@ The process collector is imported only once they are seen.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from profiler.aggregation.task_record import RecordPart
@@ -23,14 +24,8 @@ _MAX_ATTEMPTS = 5
 
 def is_in_container(process_folder: str, docker_id: str) -> bool:
     """Whether the process is in a control group (v1 or v2) of the container."""
-    membership, id_bytes = proc.read(f"{process_folder}/cgroup") or b"", docker_id.encode()
-    start = membership.find(id_bytes)
-    while start >= 0:
-        following = membership[start + len(id_bytes) : start + len(id_bytes) + 1]
-        if not following or following[0] not in _ID_CHARACTERS:
-            return True
-        start = membership.find(id_bytes, start + 1)
-    return False
+    _, *followed = (proc.read(f"{process_folder}/cgroup") or b"").split(docker_id.encode())
+    return any(not following or following[0] not in _ID_CHARACTERS for following in followed)
 
 
 def pids_of(docker_id: str, proc_folder: str = "/proc") -> Iterator[int]:
@@ -53,24 +48,25 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
 class LazyProcessCollector(Collector):
     """Makes the process collector when the batch's processes are seen, and forwards to it.
 
-    Args:
-        is_visible: Whether a process of a container is visible, by its Docker id.
-        make_collector: Imports and makes the collector.
+    ``is_visible``: a process of a container is visible, by its Docker id. ``make_collector`` imports the collector.
     """
 
     def __init__(self, is_visible: Callable[[str], bool], make_collector: Callable[[], Collector]) -> None:
         self._is_visible = is_visible
         self._make_collector = make_collector
-        self._attempts: dict[str, int] = {}
+        self._attempts: Counter[str] = Counter()
         self._collector = Collector()
         self._is_made = False
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
         """Look for the container's processes; start the collector when they are seen."""
-        if not self._is_made and container.docker_id and self._is_seen(container.docker_id):
-            self._collector = self._make_collector()
-            self._is_made = True
-            self._collector.start()
+        docker_id = container.docker_id
+        if not self._is_made and docker_id and self._attempts[docker_id] < _MAX_ATTEMPTS:
+            self._attempts[docker_id] += 1
+            if self._is_visible(docker_id):
+                self._collector = self._make_collector()
+                self._is_made = True
+                self._collector.start()
         self._collector.on_batch_started(container)
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
@@ -84,10 +80,3 @@ class LazyProcessCollector(Collector):
 
     def part(self, record: Record) -> RecordPart:
         return self._collector.part(record)
-
-    def _is_seen(self, docker_id: str) -> bool:
-        attempts = self._attempts.get(docker_id, 0)
-        if attempts >= _MAX_ATTEMPTS:
-            return False
-        self._attempts[docker_id] = attempts + 1
-        return self._is_visible(docker_id)

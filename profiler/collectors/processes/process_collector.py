@@ -22,7 +22,7 @@ from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReadin
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
-from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
+from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Record
 
@@ -30,20 +30,13 @@ from profiler.record.record_model import Record
 _MAX_CPU_FRACTION = 0.005
 # After this many refusals the control group counts as unreadable. (A process may belong to another user.)
 _MAX_CGROUP_ATTEMPTS = 5
-# The source's name in ``sampling.sources``.
-_SOURCE_NAME = "processes"
 
 
 class ProcessAccess(Struct, frozen=True, kw_only=True):
     """How to read the processes of this machine.
 
-    Args:
-        open_processes: Opens the processes of a container by its Docker id.
-        open_cgroup: Opens the control group of a process by its id and Docker id; None if it is not readable.
-        oom_kills: Reads the host's counter of OOM kills; None if it is not readable.
-        own_cpu_ns: The CPU time of the calling thread.
-        exit_waiter: The wait between readings.
-        open_threads: Opens the threads of a container's processes; None to read none.
+    ``open_processes`` takes a Docker id, ``open_cgroup`` a process id and a Docker id. ``oom_kills`` is the host's
+    counter. ``own_cpu_ns`` is the CPU time of the calling thread. Without ``open_threads``, no threads are read.
     """
 
     open_processes: Callable[[str], ContainerProcesses]
@@ -104,15 +97,6 @@ class _TrackedContainer:
             self.group, self.group_main_pid = machine.open_cgroup(process.pid, self.docker_id), snapshot.main_pid
         return snapshot
 
-    def read_threads(
-        self, snapshot: ProcessSnapshot, now_ns: int, own_cpu_ns: Callable[[], int], *, is_required: bool
-    ) -> tuple[ThreadSample | None, int]:
-        """Read the threads; also returns the CPU time of this reading, which has its own limit."""
-        if self.threads is None:
-            return None, 0
-        began_ns = own_cpu_ns()
-        return self.threads.read(snapshot.processes, now_ns, is_required=is_required), own_cpu_ns() - began_ns
-
     def read_group(self) -> GroupReading | None:
         """Read the control group; None if it was not found or is removed."""
         reading = None if self.group is None else self.group.read()
@@ -154,7 +138,7 @@ class ProcessCollector(Collector):
         self._lock = threading.Lock()
         self._reader = PeriodicReader(
             "processes",
-            self._read_batches,
+            self.tick,
             self._close,
             waiter=machine.exit_waiter,
             clock=clock,
@@ -196,7 +180,7 @@ class ProcessCollector(Collector):
         stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
-        name = _SOURCE_NAME if self.has_data else None
+        name = "processes" if self.has_data else None
         with self._lock:
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
@@ -211,28 +195,27 @@ class ProcessCollector(Collector):
             tracked = self._tracked.get(name)
             return None if tracked is None else tracked.batch.time.longest_wait(since_ns)
 
-    def _read_batches(self, *, is_complete: bool) -> bool:
-        self.tick(force=is_complete)
-        return True
-
     def _close(self) -> None:
         for tracked in self._tracked.values():
             tracked.close()
         self._machine.exit_waiter.close()
 
-    def tick(self, *, force: bool = False) -> None:
-        """Read all batches; the processes only if the CPU share allows it, or with ``force``.
+    def tick(self, *, is_complete: bool = False) -> bool:
+        """Read all batches; the processes only if the CPU share allows it, or for a complete reading.
 
-        With ``force`` a process may have ended just now. All groups are then read first, because listing the processes
-        takes longer than the kernel may keep a group.
+        Before a complete one, a process may have ended just now. All groups are then read first, because listing the
+        processes takes longer than the kernel may keep a group.
         """
-        if force:
-            self._read_groups()
+        for tracked in self._tracked.values() if is_complete else ():
+            group = tracked.read_group()
+            if group is not None:
+                with self._lock:
+                    tracked.batch.add_early_group(group)
         for name, container in self._containers.items():
             if container.docker_id:
                 tracked = self._tracked.get(name) or self._track(container)
                 tracked.begin(container.docker_id, self._machine)
-                self._read(tracked, force=force)
+                self._read(tracked, is_complete=is_complete)
         main_pids = (tracked.main_pid for tracked in self._tracked.values())
         groups = (tracked.group for tracked in self._tracked.values())
         descriptors = (None if group is None else group.events_descriptor for group in groups)
@@ -240,41 +223,40 @@ class ProcessCollector(Collector):
             tuple(pid for pid in main_pids if pid is not None),
             tuple(descriptor for descriptor in descriptors if descriptor is not None),
         )
+        return True
 
     def _track(self, container: ContainerMetadata) -> _TrackedContainer:
-        batch = BatchProcesses(
-            self._interval_ns,
-            self._show_arguments,
-            self._series_points,
-            started_ns=container.started_ns,
-            is_new=not container.restart_count,
-            idle_ns=self._idle_ns,
+        tracked = _TrackedContainer(
+            BatchProcesses(
+                self._interval_ns,
+                self._show_arguments,
+                self._series_points,
+                started_ns=container.started_ns,
+                is_new=not container.restart_count,
+                idle_ns=self._idle_ns,
+            )
         )
-        tracked = _TrackedContainer(batch)
         with self._lock:
             self._tracked[container.name] = tracked
         return tracked
 
-    def _read_groups(self) -> None:
-        for tracked in self._tracked.values():
+    def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
+        now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+        if not (tracked.duty_cycle.is_due(now_ns) or is_complete):
             group = tracked.read_group()
             if group is not None:
+                context = ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
                 with self._lock:
-                    tracked.batch.add_early_group(group)
-
-    def _read(self, tracked: _TrackedContainer, *, force: bool) -> None:
-        now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
-        if tracked.duty_cycle.is_due(now_ns) or force:
-            self._read_processes(tracked, now_ns, wall_ns, force=force)
-        elif (group := tracked.read_group()) is not None:
-            with self._lock:
-                tracked.batch.add_group(group, ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns))
-
-    def _read_processes(self, tracked: _TrackedContainer, now_ns: int, wall_ns: int, *, force: bool) -> None:
+                    tracked.batch.add_group(group, context)
+            return
         cpu_before_ns = self._machine.own_cpu_ns()
         snapshot = tracked.read_processes(self._machine)
         group = tracked.read_group()
-        threads, threads_cpu_ns = tracked.read_threads(snapshot, now_ns, self._machine.own_cpu_ns, is_required=force)
+        threads, threads_cpu_ns = None, 0  # the reading of threads has its own limit
+        if tracked.threads is not None:
+            began_ns = self._machine.own_cpu_ns()
+            threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)
+            threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
         host_kills = self._machine.oom_kills()
         context = ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
         with self._lock:

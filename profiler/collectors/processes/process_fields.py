@@ -33,22 +33,13 @@ from profiler.record.record_model import (
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
-# The processes' time series replaces the task stats' series if the task stats come at most half as often.
-_MIN_STEP_RATIO = 2
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_DISTRIBUTIONS = ("memory_used_mb", "memory_utilization_percent")
 _MEMORY_SERIES = (*_MEMORY_DISTRIBUTIONS, "max_memory_used_at")
 # The facts of a run that come from its processes.
 _FIELDS = (
-    "metrics",
-    "interval",
-    "sampling",
-    "series",
-    "time_breakdown",
-    "processes",
-    "memory_kills",
-    "likely_out_of_memory",
-    "out_of_memory_evidence",
+    *("metrics", "interval", "sampling", "series", "time_breakdown", "processes", "memory_kills"),
+    *("likely_out_of_memory", "out_of_memory_evidence"),
 )
 
 _T = TypeVar("_T", Metrics, Interval)
@@ -78,8 +69,10 @@ def processes_values(record: Record, batch: BatchProcesses, *, is_current: bool)
         record = replace(record, series=series)
     peak_bytes, source = _peak(record.metrics, batch.peak_bytes, group_peak, sizes)
     metrics = with_peak(record.metrics, peak_bytes, source, sizes)
+    # Without the end, which was not seen, the record has no duration.
+    end_ns = None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
     verdict = out_of_memory(
-        RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=_end_ns(record)),
+        RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=end_ns),
         memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=source,
@@ -91,11 +84,6 @@ def processes_values(record: Record, batch: BatchProcesses, *, is_current: bool)
     if verdict.likely or not record.likely_out_of_memory:  # else by hits of the limit, which only the task stats have
         record = replace(record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence)
     return {name: getattr(record, name) for name in _FIELDS}
-
-
-def _end_ns(record: Record) -> int | None:
-    """The end of the batch; None if it was not seen, and then the record has no duration."""
-    return None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
 
 
 def _with_totals(metrics: Metrics, batch: BatchProcesses, group_peak: GroupPeak) -> Metrics:
@@ -115,7 +103,7 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
     stats_step_ms = None if sampling is None else sampling.stats_period_ms
     if stats_step_ms is None:
         return usage.samples > (0 if sampling is None else sampling.samples or 0)
-    return step_ms is not None and _MIN_STEP_RATIO * step_ms <= stats_step_ms
+    return step_ms is not None and 2 * step_ms <= stats_step_ms
 
 
 def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits) -> Record:

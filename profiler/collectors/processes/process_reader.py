@@ -98,9 +98,14 @@ class ContainerProcesses:
             if pid in self._tracked:
                 continue
             if is_in_container(f"{self._folder}/{pid}", self._docker_id):
-                self._track(pid)
-            elif pid in appeared and self._is_ending(pid):
-                ending += 1
+                keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES
+                self._tracked[pid] = TrackedProcess(
+                    pid, self._folder, self._cpu_clock, keep_open=keep_open, with_arguments=self._with_arguments
+                )
+            elif pid in appeared:
+                # From its exit on, cgroup v1 shows a process in no container.
+                stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
+                ending += stat is None or stat.is_exiting
         if is_full_scan:
             self._next_full_scan_ns = now_ns + _FULL_SCAN_INTERVAL_NS
         self._known_pids, self._last_pid = listed, last_pid
@@ -108,23 +113,10 @@ class ContainerProcesses:
             return 0
         return max(last_pid - before - len(appeared), 0) + ending
 
-    def _is_ending(self, pid: int) -> bool:
-        """Whether the process is exiting. From then on, cgroup v1 shows the process in no container."""
-        stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
-        return stat is None or stat.is_exiting
-
-    def _track(self, pid: int) -> None:
-        keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES
-        self._tracked[pid] = TrackedProcess(
-            pid, self._folder, self._cpu_clock, keep_open=keep_open, with_arguments=self._with_arguments
-        )
-
     def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:
-        """Read all tracked processes.
+        """Read all tracked processes; returns those that have ended, and the number of those never seen alive.
 
-        Returns:
-            The processes that have ended since the last reading, and the number of processes that were never seen
-            alive. An ended process stays tracked until its parent has waited for it.
+        An ended process stays tracked until its parent has waited for it.
         """
         several = len(self._tracked) > 1
         ended: list[ProcessReading] = []
@@ -146,9 +138,8 @@ class ContainerProcesses:
     def _find_main_pid(self) -> int | None:
         """The oldest process with a parent outside of the container; ``docker exec`` starts others later."""
         entry_processes = (
-            tracked.reading
+            (tracked.reading.started_ticks, tracked.pid)
             for tracked in self._tracked.values()
             if tracked.reading is not None and tracked.parent_pid not in self._tracked
         )
-        oldest = min(entry_processes, key=lambda reading: (reading.started_ticks, reading.pid), default=None)
-        return None if oldest is None else oldest.pid
+        return min(entry_processes, default=(0, None))[1]

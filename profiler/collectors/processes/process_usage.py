@@ -31,8 +31,6 @@ _MAX_PENDING = 64
 _CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
 _MEMORY_TOLERANCE, _MEMORY_TOLERANCE_BYTES = 0.10, 32 * MIB
 _MIN_COMPARISONS = 3
-# A rate over a step of a few milliseconds is mostly rounding of the counters.
-_MIN_STEP_FRACTION = 0.5
 # A reading of all processes takes at most this long after its time stamp.
 _MAX_READING_NS = NS_PER_SECOND // 10
 
@@ -163,34 +161,27 @@ class StatsPeak:
         self._read_ns = 0
         self._bytes: int | None = None
         self._needed_ns = 0
-        self._is_usable = True
+        self.is_usable = True  # until a restart: the container's mark then no longer covers the time before
 
     def on_sample(self, sample: ContainerSample) -> None:
         """Add a sample of the task stats. A lower mark than before belongs to a new control group."""
         mark_bytes = sample.memory_usage_peak_bytes
         if mark_bytes is not None and sample.read_ns > self._read_ns:
-            self._is_usable = self._is_usable and mark_bytes >= (self._bytes or 0)
+            self.is_usable = self.is_usable and mark_bytes >= (self._bytes or 0)
             self._read_ns, self._bytes = sample.read_ns, mark_bytes
 
     def on_rise(self, read_ns: int) -> None:
         """Note that the processes' peak has risen in a reading that began at ``read_ns``."""
         self._needed_ns = read_ns + _MAX_READING_NS
 
-    def on_restart(self) -> None:
-        """Note a restart of the container: its mark no longer covers the time before."""
-        self._is_usable = False
-
     @property
     def size_bytes(self) -> int | None:
         """The bound; None if no mark was read since the last rise."""
-        return self._bytes if self._is_usable and self._read_ns >= self._needed_ns else None
+        return self._bytes if self.is_usable and self._read_ns >= self._needed_ns else None
 
 
 class ReadingContext(Struct, frozen=True):
-    """The time of a reading on both clocks, and the incarnation of the container.
-
-    An incarnation is one control group of one Docker id.
-    """
+    """The time of a reading on both clocks, and the container's incarnation: one control group of one Docker id."""
 
     docker_id: str
     incarnation: int
@@ -219,7 +210,8 @@ class BatchProcesses:
         self._gpu_idle_ns = idle_ns
         self._started_ns = started_ns
         self._is_new = is_new
-        self._min_step_ns = round(_MIN_STEP_FRACTION * interval_ns)
+        # A rate over a step of a few milliseconds is mostly rounding of the counters.
+        self._min_step_ns = interval_ns // 2
         self._docker_id: str | None = None
         self._incarnation: int | None = None
         self._earlier_tree_ns = 0
@@ -342,7 +334,7 @@ class BatchProcesses:
     def _begin(self, context: ReadingContext) -> None:
         if self._incarnation is not None:
             self._has_missed_end = self._has_missed_end or not self._is_end_observed
-            self._stats_peak.on_restart()
+            self._stats_peak.is_usable = False
         self._incarnation = context.incarnation
         if self._docker_id not in (None, context.docker_id):  # the following processes belong to another container
             self._earlier_tree_ns += self._tree_cpu.total_ns
@@ -404,10 +396,5 @@ class BatchProcesses:
         self._last_added_ns = context.monotonic_ns
         read_ns = self._read_ns(context)
         sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
-        self.usage.add(
-            sample,
-            received_ns=context.monotonic_ns,
-            started_ns=self._started_ns,
-            is_new=self._is_new,
-        )
+        self.usage.add(sample, received_ns=context.monotonic_ns, started_ns=self._started_ns, is_new=self._is_new)
         self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

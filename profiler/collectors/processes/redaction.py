@@ -4,13 +4,12 @@ import re
 from collections.abc import Sequence
 
 _MASK = "…"
-_SEPARATOR = "[=:]"
 # In names of options and variables. "key" alone would also match --key-column.
 _SECRET_NAME = re.compile(
     r"pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth|signature",
     re.IGNORECASE,
 )
-_NAMED_VALUE = re.compile(rf"(-{{0,2}}[\w.-]+{_SEPARATOR})(.+)", re.DOTALL)
+_NAMED_VALUE = re.compile(r"(-{0,2}[\w.-]+[=:])(.+)", re.DOTALL)
 _OPTION = re.compile(r"-{1,2}[\w.-]+")
 _USER_IN_ADDRESS = re.compile(r"(?<=\w://)[^/@\s]+@")
 # Keys and tokens: long words of letters and digits that are neither a path nor a sentence.
@@ -28,14 +27,15 @@ def redact(words: Sequence[str]) -> str:
     shown: list[str] = []
     masks_next = False
     for word in words:
-        shown.append(_MASK if masks_next and not _OPTION.fullmatch(word) else _redact_word(word))
-        masks_next = _OPTION.fullmatch(word) is not None and _is_secret_name(word)
+        is_option = _OPTION.fullmatch(word) is not None
+        shown.append(_MASK if masks_next and not is_option else _redact_word(word))
+        masks_next = is_option and _SECRET_NAME.search(word) is not None
     return " ".join(shown)
 
 
 def _redact_word(word: str) -> str:
     named = _NAMED_VALUE.fullmatch(word)
-    if named is not None and _is_secret_name(named[1][:-1]):
+    if named is not None and _SECRET_NAME.search(named[1][:-1]):
         return named[1] + _MASK
     return _UNSPACED.sub(_redact_opaque_tokens, _USER_IN_ADDRESS.sub(f"{_MASK}@", word))
 
@@ -48,7 +48,3 @@ def _redact_opaque_tokens(unspaced: re.Match[str]) -> str:
         return text
     end = min(digit.end(), letter.end())
     return _OPAQUE_TOKEN.sub(lambda token: _MASK if token.start() < end else token[0], text)
-
-
-def _is_secret_name(name: str) -> bool:
-    return _SECRET_NAME.search(name) is not None

@@ -36,7 +36,7 @@ def test_the_backoff_doubles_from_one_second_to_a_minute() -> None:
         life.report()
         waits.append(life.end())
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert life.state.restarts == 8
+    assert life.state.starts == 9
 
 
 def test_ten_reports_in_a_row_reset_the_backoff() -> None:

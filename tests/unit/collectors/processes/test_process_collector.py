@@ -280,7 +280,7 @@ def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
     world.run(59)
     world.snapshot = lambda _: ProcessSnapshot()
     world.clock.advance(1)
-    world.collector.tick(force=True)
+    world.collector.tick(is_complete=True)
     metrics = world.run(62).record().metrics
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 807)
     assert metrics.memory_used_mb is not None
@@ -377,7 +377,7 @@ def test_a_kill_that_only_the_early_reading_of_the_group_shows_counts() -> None:
     world.run(9)
     world.clock.advance(1)
     world.snapshot = lambda _: ProcessSnapshot(ended=(process(),))
-    world.collector.tick(force=True)
+    world.collector.tick(is_complete=True)
     record = world.record("failure", 137)
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
 
@@ -577,7 +577,7 @@ def test_the_end_of_the_first_process_is_read_at_any_cost() -> None:
     world = World()
     world.cost_ns = 20_000_000
     world.run(1)
-    world.collector.tick(force=True)
+    world.collector.tick(is_complete=True)
     assert world.process_reads == 2
     assert world.exit_waiter.watched == (7,)
 

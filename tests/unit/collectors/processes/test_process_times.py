@@ -73,7 +73,7 @@ class World:
     def run(self, until: float) -> "World":
         while self.at < until:
             self.clock.advance(1)
-            self.collector.tick(force=self.at >= self.ends_at)
+            self.collector.tick(is_complete=self.at >= self.ends_at)
         return self
 
     def record(self, **fields: Any) -> Record:
