@@ -14,17 +14,13 @@ import signal
 import sys
 import time
 
-_DEADLINE_SECONDS = 5
 _MAX_OUTPUT_BYTES = 8 * 1024 * 1024
-# At most half the weight of a usual process: enough to read a stack before it has changed.
-_NICE = 5
-_NOT_EXECUTABLE = 126
 
 
 def main(program: str) -> None:
     """Answer each line until the standard input ends."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.nice(_NICE)
+    os.nice(5)  # at most half the weight of a usual process: enough to read a stack before it has changed
     before_seconds = time.process_time()
     for line in sys.stdin.buffer:
         status, cpu_seconds, output = _call(program, line.decode().split())
@@ -40,7 +36,7 @@ def _call(program: str, arguments: list[str]) -> tuple[int, float, bytes]:
     pid = os.fork()
     if pid == 0:
         try:
-            signal.alarm(_DEADLINE_SECONDS)  # the alarm outlasts the exec and ends py-spy
+            signal.alarm(5)  # the alarm outlasts the exec and ends py-spy
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_OUTPUT_BYTES, _MAX_OUTPUT_BYTES))
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
@@ -50,7 +46,7 @@ def _call(program: str, arguments: list[str]) -> tuple[int, float, bytes]:
                 os.dup2(descriptor, standard)
             os.execve(program, [program, *arguments], {})  # noqa: S606  running py-spy is the purpose
         finally:
-            os._exit(_NOT_EXECUTABLE)
+            os._exit(126)
     _, status, used = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     text = os.pread(output if code == 0 else errors, _MAX_OUTPUT_BYTES, 0)

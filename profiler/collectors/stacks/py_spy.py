@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     import subprocess
 
 _SERVER = str(Path(__file__).with_name("dump_server.py"))
-# Longer than the server's own deadline of a call.
-_ANSWER_SECONDS = 8.0
-_CHUNK_BYTES = 262_144
 _MAX_REASON_CHARS = 160
-_NS_PER_US = 1000
 
 
 class Dump(Struct, frozen=True, kw_only=True):
@@ -89,9 +85,7 @@ class PySpy:
         if isinstance(answer, Unavailable):
             return Dump(failure=answer.reason)
         status, cpu_ns, output = answer
-        if status:
-            return Dump(failure=_reason(status, output), cpu_ns=cpu_ns)
-        stacks = decode_dump(output, pid)
+        stacks = Unavailable(_reason(status, output)) if status else decode_dump(output, pid)
         if isinstance(stacks, Unavailable):
             return Dump(failure=stacks.reason, cpu_ns=cpu_ns)
         return Dump(stacks=stacks, cpu_ns=cpu_ns)
@@ -117,7 +111,7 @@ class PySpy:
         server = self._server
         if server is None or server.stdin is None or server.stdout is None:
             return Unavailable("it cannot be started")
-        deadline_ns = self._monotonic_ns() + round(_ANSWER_SECONDS * NS_PER_SECOND)
+        deadline_ns = self._monotonic_ns() + 8 * NS_PER_SECOND  # longer than the server's own deadline of a call
         try:
             server.stdin.write(arguments.encode() + b"\n")
             answer, end = bytearray(), -1
@@ -134,13 +128,13 @@ class PySpy:
         except (OSError, ValueError) as error:
             self.kill()
             return Unavailable(f"the process that calls it has ended ({type(error).__name__})")
-        return status, cpu_us * _NS_PER_US, bytes(answer[len(head) + 1 :])
+        return status, cpu_us * 1000, bytes(answer[len(head) + 1 :])
 
     def _read(self, descriptor: int, deadline_ns: int) -> bytes:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         left_ms = max(deadline_ns - self._monotonic_ns(), 0) * 1000 / NS_PER_SECOND
-        return os.read(descriptor, _CHUNK_BYTES) if poll.poll(left_ms) else b""
+        return os.read(descriptor, 262_144) if poll.poll(left_ms) else b""
 
 
 def _reason(status: int, errors: bytes) -> str:

@@ -16,8 +16,6 @@ _LIBRARY = b"/libpython"
 # or its stacks change too fast at the moment.
 _MAX_FAILURES = 5
 _MAX_PAUSE_SECONDS = 600.0
-# py-spy's message if it lacks the permission to read a process.
-_REFUSAL = "Permission Denied"
 # The outermost functions of the main thread and of threads of the module threading.
 _USUAL_ROOTS = frozenset({"<module>", "_bootstrap", "Thread._bootstrap", "_run_module_as_main"})
 _MAX_THREADS = 10_000
@@ -69,11 +67,11 @@ class ThreadRoots:
             root = stack.frames[0].function
             if root in _USUAL_ROOTS and len(self._roots) < _MAX_THREADS:
                 self._roots[stack.thread_id] = root
-        return tuple(stack for stack in stacks if not (stack.is_active and self._differs(stack)))
-
-    def _differs(self, stack: ThreadStack) -> bool:
-        root = stack.frames[0].function
-        return self._roots.get(stack.thread_id, root) != root
+        return tuple(
+            stack
+            for stack in stacks
+            if not stack.is_active or self._roots.get(stack.thread_id) in (None, stack.frames[0].function)
+        )
 
 
 class _Process:
@@ -152,7 +150,7 @@ class PythonProcesses:
         Such a process is read less and less often. After a lack of permission it is not tried again.
         """
         process = self._known[identity]
-        if reason.startswith(_REFUSAL):
+        if reason.startswith("Permission Denied"):
             process.is_python, self.is_refused = None, True
             return False
         process.failures += 1

@@ -43,9 +43,6 @@ _MAX_FAILURES = 50
 _MAX_ATTEMPTS = 3
 # The frames of a moment's stack in a checkpoint.
 _CHECKPOINT_FRAMES = 8
-_DEFECT = "The call stacks are left out because of an error in the profiler ({})."
-_TOO_LATE = "There are no call stacks: the command ended before py-spy had read one."
-_NO_PYTHON = "No Python process was seen, so there are no call stacks."
 
 FindProcesses = Callable[[], Iterable[Identity]]
 
@@ -97,20 +94,16 @@ class SamplingSchedule:
         is_fast = is_moment or now_ns - self._started_ns < _FAST_AT_START_NS
         period_ns, share = (FAST_NS, _FAST_SHARE) if is_fast else (SLOW_NS, _SLOW_SHARE)
         due_ns = self._last_ns + max(period_ns, round(self._last_cost_ns / share))
-        return max(due_ns, self._affordable_ns())
+        # From then on the budget suffices for another sample like the last one.
+        needed_ns = self.spent_ns + self._last_cost_ns
+        affordable_ns = 0 if needed_ns <= _MAX_SHARE * _MIN_RUN_NS else round(needed_ns / _MAX_SHARE)
+        return max(due_ns, self._started_ns + affordable_ns)
 
     def add(self, at_ns: int, cost_ns: int) -> None:
         """Note the time and the CPU time of a sample."""
         self._last_ns = at_ns
         self._last_cost_ns = cost_ns
         self.spent_ns += cost_ns
-
-    def _affordable_ns(self) -> int:
-        """The time from which the budget suffices for another sample like the last one."""
-        needed_ns = self.spent_ns + self._last_cost_ns
-        if needed_ns <= _MAX_SHARE * _MIN_RUN_NS:
-            return self._started_ns
-        return self._started_ns + round(needed_ns / _MAX_SHARE)
 
 
 class _Batch:
@@ -205,7 +198,9 @@ class StackCollector(Collector):
             try:
                 stacks = None if batch is None else batch.profile.record(self._source)
             except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
-                return RecordPart(warnings=(_DEFECT.format(type(error).__name__),))
+                name = type(error).__name__
+                sentence = f"The call stacks are left out because of an error in the profiler ({name})."
+                return RecordPart(warnings=(sentence,))
         has_ended = record.status != "running"
         return RecordPart(
             values={} if stacks is None else {"stacks": stacks if has_ended else _short(stacks)},
@@ -220,11 +215,10 @@ class StackCollector(Collector):
                 return None
             try:
                 steps = batch.profile.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
-                name = record.container.name
                 line = StacksLine(
                     type="task.stacks",
                     task_id=record.task_id,
-                    container=name,
+                    container=record.container.name,
                     steps=steps,
                     own_files=batch.profile.own_files(steps),
                 )
@@ -255,8 +249,14 @@ class StackCollector(Collector):
             (not has_samples and python.is_refused, advice.refused),
             (not has_samples and not python.scans and batch.looks >= _MAX_LOOKS, advice.invisible),
             (failure is not None, f"py-spy could not read a Python process: {failure}."),
-            (python.scans >= (1 if has_ended else _MAX_LOOKS) and not python.found_python, _NO_PYTHON),
-            (not has_samples and has_ended and (self._mode == "on" or self._is_reading), _TOO_LATE),
+            (
+                python.scans >= (1 if has_ended else _MAX_LOOKS) and not python.found_python,
+                "No Python process was seen, so there are no call stacks.",
+            ),
+            (
+                not has_samples and has_ended and (self._mode == "on" or self._is_reading),
+                "There are no call stacks: the command ended before py-spy had read one.",
+            ),
         )
         return tuple(sentence for applies, sentence in conditions if applies)[:1]
 
@@ -285,10 +285,7 @@ class StackCollector(Collector):
         return now_ns + _MAX_WAIT_NS if due_ns is None else due_ns
 
     def _look_for_processes(self) -> bool:
-        """Find out early whether processes are visible and readable, even if no sample is due for a long time.
-
-        Returns True if there are batches to look for again.
-        """
+        """Find out early whether processes are visible and readable; returns whether to look for some again."""
         batches = list(self._batches.values())
         for batch in batches:
             if batch.is_to_look_for:

@@ -20,10 +20,8 @@ _WINDOW_NS = 30 * NS_PER_SECOND
 _SAMPLED_NS = 60 * NS_PER_SECOND
 _PAUSE_NS = 600 * NS_PER_SECOND
 _HIGH_MEMORY = 0.8
-_RISE = 0.01  # of the size, within the window
 # Closer samples add nothing: the window would only become longer.
 _MIN_STEP_NS = NS_PER_SECOND * 9 // 10
-_MAX_KEPT_MOMENTS = 20
 _MAX_STACKS = 200
 _PERCENT_DIGITS = 1
 # The frames that are kept of a very deep stack, because the record's line has 64 KiB.
@@ -130,13 +128,13 @@ class StackMoments:
         if used is None or not size or used < _HIGH_MEMORY * size:
             return None
         earlier = [one.memory_used_bytes for one in self._window if one.memory_used_bytes is not None]
-        return sample.read_ns if used - min(earlier) >= _RISE * size else None
+        return sample.read_ns if used - min(earlier) >= 0.01 * size else None
 
     def _follow(self, kind: MomentKind, from_ns: int | None, read_ns: int, now_ns: int) -> None:
         moment = self._present.get(kind)
         if from_ns is None:
-            if moment is not None:
-                self._end(self._present.pop(kind))
+            if moment is not None and self._present.pop(kind).samples:
+                self._past = sorted((*self._past, moment), key=lambda each: -each.samples)[:20]
             return
         if moment is None:
             moment = self._present[kind] = _Moment(kind, from_ns)
@@ -144,7 +142,3 @@ class StackMoments:
         until_ns = self._sampled_until_ns.get(kind)
         if until_ns is None or now_ns >= until_ns + _PAUSE_NS:
             self._sampled_until_ns[kind] = now_ns + _SAMPLED_NS
-
-    def _end(self, moment: _Moment) -> None:
-        if moment.samples:
-            self._past = sorted((*self._past, moment), key=lambda each: -each.samples)[:_MAX_KEPT_MOMENTS]

@@ -1,6 +1,6 @@
 """What the stack samples of one batch show: its most frequent functions, its moments, and the stacks over time."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
@@ -25,7 +25,6 @@ _FIRST_STEP_NS = NS_PER_SECOND
 _MAX_GAP_NS = 10 * NS_PER_SECOND
 _STEP_BYTES = len(b'{"offsetMs":999999999,"durationMs":999999999,"stacks":{}},')
 _COUNT_BYTES = len(b":,999999")
-_KEPT_SHARE = 0.75
 
 _Key = tuple[str, str, bool]  # function, file, and whether it is the user's
 
@@ -59,7 +58,9 @@ class FunctionCounts:
         innermost = stack.frames[-1]
         self._self[innermost.function, innermost.file, innermost.is_own] += 1
         if len(self._total) > _MAX_FUNCTIONS:
-            self._drop_rare()
+            self._total = Counter(dict(self._total.most_common(_MAX_FUNCTIONS // 2)))
+            self._self = Counter({key: count for key, count in self._self.items() if key in self._total})
+            self._lines = {key: lines for key, lines in self._lines.items() if key in self._total}
 
     def top(self) -> tuple[StackFunction, ...]:
         """The functions that ran most often themselves, then the functions that were most often on the stack."""
@@ -82,12 +83,6 @@ class FunctionCounts:
 
     def _percent(self, count: int) -> float:
         return round(100 * count / self._running, _PERCENT_DIGITS)
-
-    def _drop_rare(self) -> None:
-        kept = dict(self._total.most_common(_MAX_FUNCTIONS // 2))
-        self._total = Counter(kept)
-        self._self = Counter({key: count for key, count in self._self.items() if key in kept})
-        self._lines = {key: lines for key, lines in self._lines.items() if key in kept}
 
 
 class FoldedStacks:
@@ -150,17 +145,14 @@ class FoldedStacks:
 
     def _shrink(self) -> None:
         while len(self._steps) > MAX_STEPS or (self._bytes > MAX_BYTES and len(self._steps) > MIN_STEPS):
-            self._merge_steps()
+            merged: defaultdict[int, Counter[str]] = defaultdict(Counter)
+            for index, step in self._steps.items():
+                merged[index // 2].update(step)
+            self._steps = dict(merged)
+            self._step_ns *= 2
+            self._measure()
         if self._bytes > MAX_BYTES:
             self._drop_rare_stacks()
-
-    def _merge_steps(self) -> None:
-        merged: dict[int, Counter[str]] = {}
-        for index, step in self._steps.items():
-            merged.setdefault(index // 2, Counter()).update(step)
-        self._steps = merged
-        self._step_ns *= 2
-        self._measure()
 
     def _drop_rare_stacks(self) -> None:
         """Keep the stacks that were seen most often in the whole run, up to three quarters of the size."""
@@ -169,7 +161,7 @@ class FoldedStacks:
         for step in self._steps.values():
             totals.update(step)
             present.update(step.keys())
-        left = _KEPT_SHARE * MAX_BYTES - len(self._steps) * _STEP_BYTES
+        left = 3 * MAX_BYTES // 4 - len(self._steps) * _STEP_BYTES
         kept = set()
         for stack, _ in totals.most_common():
             left -= present[stack] * self._size_of(stack)

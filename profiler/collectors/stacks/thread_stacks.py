@@ -16,7 +16,6 @@ _MAX_TEXT_CHARS = 100
 _MAX_LINE = 10_000_000
 # A deep recursion keeps this many of its outermost and innermost frames.
 _MAX_OUTER, _MAX_INNER = 15, 60
-_MAIN_THREAD = "MainThread"
 # Code that is installed with a batch, but is not its team's.
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d[\d.]*\.zip/|^<(?!string>|stdin>)")
 # A thread whose innermost frame is in one of these waits for other threads or for child processes.
@@ -103,7 +102,7 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
         ThreadStack(
             frames=tuple(map(_clean, reversed(thread.frames))),
             is_active=thread.active,
-            is_main=thread.thread_name == _MAIN_THREAD or thread.os_thread_id == pid,
+            is_main=thread.thread_name == "MainThread" or thread.os_thread_id == pid,
             thread_id=thread.thread_id,
         )
         for thread in threads
