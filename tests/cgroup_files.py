@@ -1,5 +1,8 @@
 """The files of a control group, by name, as the kernel writes them in version 1 and 2."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 # Recorded on Linux 6.18 (v1, hybrid) and on Linux 6.8 (v2), shortened.
 _V1_MEMORY_STAT = (
     "cache 2924544\nrss 847000000\nshmem 0\ninactive_file 1\nactive_file 1\n"
@@ -26,3 +29,11 @@ V2_MEMORY_FILES = {
     "memory.stat": _V2_MEMORY_STAT,
     "memory.events": "low 0\nhigh 0\nmax 0\noom 3\noom_kill 2\noom_group_kill 0\n",
 }
+
+
+def write_files(root: Path, texts: Mapping[str, str]) -> Path:
+    """Write files by their paths below a folder, and the folders that are missing; returns the folder."""
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root

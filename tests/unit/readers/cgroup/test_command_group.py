@@ -1,6 +1,7 @@
 """The control group of a command: where it is created, how it is entered and removed, and delegation."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from profiler.readers.cgroup.accounting_group import CgroupFilesystem, delegate_
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading, read_own_cgroups
 from profiler.readers.linux import proc
-from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES
+from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES, write_files
 from tests.values import present
 
 _OWN_PID = os.getpid()
@@ -36,39 +37,23 @@ class FakeCgroupFilesystem(CgroupFilesystem):
         self.removed: list[Path] = []
 
     def make(self, folder: str) -> None:
-        self._make(Path(folder))
-
-    def _make(self, folder: Path) -> None:
-        if self._refuses(folder):
+        if self._refuses(Path(folder)):
             raise OSError(30, "Read-only file system")
-        folder.mkdir()
-        self.made.append(folder)
-        for name, text in self._child.items():
-            (folder / name).write_text(text)
+        Path(folder).mkdir()
+        self.made.append(write_files(Path(folder), self._child))
 
     def remove(self, folder: str) -> None:
-        self._remove(Path(folder))
-
-    def _remove(self, folder: Path) -> None:
-        if (folder / "cgroup.procs").exists() and (folder / "cgroup.procs").read_text().strip():
+        processes = Path(folder, "cgroup.procs")
+        if processes.exists() and processes.read_text().strip():
             raise OSError(16, "Device or resource busy")
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
-        self.removed.append(folder)
+        shutil.rmtree(folder)
+        self.removed.append(Path(folder))
 
 
 def _machine(root: Path, kind: tuple[str, str], *groups: str, files: dict[str, str] | None = None) -> Path:
     """A tree with /proc, and with the groups of this process in the mounts m, c and u."""
     texts = {"proc/self/cgroup": kind[0], "proc/self/mountinfo": kind[1], **(files or {})}
-    texts.update(
-        {f"{group}/cgroup.procs": f"1\n{_OWN_PID}\n" for group in groups if f"{group}/cgroup.procs" not in texts}
-    )
-    for name, text in texts.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
+    return write_files(root, {**{f"{group}/cgroup.procs": f"1\n{_OWN_PID}\n" for group in groups}, **texts})
 
 
 def _made(root: Path, filesystem: FakeCgroupFilesystem) -> CommandCgroup:
@@ -160,14 +145,8 @@ def test_a_refusal_by_the_kernel_changes_nothing(tmp_path: Path) -> None:
     own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), filesystem)
     own.enter()
     own.on_started(own.start_counting())
-    assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.oom_kills()) == (
-        False,
-        False,
-        None,
-        None,
-        None,
-    )
-    assert own.memory_peak_bytes() is None
+    assert (own.is_used, own.has_cpu_accounting) == (False, False)
+    assert (own.cpu_ns(), own.memory(), own.oom_kills(), own.memory_peak_bytes()) == (None,) * 4
     own.remove(_sleeps.append)
 
 
@@ -227,10 +206,7 @@ def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path
 
 def _delegated(root: Path, **files: str) -> Path:
     texts = {"procs": f"{_OWN_PID}\n", "controllers": "cpu memory pids\n", "subtree_control": "\n", **files}
-    root.mkdir()
-    for name, text in texts.items():
-        (root / f"cgroup.{name}").write_text(text)
-    return root
+    return write_files(root, {f"cgroup.{name}": text for name, text in texts.items()})
 
 
 def test_in_a_container_of_our_own_the_memory_controller_is_enabled_meanwhile(tmp_path: Path) -> None:

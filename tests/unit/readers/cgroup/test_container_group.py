@@ -12,6 +12,7 @@ from profiler.readers.cgroup.container_group import (
 )
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.proc import all_pids
+from tests.cgroup_files import write_files
 from tests.values import present
 
 MIB = 2**20
@@ -54,15 +55,8 @@ V2_FILES = {
 
 def process(folder: Path, cgroup: str, mounts: str, files: dict[str, str], pid: int = 7) -> Path:
     """A process with a root of its own; returns the folder of its hierarchies."""
-    own = folder / str(pid)
-    own.mkdir()
-    (own / "cgroup").write_text(cgroup)
-    (own / "mountinfo").write_text(mounts)
-    top = own / "root/sys/fs/cgroup"
-    for name, text in files.items():
-        (top / name).parent.mkdir(parents=True, exist_ok=True)
-        (top / name).write_text(text)
-    return top
+    own = write_files(folder / str(pid), {"cgroup": cgroup, "mountinfo": mounts})
+    return write_files(own / "root/sys/fs/cgroup", files)
 
 
 def found(folder: Path, pid: int = 7) -> ContainerCgroup:
@@ -113,8 +107,7 @@ def test_the_group_is_readable_without_processes_until_it_is_removed(tmp_path: P
 
 def _empty(folder: Path, *names: str) -> None:
     """Remove the contents of files: the open files of a removed group cannot be read any more."""
-    for name in names:
-        (folder / name).write_text("")
+    write_files(folder, dict.fromkeys(names, ""))
 
 
 def test_a_reading_during_the_removal_lacks_some_counters(tmp_path: Path) -> None:

@@ -17,13 +17,11 @@ from profiler.readers.cgroup.hierarchy import (
     read_memory,
     read_oom_kills,
 )
-from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES
+from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES, write_files
 
 
 def _group(folder: Path, files: dict[str, str]) -> str:
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    return str(folder)
+    return str(write_files(folder, files))
 
 
 @pytest.mark.parametrize(("child", "files"), [(V1_FILES, V1_MEMORY), (V2_MEMORY_FILES, V2_MEMORY)], ids=["v1", "v2"])

@@ -16,6 +16,7 @@ from profiler.readers.cgroup.hierarchy import (
     parse_mounts,
     read_own_cgroups,
 )
+from tests.cgroup_files import write_files
 
 _GIB = 2**30
 _V2_MOUNT = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -30,71 +31,70 @@ _HYBRID_MOUNTS = (
 )
 
 
-def _machine(root: Path, cgroup: str, mounts: str, files: dict[str, str]) -> str:
-    texts = {"proc/self/cgroup": cgroup, "proc/self/mountinfo": mounts, **files}
-    for name, text in texts.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return str(root)
-
-
-def test_version_2_in_a_container(tmp_path: Path) -> None:
-    files = {
-        "sys/fs/cgroup/cpu.max": "150000 100000\n",
-        "sys/fs/cgroup/memory.max": f"{2 * _GIB}\n",
-        "sys/fs/cgroup/memory.events": "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n",
-    }
-    groups = read_own_cgroups(_machine(tmp_path, "0::/\n", _V2_MOUNT, files))
-    assert groups.limits() == Limits(vcpu=1.5, memory_bytes=2 * _GIB)
-    assert groups.oom_kills() == 2
-
-
-def test_the_kills_are_those_of_the_nearest_group_that_counts_memory(tmp_path: Path) -> None:
-    files = {
-        "sys/fs/cgroup/user.slice/memory.events": "oom_kill 3\n",
-        "sys/fs/cgroup/user.slice/job.scope/cgroup.procs": "1\n",
-    }
-    root = _machine(tmp_path, "0::/user.slice/job.scope\n", _V2_MOUNT, files)
-    assert read_own_cgroups(root).oom_kills() == 3
-    (tmp_path / "sys/fs/cgroup/user.slice/job.scope/memory.events").write_text("oom_kill 1\n")
-    assert read_own_cgroups(root).oom_kills() == 1
-
-
-def test_the_smallest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
-    files = {
-        "sys/fs/cgroup/user.slice/cpu.max": "100000 100000\n",
-        "sys/fs/cgroup/user.slice/job.scope/cpu.max": "max 100000\n",
-        "sys/fs/cgroup/user.slice/memory.max": f"{_GIB}\n",
-        "sys/fs/cgroup/user.slice/job.scope/memory.max": f"{4 * _GIB}\n",
-    }
-    groups = read_own_cgroups(_machine(tmp_path, "0::/user.slice/job.scope\n", _V2_MOUNT, files))
-    assert groups.limits() == Limits(vcpu=1.0, memory_bytes=_GIB)
-
-
-def test_version_1_in_a_container_that_shows_the_hosts_path(tmp_path: Path) -> None:
-    files = {
-        "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "50000\n",
-        "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{_GIB}\n",
-        "sys/fs/cgroup/memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
-    }
-    membership = "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n1:name=systemd:/docker/abc\n"
-    groups = read_own_cgroups(_machine(tmp_path, membership, _V1_MOUNTS, files))
-    assert groups.limits() == Limits(vcpu=0.5, memory_bytes=_GIB)
-    assert groups.oom_kills() == 1
-
-
-def test_on_a_hybrid_host_version_1_is_read(tmp_path: Path) -> None:
-    files = {
-        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-        "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "9223372036854771712\n",
-        "sys/fs/cgroup/unified/memory.max": "4096\n",
-    }
-    groups = read_own_cgroups(_machine(tmp_path, "4:memory:/job\n1:cpu:/\n0::/\n", _HYBRID_MOUNTS, files))
-    assert groups.limits() == Limits()
-    assert groups.oom_kills() is None
+@pytest.mark.parametrize(
+    ("cgroup", "mounts", "files", "limits", "kills"),
+    [
+        pytest.param(
+            "0::/\n",
+            _V2_MOUNT,
+            {
+                "cpu.max": "150000 100000\n",
+                "memory.max": f"{2 * _GIB}\n",
+                "memory.events": "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n",
+            },
+            Limits(vcpu=1.5, memory_bytes=2 * _GIB),
+            2,
+            id="version 2 in a container",
+        ),
+        pytest.param(
+            "0::/user.slice/job.scope\n",
+            _V2_MOUNT,
+            {
+                "user.slice/cpu.max": "100000 100000\n",
+                "user.slice/job.scope/cpu.max": "max 100000\n",
+                "user.slice/memory.max": f"{_GIB}\n",
+                "user.slice/job.scope/memory.max": f"{4 * _GIB}\n",
+                "user.slice/memory.events": "oom_kill 3\n",
+            },
+            Limits(vcpu=1.0, memory_bytes=_GIB),
+            3,
+            id="the smallest limit on the way up, and the kills of the nearest group that counts memory",
+        ),
+        pytest.param(
+            "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n1:name=systemd:/docker/abc\n",
+            _V1_MOUNTS,
+            {
+                "cpu,cpuacct/cpu.cfs_quota_us": "50000\n",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+                "memory/memory.limit_in_bytes": f"{_GIB}\n",
+                "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+            },
+            Limits(vcpu=0.5, memory_bytes=_GIB),
+            1,
+            id="version 1 in a container that shows the host's path",
+        ),
+        pytest.param(
+            "4:memory:/job\n1:cpu:/\n0::/\n",
+            _HYBRID_MOUNTS,
+            {
+                "cpu/cpu.cfs_quota_us": "-1\n",
+                "cpu/cpu.cfs_period_us": "100000\n",
+                "memory/job/memory.limit_in_bytes": "9223372036854771712\n",
+                "unified/memory.max": "4096\n",
+            },
+            Limits(),
+            None,
+            id="on a hybrid host version 1 is read",
+        ),
+    ],
+)
+def test_the_limits_and_the_kills(
+    tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str], limits: Limits, kills: int | None
+) -> None:
+    write_files(tmp_path, {"proc/self/cgroup": cgroup, "proc/self/mountinfo": mounts})
+    write_files(tmp_path / "sys/fs/cgroup", files)
+    groups = read_own_cgroups(str(tmp_path))
+    assert (groups.limits(), groups.oom_kills()) == (limits, kills)
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

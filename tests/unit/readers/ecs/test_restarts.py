@@ -1,3 +1,4 @@
+import pytest
 from msgspec.structs import replace
 
 from profiler.readers.ecs.task_metadata import ContainerMetadata, Restarts, TaskMetadata
@@ -22,31 +23,40 @@ def test_a_container_that_was_never_restarted_is_as_it_was() -> None:
         assert joined(restarts, container) == replace(container, attempt_started_ns=START_NS)
 
 
-def test_a_restart_shows_in_the_count_the_start_or_the_id() -> None:
-    for again in (
-        replace(FIRST, restart_count=1, started_ns=LATER_NS),
-        replace(FIRST, started_ns=LATER_NS),
-        replace(FIRST, docker_id="b", started_ns=LATER_NS),
-        replace(FIRST, docker_id="b", restart_count=1, started_ns=LATER_NS),
-    ):
-        restarts = Restarts()
-        joined(restarts, FIRST)
-        for _ in range(3):
-            assert facts(joined(restarts, again)) == (1, START_NS, LATER_NS)
+RESTARTED = (
+    replace(FIRST, restart_count=1, started_ns=LATER_NS),
+    replace(FIRST, started_ns=LATER_NS),
+    replace(FIRST, docker_id="b", started_ns=LATER_NS),
+    replace(FIRST, docker_id="b", restart_count=1, started_ns=LATER_NS),
+)
+CREATED = replace(FIRST, docker_id="b", started_ns=None, known_status="CREATED")
 
 
-def test_a_count_without_a_new_start_counts() -> None:
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        *(((FIRST, again, again, again), (1, START_NS, LATER_NS)) for again in RESTARTED),
+        # A count without a new start counts.
+        ((FIRST, replace(FIRST, restart_count=3)), (3, START_NS, START_NS)),
+        # A new container that has not started yet has its start later.
+        ((FIRST, CREATED), (1, START_NS, None)),
+        ((FIRST, CREATED, replace(CREATED, started_ns=LATER_NS)), (1, START_NS, LATER_NS)),
+        # A start that becomes more exact is no restart.
+        (
+            (
+                replace(FIRST, started_ns=None, docker_id=None),
+                FIRST,
+                replace(FIRST, started_ns=START_NS + seconds(0.4)),
+            ),
+            (0, START_NS, START_NS),
+        ),
+    ],
+)
+def test_a_restart_shows_in_the_count_the_start_or_the_id(
+    seen: tuple[ContainerMetadata, ...], expected: tuple[int, int, int | None]
+) -> None:
     restarts = Restarts()
-    joined(restarts, FIRST)
-    assert facts(joined(restarts, replace(FIRST, restart_count=3))) == (3, START_NS, START_NS)
-
-
-def test_a_new_container_that_has_not_started_yet_has_its_start_later() -> None:
-    restarts = Restarts()
-    joined(restarts, FIRST)
-    created = replace(FIRST, docker_id="b", started_ns=None, known_status="CREATED")
-    assert facts(joined(restarts, created)) == (1, START_NS, None)
-    assert facts(joined(restarts, replace(created, started_ns=LATER_NS))) == (1, START_NS, LATER_NS)
+    assert [facts(joined(restarts, container)) for container in seen][-1] == expected
 
 
 def test_of_two_containers_with_one_name_the_last_one_counts() -> None:
@@ -58,13 +68,6 @@ def test_of_two_containers_with_one_name_the_last_one_counts() -> None:
         found = joined(restarts, *order)
         assert (found.docker_id, found.exit_code) == ("b", None)
         assert facts(found) == (1, START_NS, LATER_NS)
-
-
-def test_a_start_that_becomes_more_exact_is_no_restart() -> None:
-    restarts = Restarts()
-    joined(restarts, replace(FIRST, started_ns=None, docker_id=None))
-    joined(restarts, FIRST)
-    assert facts(joined(restarts, replace(FIRST, started_ns=START_NS + seconds(0.4)))) == (0, START_NS, START_NS)
 
 
 def test_containers_keep_their_order_and_restarts_of_their_own() -> None:

@@ -198,7 +198,6 @@ REFUSED = {
     "ecs:ListTagsForResource on resource: " + ARN,
     "StatusCode": 400,
 }
-THROTTLED = {"ErrorField": "TaskTags", "ErrorCode": "ThrottlingException", "ErrorMessage": "Rate exceeded"}
 
 
 def tags(**members: object) -> object:
@@ -223,7 +222,7 @@ def test_a_refusal_names_the_permission_and_quotes_no_message() -> None:
 @pytest.mark.parametrize(
     ("error", "stated"),
     [
-        (THROTTLED, "ThrottlingException"),
+        ({"ErrorField": "TaskTags", "ErrorCode": "ThrottlingException"}, "ThrottlingException"),
         ({}, "no error code"),
         ({"ErrorCode": 5}, "no error code"),
     ],

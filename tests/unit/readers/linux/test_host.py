@@ -37,15 +37,11 @@ MOUNTS = r"""
 FILES = {"/etc/resolv.conf", "/etc/hosts", "/usr/lib/libnvidia-ml.so.1"}
 
 
-def test_swap_counts_pages() -> None:
-    assert parse_swap_counters(b"nr_free_pages 5\npswpin 3\npswpout 20\n", 4096) == SwapCounters(
-        out_bytes=81920, in_bytes=12288
-    )
-
-
-@pytest.mark.parametrize("text", [b"", b"pswpin 3\n", b"pswpin 3\npswpout -1\n", b"pswpin 3 4\npswpout 5\n"])
-def test_a_kernel_without_swap_counters_gives_none(text: bytes) -> None:
-    assert parse_swap_counters(text, 4096) is None
+def test_swap_counts_pages_unless_the_kernel_has_no_counters() -> None:
+    swapped = parse_swap_counters(b"nr_free_pages 5\npswpin 3\npswpout 20\n", 4096)
+    assert swapped == SwapCounters(out_bytes=81920, in_bytes=12288)
+    for text in (b"", b"pswpin 3\n", b"pswpin 3\npswpout -1\n", b"pswpin 3 4\npswpout 5\n"):
+        assert parse_swap_counters(text, 4096) is None
 
 
 def test_sizes_of_memory_are_kibibytes() -> None:
@@ -56,9 +52,7 @@ def test_sizes_of_memory_are_kibibytes() -> None:
 
 
 def test_the_architecture_has_the_name_that_ecs_uses() -> None:
-    assert architecture("x86_64") == "X86_64"
-    assert architecture("aarch64") == "ARM64"
-    assert architecture("riscv64") == "riscv64"
+    assert [architecture(name) for name in ("x86_64", "aarch64", "riscv64")] == ["X86_64", "ARM64", "riscv64"]
 
 
 def test_this_machine_can_be_read() -> None:
@@ -69,12 +63,6 @@ def test_this_machine_can_be_read() -> None:
     assert 0 < reading.memory_available_bytes <= reading.memory_size_bytes
     assert reading.disks[0].mount_point == "/"
     assert 0 <= reading.disks[0].available_bytes <= reading.disks[0].size_bytes
-
-
-# --- this process ---
-
-
-# --- disks ---
 
 
 def everything_is_a_folder(_: str) -> bool:

@@ -5,20 +5,16 @@ from pathlib import Path
 import pytest
 
 from profiler.readers.linux.kernel_view import KernelView, read_kernel_view
+from tests.cgroup_files import write_files
 
 NOTHING = KernelView(schedstat=False, system_calls=False, pressure=False, ptrace_scope=None, cgroup_version=None)
 
 
-def write(folder: Path, **files: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text)
-
-
 def test_everything_is_read_of_the_process(tmp_path: Path) -> None:
-    write(tmp_path / "7", schedstat="5000 0 3\n", syscall="0 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f\n", cgroup="0::/a\n")
-    write(tmp_path / "pressure", cpu="some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
-    write(tmp_path / "sys" / "kernel" / "yama", ptrace_scope="1\n")
+    call = "0 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f\n"
+    write_files(tmp_path / "7", {"schedstat": "5000 0 3\n", "syscall": call, "cgroup": "0::/a\n"})
+    psi = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+    write_files(tmp_path, {"pressure/cpu": psi, "sys/kernel/yama/ptrace_scope": "1\n"})
     assert read_kernel_view(7, str(tmp_path)) == KernelView(
         schedstat=True, system_calls=True, pressure=True, ptrace_scope=1, cgroup_version=2
     )
@@ -26,16 +22,13 @@ def test_everything_is_read_of_the_process(tmp_path: Path) -> None:
 
 def test_nothing_is_made_up(tmp_path: Path) -> None:
     assert read_kernel_view(7, str(tmp_path)) == NOTHING
-
-
-def test_a_kernel_without_scheduling_statistics_writes_zeros(tmp_path: Path) -> None:
-    write(tmp_path / "7", schedstat="0 0 0\n")
+    write_files(tmp_path / "7", {"schedstat": "0 0 0\n"})  # a kernel without scheduling statistics
     assert read_kernel_view(7, str(tmp_path)) == NOTHING
 
 
 @pytest.mark.parametrize("cgroup", ["12:cpu,cpuacct:/a\n0::/a\n", "1:name=systemd:/\n"])
 def test_both_versions_at_once_count_as_version_1(tmp_path: Path, cgroup: str) -> None:
-    write(tmp_path / "self", cgroup=cgroup)
+    write_files(tmp_path, {"self/cgroup": cgroup})
     assert read_kernel_view(proc_folder=str(tmp_path)).cgroup_version == 1
 
 

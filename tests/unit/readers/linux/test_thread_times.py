@@ -130,14 +130,9 @@ def test_without_the_system_call_the_state_shows_the_disk(tmp_path: Path, state:
     assert not sample.sees_calls
 
 
-def test_a_page_fault_from_the_disk(machine: FakeMachine) -> None:
+def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_else(machine: FakeMachine) -> None:
     machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
     assert machine.read(process(state="D")).waits == Counter([Wait("disk")])
-
-
-def test_a_stopped_process_waits_for_something_else(machine: FakeMachine) -> None:
-    machine.thread(7)
-    machine.read(process())
     assert machine.read(process(state="T"), at=2).waits == Counter([Wait("other")])
 
 
