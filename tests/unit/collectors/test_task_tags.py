@@ -25,14 +25,10 @@ def warnings(record: Record) -> tuple[str, ...]:
     return present(record.monitor).warnings
 
 
-def test_the_tags_are_in_reports_and_checkpoints() -> None:
+def test_the_tags_are_in_reports_and_checkpoints_if_the_task_has_any() -> None:
     for record in (CHECKPOINT, REPORT):
         found = after_answer({"team": "data"}, record)
         assert (found.tags, warnings(found)) == ({"team": "data"}, ("a.",))
-
-
-def test_a_task_without_tags_has_neither_tags_nor_a_warning() -> None:
-    for record in (CHECKPOINT, REPORT):
         assert after_answer({}, record) == record
 
 

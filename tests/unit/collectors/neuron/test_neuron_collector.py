@@ -109,9 +109,7 @@ def test_a_missing_required_program_is_reported_at_once() -> None:
 def test_its_process_is_unrelated_to_the_command() -> None:
     world = World()
     unrelated_children = UnrelatedChildren([7], [world.collector, Collector()])
-    assert 7 in unrelated_children
-    assert 4711 in unrelated_children
-    assert 8 not in unrelated_children
+    assert [pid in unrelated_children for pid in (7, 4711, 8)] == [True, True, False]
 
 
 def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_cores() -> None:

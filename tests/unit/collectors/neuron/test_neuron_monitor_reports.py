@@ -66,9 +66,8 @@ def test_a_group_with_an_error_is_absent_and_the_others_stay() -> None:
     process = runtime({0: 50.0}, {0: 8})
     process["report"]["neuroncore_counters"]["error"] = "cannot read the counters"
     parsed = decoded(report(process))
-    assert parsed.runtimes[0].utilization_percent is None
-    assert parsed.runtimes[0].device_memory_bytes == 8 * MIB
-    assert parsed.runtimes[0].completed == 10
+    (found,) = parsed.runtimes
+    assert (found.utilization_percent, found.device_memory_bytes, found.completed) == (None, 8 * MIB, 10)
     assert parsed.problems == ("cannot read the counters",)
 
 
@@ -93,10 +92,7 @@ def test_an_entry_that_is_no_core_of_the_node_is_skipped() -> None:
     assert process.utilization_percent == {0: 1.0}
 
 
-@pytest.mark.parametrize(
-    ("given_percent", "percent"),
-    [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (None, None)],
-)
+@pytest.mark.parametrize(("given_percent", "percent"), [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (None, None)])
 def test_utilization_is_a_number_brought_within_0_to_100(given_percent: Any, percent: float | None) -> None:
     (process,) = decoded(report(runtime({3: given_percent}, {}))).runtimes
     assert process.utilization_percent == ({} if percent is None else {3: percent})
@@ -118,17 +114,8 @@ def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> No
 @pytest.mark.parametrize(
     "line",
     [
-        b"",
-        b"{",
-        b"null",
-        b"[1]",
-        b"{}",
-        b'{"usage": 1}',
-        b"\xff",
-        b"Usage of neuron-monitor:",
-        b"[" * 100_000,
-        b'{"neuron_runtime_data":' + b"[" * 100_000,
-        b'{"system_data": 1e999}',
+        *(b"", b"{", b"null", b"[1]", b"{}", b'{"usage": 1}', b"\xff", b"Usage of neuron-monitor:", b"[" * 100_000),
+        *(b'{"neuron_runtime_data":' + b"[" * 100_000, b'{"system_data": 1e999}'),
     ],
 )
 def test_a_line_that_is_not_a_report_gives_a_reason(line: bytes) -> None:

@@ -29,8 +29,7 @@ def core(record: Neuron, index: int) -> NeuronCore:
 
 
 def shown(distribution: Distribution | None) -> tuple[float | None, float | None]:
-    assert distribution is not None
-    return distribution.avg, distribution.max
+    return present(distribution).avg, present(distribution).max
 
 
 def test_a_run_of_two_runtimes_worked_out_by_hand() -> None:
@@ -76,9 +75,6 @@ def test_time_without_a_runtime_is_not_idle_time_of_a_batch() -> None:
     record = record_of(report(), busy, report(), report())
     assert shown(core(record, 0).utilization_percent) == (60.0, 60.0)
     assert shown(record.device_memory_used_mb) == (10.0, 10.0)
-
-
-def test_devices_without_a_runtime_give_their_size_and_no_numbers() -> None:
     assert record_of(report(ecc={0: (0, 0)})) == Neuron(device_memory_size_mb=32768, ecc_uncorrected=0, restarts=0)
 
 
@@ -91,8 +87,7 @@ def test_without_devices_and_runtimes_there_is_nothing_to_record() -> None:
 
 def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() -> None:
     first = report(runtime({0: 89.0}, {0: 70}, period=0.062, completed=14, failed={"timed_out": 1}))
-    whole = report(runtime({0: 10.0}, {0: 60}, completed=5))
-    record = record_of(first, whole)
+    record = record_of(first, report(runtime({0: 10.0}, {0: 60}, completed=5)))
     assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
     assert record.executions == NeuronExecutions(completed=19, failed=1)
 
@@ -116,13 +111,10 @@ def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() ->
     usage = NeuronUsage(1)
     for document in (report(owner, other), report(owner, silent)):
         usage.add(decoded(document))
-    record, latest = usage.record(0), usage.latest()
-    assert record is not None
+    record, latest = present(usage.record(0)), present(usage.latest())
     assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [(100.0, 100.0), (200.0, 200.0)]
     assert shown(record.device_memory_used_mb) == (300.0, 300.0)
-    assert latest is not None
-    assert (latest.core_memory_bytes, latest.device_memory_bytes) == ({}, None)
-    assert latest.memory_bytes_by_category == {}
+    assert (latest.core_memory_bytes, latest.device_memory_bytes, latest.memory_bytes_by_category) == ({}, None, {})
 
 
 @pytest.mark.parametrize(
@@ -170,9 +162,7 @@ def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
     usage = NeuronUsage(1)
     usage.add(decoded(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
     usage.add(decoded(report()))
-    readings = DeviceReadings()
-    usage.take_readings(readings)
-    assert readings.neuron_percent.summary() == AverageAndMaximum(avg=50, max=80)
-    again = DeviceReadings()
-    usage.take_readings(again)
-    assert again.neuron_percent.summary() is None
+    for expected in (AverageAndMaximum(avg=50, max=80), None):
+        readings = DeviceReadings()
+        usage.take_readings(readings)
+        assert readings.neuron_percent.summary() == expected

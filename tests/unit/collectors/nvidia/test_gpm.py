@@ -126,28 +126,22 @@ def test_a_device_that_is_older_gives_no_values_and_no_warning_beside_a_new_one(
     assert machine.nvml.live_samples == 2
 
 
-@pytest.mark.parametrize("function", GPM_FUNCTIONS)
-def test_a_refusal_is_one_warning_for_all_gpus(function: str) -> None:
+@pytest.mark.parametrize(
+    ("function", "readings_before"), [*((function, 0) for function in GPM_FUNCTIONS), ("nvmlGpmSampleGet", 2)]
+)
+def test_a_refusal_is_one_warning_for_all_gpus_and_the_other_values_go_on(function: str, readings_before: int) -> None:
     machine = Machine("GPU-0", "GPU-1")
+    for _ in range(readings_before):
+        machine.read()
     machine.nvml.fail(function, 4, always=True)
     machine.read()
     for _ in range(3):
         reading = machine.read()
-    (note,) = reading.notes
-    assert note.startswith("The driver does not allow this container to read the GPUs' performance counters (GPM)")
-    assert [gpm_values(sample) for sample in reading.samples] == [{}, {}]
-    assert [sample.utilization_percent for sample in reading.samples] == [0, 0]
+        (note,) = reading.notes
+        assert note.startswith("The driver does not allow this container to read the GPUs' performance counters (GPM)")
+        assert [gpm_values(sample) for sample in reading.samples] == [{}, {}]
+        assert [sample.utilization_percent for sample in reading.samples] == [0, 0]
     assert machine.nvml.live_samples == 0
-
-
-def test_a_refusal_in_mid_run_is_one_warning_and_the_other_values_go_on() -> None:
-    machine = Machine("GPU-0", "GPU-1")
-    machine.read()
-    assert all(gpm_values(sample) for sample in machine.read().samples)
-    machine.nvml.fail("nvmlGpmSampleGet", 4, always=True)
-    readings = [machine.read() for _ in range(3)]
-    assert {len(reading.notes) for reading in readings} == {1}
-    assert not any(gpm_values(sample) for reading in readings for sample in reading.samples)
 
 
 @pytest.mark.parametrize("function", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"])

@@ -74,27 +74,22 @@ class World:
     def __init__(self, source: NvmlSource, *, is_required: bool = False, scope: GpuScope | None = None) -> None:
         self.clock = FakeClock()
         self.log = FakeLog()
+        scope = scope or GpuScope(())
         self.collector = GpuCollector(
-            source,
-            scope or GpuScope(()),
-            self.clock,
-            self.log,
-            seconds(1),
-            is_required=is_required,
-            hour_usd=7.2,
+            source, scope, self.clock, self.log, seconds(1), is_required=is_required, hour_usd=7.2
         )
 
-    def record(self) -> Record:
-        return self.record_of(RECORD)
+    def record(self, of: Record = RECORD) -> Record:
+        collected = with_collected(of, (self.collector,))
+        return with_recommendation(collected, PriceOverrides(), time="2026-11-20T03:12:45.123Z")
 
-    def record_of(self, record: Record) -> Record:
-        return with_recommendation(
-            with_collected(record, (self.collector,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z"
-        )
+    def ticks(self, count: int) -> None:
+        for _ in range(count):
+            self.collector.tick()
+            self.clock.advance(1)
 
     def warnings(self) -> tuple[str, ...]:
-        monitor = self.record().monitor
-        return present(monitor).warnings
+        return present(self.record().monitor).warnings
 
 
 @pytest.mark.parametrize(("gpus", "at"), [(1, [0, 10, 20, 30]), (3, [0, 30])])
@@ -103,9 +98,7 @@ def test_the_slow_counters_are_read_at_the_start_every_ten_seconds_a_gpu_and_on_
 ) -> None:
     source = ScriptedSource(reading(*(f"GPU-{index}" for index in range(gpus))))
     world = World(source)
-    for _ in range(31):
-        world.collector.tick()
-        world.clock.advance(1)
+    world.ticks(31)
     assert [second for second, counters in enumerate(source.counters_read) if counters] == at
     world.collector.tick(counters=True)
     assert source.counters_read[-1]
@@ -123,23 +116,18 @@ def test_the_record_has_the_gpus_the_source_and_the_scope() -> None:
 
 def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     world = World(ScriptedSource(reading("GPU-a", "GPU-b")))
-    world.collector.tick()
-    world.clock.advance(1)
+    world.ticks(1)
     world.collector.on_batch_started(replace(BATCH, started_ns=world.clock.wall_ns()))
-    for _ in range(4):
-        world.collector.tick()
-        world.clock.advance(1)
+    world.ticks(4)
     run = replace(RECORD, metrics=Metrics(duration_ms=10_000))
-    idle = present(world.record_of(run).gpu_idle)
+    idle = present(world.record(run).gpu_idle)
     assert (idle.percent, idle.gpu_hours, idle.usd) == (30, round(2 * 3 / 3600, 6), round(0.3 * 7.2 / 360, 8))
     assert world.record().gpu_idle is None
     assert idle_gpu_ns((Collector(), world.collector), 0, world.clock.monotonic_ns()) == seconds(4)
     # The report is made after further readings, when the end of the batch is noticed.
     ended = replace(run, finished_at=format_ms(world.clock.wall_ns() - seconds(1)))
-    for _ in range(9):
-        world.collector.tick()
-        world.clock.advance(1)
-    assert present(world.record_of(ended).gpu_idle) == idle
+    world.ticks(9)
+    assert present(world.record(ended).gpu_idle) == idle
 
 
 def test_gpus_that_are_known_to_be_the_batchs_are_given_without_a_scope_and_with_advice() -> None:
@@ -158,13 +146,7 @@ def test_uuids_without_a_gpu_are_reported() -> None:
     assert any("TASK_PROFILER_GPU_UUIDS" in warning for warning in world.warnings())
 
 
-@pytest.mark.parametrize(
-    ("value", "uuids"),
-    [
-        ("0", ["GPU-p1"]),
-        ("GPU-q1,GPU-p1", ["GPU-p1", "GPU-q1"]),
-    ],
-)
+@pytest.mark.parametrize(("value", "uuids"), [("0", ["GPU-p1"]), ("GPU-q1,GPU-p1", ["GPU-p1", "GPU-q1"])])
 def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: list[str]) -> None:
     nvml = FakeNvml(FakeGpu("GPU-p1"), FakeGpu("GPU-q1"), FakeGpu("GPU-r1"))
     world = World(NvmlSource(lambda: nvml.binding, FakeClock()), scope=GpuScope((), lambda _: value))
@@ -188,13 +170,11 @@ def test_a_missing_required_gpu_is_reported_once_in_the_log_and_in_the_record() 
     source = ScriptedSource(Unavailable("no GPU is visible here"))
     source.is_driver_missing = True
     world = World(source, is_required=True)
-    for _ in range(3):
-        world.collector.tick()
-    assert len(world.log.events("warning")) == 1
-    assert world.warnings() == (world.log.events("warning")[0],)
-    assert world.collector.startup_error == world.warnings()[0]
-    assert "no GPU is visible here" in world.warnings()[0]
-    assert "NVIDIA_VISIBLE_DEVICES=all" in world.warnings()[0]
+    world.ticks(3)
+    (warning,) = world.log.events("warning")
+    assert (world.warnings(), world.collector.startup_error) == ((warning,), warning)
+    assert "no GPU is visible here" in warning
+    assert "NVIDIA_VISIBLE_DEVICES=all" in warning
 
 
 def test_a_gpu_that_is_there_and_cannot_be_read_is_noted_in_the_record_alone() -> None:
@@ -209,11 +189,9 @@ def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_a
     world = World(
         ScriptedSource(reading("GPU-a"), mismatch, Unavailable("another reason"), reading("GPU-a"), reading("GPU-a"))
     )
-    world.collector.tick()
+    world.ticks(1)
     assert world.warnings() == ()
-    for _ in range(2):
-        world.clock.advance(1)
-        world.collector.tick()
+    world.ticks(2)
     (warning,) = world.warnings()
     assert warning == (
         "NVML could not be read since 2025-11-20T00:53:21.000Z, and the GPUs' numbers end there: "
@@ -420,7 +398,7 @@ def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_g
     (warning,) = world.warnings()
     assert "The collection of GPU values stopped at 2025-" in warning
     assert "(TypeError: unsupported operand)" in warning
-    checkpoint = world.record_of(replace(RECORD, status="running"))
+    checkpoint = world.record(replace(RECORD, status="running"))
     assert checkpoint.gpus == ()
     assert present(checkpoint.sampling).sources == ()
     assert present(checkpoint.monitor).warnings == (warning,)

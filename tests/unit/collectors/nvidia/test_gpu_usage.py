@@ -30,6 +30,10 @@ def only(usage: GpuUsage) -> Gpu:
     return gpu
 
 
+def reading(**values: Any) -> GpuSample:
+    return GpuSample(facts=FACTS, **values)
+
+
 def test_a_worked_example() -> None:
     """Five readings, a second apart: the first at the start, each other one counted for the second before it.
 
@@ -38,49 +42,26 @@ def test_a_worked_example() -> None:
     power cap (bit 4) held in one of four readings, the thermal slowdown (bit 0x20) in two.
     The first reading, 90 %, 1 GiB, 900 W and all slowed down, stands for no time.
     """
-    gibibytes = (1, 1, 2, 3, 2)
-    gpu = only(
-        at_each_second(
-            *(
-                GpuSample(
-                    facts=FACTS,
-                    utilization_percent=percent,
-                    memory_used_bytes=gib * 1024 * MIB,
-                    memory_size_bytes=24 * 1024 * MIB,
-                    power_watts=watts,
-                    sm_clock_mhz=1000,
-                    temperature_celsius=60,
-                    throttle_reasons=bits,
-                    energy_millijoules=energy,
-                    ecc_uncorrected=ecc,
-                )
-                for percent, gib, watts, bits, energy, ecc in zip(
-                    (90.0, 0.0, 50.0, 100.0, 50.0),
-                    gibibytes,
-                    (900.0, 100.0, 200.0, 300.0, 200.0),
-                    (0x24, 1, 4, 0x20, 0x21),
-                    (1_000_000, None, None, None, 1_650_500),
-                    (7, None, None, None, 9),
-                    strict=True,
-                )
-            )
-        )
-    )
+    always = {"memory_size_bytes": 24 * 1024 * MIB, "sm_clock_mhz": 1000, "temperature_celsius": 60}
+    columns = {
+        "utilization_percent": (90.0, 0.0, 50.0, 100.0, 50.0),
+        "memory_used_bytes": tuple(gib * 1024 * MIB for gib in (1, 1, 2, 3, 2)),
+        "power_watts": (900.0, 100.0, 200.0, 300.0, 200.0),
+        "throttle_reasons": (0x24, 1, 4, 0x20, 0x21),
+        "energy_millijoules": (1_000_000, None, None, None, 1_650_500),
+        "ecc_uncorrected": (7, None, None, None, 9),
+    }
+    rows = zip(*columns.values(), strict=True)
+    gpu = only(at_each_second(*(reading(**always, **dict(zip(columns, row, strict=True))) for row in rows)))
     assert (gpu.uuid, gpu.index, gpu.name, gpu.memory_size_mb) == ("GPU-a", 0, "NVIDIA A10G", 24 * 1024)
-    assert gpu.utilization_percent is not None
-    assert (gpu.utilization_percent.avg, gpu.utilization_percent.max) == (50, 100)
-    assert gpu.memory_used_mb is not None
-    assert (gpu.memory_used_mb.avg, gpu.memory_used_mb.max) == (2048, 3072)
+    assert (present(gpu.utilization_percent).avg, present(gpu.utilization_percent).max) == (50, 100)
+    assert (present(gpu.memory_used_mb).avg, present(gpu.memory_used_mb).max) == (2048, 3072)
     assert present(gpu.power_watts).avg == 200
     assert gpu.energy_joules == 650.5
     assert gpu.throttle_reasons == {"swPowerCap": 25, "swThermalSlowdown": 50}
     assert gpu.ecc_uncorrected == 2
     assert gpu.sm_clock_mhz == Distribution(avg=1000, p50=1000, p95=1000, p99=1000, max=1000)
     assert gpu.temperature_celsius == Distribution(avg=60, p50=60, p95=60, p99=60, max=60)
-
-
-def reading(**values: Any) -> GpuSample:
-    return GpuSample(facts=FACTS, **values)
 
 
 def test_gpm_is_weighted_with_the_time_between_its_samples_and_bytes_are_summed() -> None:
@@ -113,16 +94,10 @@ def test_idle_time_is_the_time_before_the_readings_without_a_kernel() -> None:
     assert idle_of(0, 0, 0.5, 0, 100) == (2, 20)
     assert idle_of(90, 90) == (0, 0)
     assert idle_of(0, 0, duration_ms=None) == (1, None)
-
-
-def test_what_was_not_read_is_not_idle() -> None:
+    assert idle_of(0, 0, 0, duration_ms=1500) == (1.5, 100)  # never more than the run
+    # What was not read is not idle.
     assert idle_of(0, None, 0, None) == (1, 10)
-    assert idle_of(0) == (None, None)
-    assert idle_of(None, None) == (None, None)
-
-
-def test_idle_time_is_never_more_than_the_run() -> None:
-    assert idle_of(0, 0, 0, duration_ms=1500) == (1.5, 100)
+    assert idle_of(0) == idle_of(None, None) == (None, None)
 
 
 def test_a_gap_without_readings_is_idle_for_two_intervals_at_most() -> None:
@@ -274,14 +249,8 @@ def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> 
     watts = GpuSample(facts=FACTS, power_watts=100.0, throttle_reasons=0x24, energy_millijoules=5_000)
     usage = at_each_second(watts, GpuSample(facts=FACTS, utilization_percent=30.0, throttle_reasons=4))
     (latest,) = usage.latest(None)
-    assert latest.sample.utilization_percent == 30
-    assert latest.sample.power_watts is None
-    assert latest.energy_joules == 5
-    assert latest.throttled_seconds is not None
-    assert {name: held for name, held in latest.throttled_seconds.items() if held} == {
-        "swPowerCap": 1,
-    }
-    assert set(latest.throttled_seconds) == set(THROTTLE_REASONS.values())
+    assert (latest.sample.utilization_percent, latest.sample.power_watts, latest.energy_joules) == (30, None, 5)
+    assert latest.throttled_seconds == {**dict.fromkeys(THROTTLE_REASONS.values(), 0), "swPowerCap": 1}
 
 
 def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() -> None:
@@ -293,13 +262,10 @@ def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() ->
             GpuSample(facts=other, utilization_percent=99.0),
         )
         usage.add(DriverReading(samples=samples), seconds(second), START_NS)
-    taken, again = DeviceReadings(), DeviceReadings()
-    usage.take_readings({"GPU-a"}, taken)
-    assert taken.gpu_percent.summary() == AverageAndMaximum(avg=20, max=30)
-    assert taken.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
-    usage.take_readings(None, again)
-    assert again.gpu_percent.summary() is None
+    first = taken(usage, {"GPU-a"})
+    assert first.gpu_percent.summary() == first.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
+    assert taken(usage).gpu_percent.summary() is None
     usage.add(DriverReading(samples=(GpuSample(facts=other, utilization_percent=50.0),)), seconds(3), START_NS)
-    usage.take_readings(None, again)
+    again = taken(usage)
     assert again.gpu_percent.summary() == AverageAndMaximum(avg=50, max=50)
     assert again.gpu_memory_bytes.summary() is None

@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuSample, Xid
-from profiler.collectors.nvidia.nvml_library import (
-    NOT_INSTALLED,
-    load_binding,
-)
+from profiler.collectors.nvidia.nvml_library import NOT_INSTALLED, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.readers import Unavailable
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml

@@ -63,14 +63,9 @@ def test_without_visible_processes_no_collector_is_made_and_the_search_ends() ->
     for _ in range(20):
         lazy.on_batch_started(BATCH)
     lazy.on_batch_started(replace(BATCH, docker_id="c"))
+    lazy.on_batch_started(replace(BATCH, docker_id=None))
     call_everything(lazy)
     assert searched == [*["b"] * 5, "c"]
-    assert lazy.part(RECORD) == RecordPart()
-
-
-def test_a_container_without_an_id_has_no_processes_to_find() -> None:
-    lazy = LazyProcessCollector(lambda _: True, FakeCollector)
-    lazy.on_batch_started(replace(BATCH, docker_id=None))
     assert lazy.part(RECORD) == RecordPart()
 
 

@@ -1,6 +1,7 @@
 """The process collector on a fake clock: readings that are functions of time, and the record that they make."""
 
 from collections.abc import Callable, Collection
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,14 +62,12 @@ def process(
     )
 
 
+def alone(held_by: ProcessReading) -> ProcessSnapshot:
+    return ProcessSnapshot(processes=(held_by,), main_pid=held_by.pid)
+
+
 def group(
-    *,
-    used: int = 100,
-    cache: int = 0,
-    peak: int = 100,
-    kills: int = 0,
-    cpu: float = 0,
-    is_empty: bool | None = None,
+    *, used: int = 100, cache: int = 0, peak: int = 100, kills: int = 0, cpu: float = 0, is_empty: bool | None = None
 ) -> GroupReading:
     return GroupReading(
         memory=MemoryReading(used_bytes=used * MIB, cache_bytes=cache * MIB),
@@ -101,20 +100,9 @@ class FakeExitWaiter(ProcessExitWaiter):
     def close(self) -> None: ...
 
 
-class FakeSource:
-    """Reads by a function of the world."""
-
-    def __init__(self, read: Callable[[], Any]) -> None:
-        self.read = read
-        self.closed = False
-        self.events_descriptor: int | None = 42
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def fake_source(read: Callable[[], Any]) -> Any:
-    return FakeSource(read)
+    """A source that reads by a function of the world."""
+    return SimpleNamespace(read=read, close=lambda: None, events_descriptor=42)
 
 
 class World:
@@ -123,9 +111,7 @@ class World:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.exit_waiter = FakeExitWaiter()
-        self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: ProcessSnapshot(
-            processes=(process(cpu=at / 2),), main_pid=7
-        )
+        self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: alone(process(cpu=at / 2))
         self.group: Callable[[float], GroupReading | None] | None = None
         self.host_kills: Callable[[float], int] = lambda _at: 40
         self.cost_ns = 0
@@ -153,7 +139,7 @@ class World:
     def _group_of(self, pid: int, docker_id: str) -> Any | None:
         self.attempts.append(pid)
         read = self.group
-        return None if read is None else FakeSource(lambda: read(self.at))
+        return None if read is None else fake_source(lambda: read(self.at))
 
     def _own_cpu_ns(self) -> int:
         self._cpu_ns += self.cost_ns
@@ -245,9 +231,7 @@ def test_a_run_without_any_stats_has_the_processes_numbers() -> None:
 
 def test_a_spike_between_two_readings_is_the_peak_and_is_not_called_exact() -> None:
     world = World()
-    world.snapshot = lambda at: ProcessSnapshot(
-        processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), main_pid=7
-    )
+    world.snapshot = lambda at: alone(process(cpu=at / 2, mark=900 if at > 30 else 100))
     metrics = world.run(60).record().metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (900, "sampled")
     assert present(metrics.memory_used_mb).max == 900
@@ -283,9 +267,7 @@ def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
     world.collector.tick(is_complete=True)
     metrics = world.run(62).record().metrics
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 807)
-    assert metrics.memory_used_mb is not None
-    assert metrics.memory_used_mb.max == 807
-    assert metrics.memory_used_mb.avg == 100
+    assert (present(metrics.memory_used_mb).max, present(metrics.memory_used_mb).avg) == (807, 100)
 
 
 def test_a_group_that_still_has_a_process_is_not_at_its_end() -> None:
@@ -332,10 +314,10 @@ class RestartingBatch:
 
     def snapshot(self, at: float) -> ProcessSnapshot:
         if at < 25:
-            return ProcessSnapshot(processes=(process(7, cpu=min(at, 24)),), main_pid=7)
+            return alone(process(7, cpu=min(at, 24)))
         if at < 26 and self.gap:
             return ProcessSnapshot()
-        return ProcessSnapshot(processes=(process(8, cpu=max(min(at, 50) - 25.5, 0)),), main_pid=8)
+        return alone(process(8, cpu=max(min(at, 50) - 25.5, 0)))
 
     def open_group(self, pid: int) -> Any:
         begin, end = (0.0, 25.0) if pid == 7 else (25.5, 99.0)
@@ -345,7 +327,7 @@ class RestartingBatch:
             cpu = min(at, 24 if pid == 7 else 50) - begin
             return group(cpu=max(cpu, 0), kills=int(at > begin + 10)) if at < end else None
 
-        return FakeSource(read)
+        return fake_source(read)
 
 
 @pytest.mark.parametrize("has_group", [False, True])
@@ -360,13 +342,10 @@ def test_a_batch_that_is_restarted_in_place_is_counted_once(*, has_group: bool, 
     record = world.run(60).record(metrics=Metrics())
     # A process that nobody was seen to wait for counts with what is left after rounding.
     assert record.metrics.cpu_seconds == pytest.approx(24 + 24.5, abs=0.03)
-    assert record.series is not None
-    assert sum(value or 0 for value in record.series.vcpu_used or ()) * record.series.step_ms / 1000 == pytest.approx(
-        48.5, abs=0.3
-    )
-    assert record.series.started_at == format_ms(START_NS)
-    kills = None if record.memory_kills is None else record.memory_kills.count
-    assert kills == (2 if has_group else None)
+    series = present(record.series)
+    assert sum(value or 0 for value in series.vcpu_used or ()) * series.step_ms / 1000 == pytest.approx(48.5, abs=0.3)
+    assert series.started_at == format_ms(START_NS)
+    assert (None if record.memory_kills is None else record.memory_kills.count) == (2 if has_group else None)
 
 
 def test_a_kill_that_only_the_early_reading_of_the_group_shows_counts() -> None:
@@ -387,8 +366,7 @@ def test_a_wall_clock_that_is_set_changes_no_rate_of_the_processes(jump: int) ->
     world = World().run(20)
     world.clock.wall_offset_ns += seconds(jump)
     record = world.run(40).record(metrics=Metrics())
-    assert record.metrics.vcpu_used is not None
-    assert (record.metrics.vcpu_used.p50, record.metrics.vcpu_used.max) == (0.5, 0.5)
+    assert (present(record.metrics.vcpu_used).p50, present(record.metrics.vcpu_used).max) == (0.5, 0.5)
 
 
 @st.composite
@@ -422,8 +400,7 @@ def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
     readings, alive, true_peak = life
     world = World()
     world.group = lambda at: readings[round(at) - 2] if at >= 2 else None
-    alive_processes = ProcessSnapshot(processes=(process(held=1),), main_pid=7)
-    world.snapshot = lambda at: alive_processes if at < 2 or alive[round(at) - 2] else ProcessSnapshot()
+    world.snapshot = lambda at: alone(process(held=1)) if at < 2 or alive[round(at) - 2] else ProcessSnapshot()
     metrics = world.run(1 + len(readings)).record(status, metrics=Metrics(), sampling=None).metrics
     was_read = any(
         reading is not None and reading.has_mark and not is_alive
@@ -436,7 +413,7 @@ def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
 
 def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
     world = World()
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=700),), main_pid=7)
+    world.snapshot = lambda at: alone(process(cpu=at / 2, mark=700))
     world.group = lambda _: group(used=120, cache=50, peak=600)
     metrics = world.run(60).record().metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (600, "sampled")
@@ -445,14 +422,12 @@ def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
 
 def test_mapped_files_that_another_container_read_first_count() -> None:
     world = World()
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, held=209),), main_pid=7)
+    world.snapshot = lambda at: alone(process(cpu=at / 2, held=209))
     counted = MemoryReading(used_bytes=3 * MIB, cache_bytes=0, mapped_bytes=0)
     world.group = lambda _: replace(group(peak=4), memory=counted)
     record = world.run(60).record(metrics=Metrics(), sampling=None)
-    metrics = record.metrics
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (209, "sampled")
-    assert metrics.memory_used_mb is not None
-    assert (metrics.memory_used_mb.avg, metrics.memory_used_mb.max) == (209, 209)
+    metrics, used = record.metrics, present(record.metrics.memory_used_mb)
+    assert (metrics.max_memory_used_mb, metrics.memory_peak_source, used.avg, used.max) == (209, "sampled", 209, 209)
     assert record.processes[0].max_memory_used_mb == 209
 
 
@@ -472,9 +447,7 @@ def test_the_stats_mark_bounds_the_marks_that_it_includes(
 ) -> None:
     """Processes may map files of other containers."""
     world = World()
-    world.snapshot = lambda at: ProcessSnapshot(
-        processes=(process(cpu=at / 2, mark=mark if at > rises_at else 100),), main_pid=7
-    )
+    world.snapshot = lambda at: alone(process(cpu=at / 2, mark=mark if at > rises_at else 100))
     world.run(60)
     world.collector.on_sample("batch", stats_with_mark(stats_at, stats_mark))
     assert world.record().metrics.max_memory_used_mb == peak
@@ -483,12 +456,12 @@ def test_the_stats_mark_bounds_the_marks_that_it_includes(
 @pytest.mark.parametrize("is_noticed", [True, False])
 def test_the_mark_of_a_new_group_is_no_bound_for_what_ran_before(*, is_noticed: bool) -> None:
     world = World()
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=600),), main_pid=7)
+    world.snapshot = lambda at: alone(process(cpu=at / 2, mark=600))
     world.run(30)
     world.collector.on_sample("batch", stats_with_mark(31, 590))
     if is_noticed:
         world.collector.on_batch_started(replace(BATCH, restart_count=1))
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(9, cpu=at / 2, mark=100),), main_pid=9)
+    world.snapshot = lambda at: alone(process(9, cpu=at / 2, mark=100))
     world.run(60)
     world.collector.on_sample("batch", stats_with_mark(61, 90))
     assert world.record().metrics.max_memory_used_mb == 600
@@ -507,30 +480,27 @@ def test_memory_that_is_counted_at_each_process_is_not_summed() -> None:
     assert "memory that the processes share" in warnings(record)[0]
 
 
-def test_a_kill_in_a_batch_that_succeeds_is_reported() -> None:
+@pytest.mark.parametrize("is_group_readable", [True, False])
+def test_a_kill_in_a_batch_that_succeeds_is_reported_by_the_groups_counter_or_the_hosts(
+    *, is_group_readable: bool
+) -> None:
     world = World()
-    world.group = lambda at: group(kills=int(at > 30))
-    gone = ProcessSnapshot(processes=(process(),), ended=(process(9, held=400, name="worker"),), main_pid=7)
-    world.snapshot = lambda at: gone if at == 31 else ProcessSnapshot(processes=(process(),), main_pid=7)
+    if is_group_readable:
+        world.group = lambda at: group(kills=int(at > 30))
+    else:
+        world.host_kills = lambda at: 41 if at > 30 else 40
+    gone = replace(alone(process()), ended=(process(9, held=400, name="worker"),))
+    world.snapshot = lambda at: gone if at == 31 else alone(process())
     record = world.run(60).record()
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
-    assert record.memory_kills is not None
-    assert record.memory_kills.count == 1
-    assert [(killed.name, killed.max_memory_used_mb) for killed in record.memory_kills.processes] == [("worker", 400)]
-
-
-def test_the_hosts_counter_is_used_if_the_groups_cannot_be_read() -> None:
-    world = World()
-    world.host_kills = lambda at: 41 if at > 30 else 40
-    gone = ProcessSnapshot(processes=(process(),), ended=(process(9, name="worker"),), main_pid=7)
-    world.snapshot = lambda at: gone if at == 31 else ProcessSnapshot(processes=(process(),), main_pid=7)
-    record = world.run(60).record()
-    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+    kills = present(record.memory_kills)
+    assert kills.count == 1
+    assert [(killed.name, killed.max_memory_used_mb) for killed in kills.processes] == [("worker", 400)]
 
 
 def test_a_killed_batch_with_processes_near_the_limit_ran_out_of_memory() -> None:
     world = World()
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, mark=980),), main_pid=7)
+    world.snapshot = lambda at: alone(process(cpu=at / 2, mark=980))
     record = world.run(60).record("failure", 137)
     assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "exit-137-at-limit")
 
@@ -591,30 +561,25 @@ def test_the_thread_waits_for_the_groups_events() -> None:
 
 
 def test_an_unreadable_group_is_tried_a_few_times() -> None:
-    world = World().run(60)
-    assert world.attempts == [7] * 5
+    assert World().run(60).attempts == [7] * 5
 
 
 def test_a_replaced_container_continues_the_totals() -> None:
     world = World().run(20)
     world.collector.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(20)))
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(8, cpu=(at - 20) / 2, held=50),), main_pid=8)
+    world.snapshot = lambda at: alone(process(8, cpu=(at - 20) / 2, held=50))
     record = world.run(40).record(metrics=Metrics())
     assert record.metrics.cpu_seconds == pytest.approx(20.0)
     assert record.metrics.max_memory_used_mb == 100
     assert [(shown.count, shown.max_memory_used_mb) for shown in record.processes] == [(2, 100)]
 
 
-def test_where_no_process_is_visible_the_record_is_as_before() -> None:
+def test_where_no_process_is_visible_and_in_another_containers_record_there_are_no_numbers() -> None:
     world = World()
     world.snapshot = lambda _: ProcessSnapshot()
     assert world.run(30).record() == base()
-
-
-def test_the_record_of_another_container_gets_no_numbers() -> None:
-    world = World().run(10)
     other = replace(base(), container=Container(name="other"))
-    assert world.collector.part(other) == RecordPart(source="processes")
+    assert World().run(10).collector.part(other) == RecordPart(source="processes")
 
 
 def test_the_same_container_wakes_the_thread_once() -> None:
@@ -626,8 +591,8 @@ def test_the_same_container_wakes_the_thread_once() -> None:
 
 def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
     record = World().run(60).record(series=COARSE)
-    assert record.series is not None
-    assert replace(record.series, processes=()) == replace(COARSE, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)
+    expected = replace(COARSE, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)
+    assert replace(present(record.series), processes=()) == expected
     assert record.metrics.max_memory_used_at == "2025-11-20T00:53:21.000Z"
 
 
@@ -636,17 +601,14 @@ def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_
     world.snapshot = lambda _: ProcessSnapshot()
     world.run(24)
     world.collector.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(24)))
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(8, cpu=(at - 24) / 2, held=50),), main_pid=8)
+    world.snapshot = lambda at: alone(process(8, cpu=(at - 24) / 2, held=50))
     series = present(world.run(40).record(series=COARSE).series)
     (shown,) = series.processes
-    assert shown.vcpu_used is not None
-    assert len(shown.vcpu_used) == len(series.vcpu_used or ()) == 60
-    assert shown.vcpu_used[:20] == (0.5,) * 20
-    assert shown.vcpu_used[25:] == (0.5,) * 15 + (None,) * 20
-    assert shown.memory_used_mb is not None
-    assert shown.memory_used_mb[:20] == (100,) * 20
-    assert shown.memory_used_mb[20:25] == (50,) * 5  # the next reading counts for the time since the last one
-    assert shown.memory_used_mb[25:] == (50,) * 15 + (None,) * 20
+    vcpu_used = present(shown.vcpu_used)
+    assert len(vcpu_used) == len(series.vcpu_used or ()) == 60
+    assert (vcpu_used[:20], vcpu_used[25:]) == ((0.5,) * 20, (0.5,) * 15 + (None,) * 20)
+    # The first reading after the restart counts for the time since the last one.
+    assert shown.memory_used_mb == (100,) * 20 + (50,) * 20 + (None,) * 20
 
 
 @pytest.mark.parametrize("bound", ["mark", "size"])

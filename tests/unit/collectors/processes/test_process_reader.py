@@ -12,7 +12,7 @@ from profiler.collectors.processes.process_reader import ContainerProcesses, Pro
 from profiler.readers.linux import proc
 from tests.fakes import FakeClock
 
-KIB_PER_MIB = 1024
+MIB = 2**20
 BATCH, OTHER = "c0ffee" * 10 + "abcd", "deadbe" * 10 + "abcd"
 V1 = "12:pids:/ecs/0123/{id}\n4:memory:/ecs/0123/{id}\n1:name=systemd:/ecs/0123/{id}\n0::/\n"
 V2_PRIVATE = "0::/../{id}\n"
@@ -66,8 +66,7 @@ class FakeProc:
         status = f"Name:\t{name}\nState:\t{state}\nPid:\t{pid}\n"
         if state != "Z":
             anonymous = rss if anonymous is None else anonymous
-            status += f"VmHWM:\t{(mark or rss) * KIB_PER_MIB} kB\nVmRSS:\t{rss * KIB_PER_MIB} kB\n"
-            status += f"RssAnon:\t{anonymous * KIB_PER_MIB} kB\n"
+            status += f"VmHWM:\t{(mark or rss) * 1024} kB\nVmRSS:\t{rss * 1024} kB\nRssAnon:\t{anonymous * 1024} kB\n"
         (folder / "status").write_text(status + f"Threads:\t{threads}\nSigIgn:\t0000000000000000\n")
 
     def gone(self, pid: int) -> None:
@@ -83,13 +82,8 @@ class FakeProc:
         return source
 
     def source(self, docker_id: str = BATCH, *, with_arguments: bool = False) -> ContainerProcesses:
-        return ContainerProcesses(
-            docker_id,
-            self.clock.monotonic_ns,
-            str(self.folder),
-            self.cpu_ns.get,
-            with_arguments=with_arguments,
-        )
+        clock, folder = self.clock.monotonic_ns, str(self.folder)
+        return ContainerProcesses(docker_id, clock, folder, self.cpu_ns.get, with_arguments=with_arguments)
 
 
 @pytest.fixture
@@ -123,21 +117,20 @@ def test_what_a_process_holds_and_has_used(machine: FakeProc) -> None:
     machine.cpu_ns[7] = 1_503_000_000
     (process,) = machine.source().read().processes
     assert (process.name, process.own_cpu_ns, process.children_cpu_ns) == ("python3", 1_503_000_000, 200_000_000)
-    mib = 2**20
-    assert (process.rss_bytes, process.share_bytes, process.peak_bytes) == (100 * mib, 100 * mib, 900 * mib)
+    assert (process.rss_bytes, process.share_bytes, process.peak_bytes) == (100 * MIB, 100 * MIB, 900 * MIB)
     assert process.threads == 3
 
 
 def test_among_several_a_share_is_the_anonymous_memory(machine: FakeProc) -> None:
     machine.process(7, rss=100, anonymous=80)
     source = machine.source()
-    assert [process.share_bytes for process in source.read().processes] == [100 * 2**20]
+    assert [process.share_bytes for process in source.read().processes] == [100 * MIB]
     machine.process(8, rss=50, anonymous=20, parent=7)
     machine.given(8)
-    assert [process.share_bytes for process in source.read().processes] == [80 * 2**20, 20 * 2**20]
+    assert [process.share_bytes for process in source.read().processes] == [80 * MIB, 20 * MIB]
     machine.gone(8)
     assert pids(source.read()) == [7]
-    assert [process.share_bytes for process in source.read().processes] == [100 * 2**20]
+    assert [process.share_bytes for process in source.read().processes] == [100 * MIB]
 
 
 def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakeProc) -> None:
@@ -147,8 +140,8 @@ def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakePro
     source = machine.read_source()
     machine.process(8, state="Z", rss=0, parent=7, name="worker")
     snapshot = source.read()
-    assert [(process.name, process.rss_bytes) for process in snapshot.ended] == [("worker", 300 * 2**20)]
-    assert [process.rss_bytes for process in snapshot.processes] == [100 * 2**20, None]
+    assert [(process.name, process.rss_bytes) for process in snapshot.ended] == [("worker", 300 * MIB)]
+    assert [process.rss_bytes for process in snapshot.processes] == [100 * MIB, None]
     machine.gone(8)
     snapshot = source.read()
     assert (snapshot.ended, pids(snapshot)) == ((), [7])
@@ -185,7 +178,7 @@ def test_who_gives_back_its_memory_has_ended(machine: FakeProc) -> None:
     machine.process(8, rss=300, parent=7)
     source = machine.read_source()
     machine.process(8, rss=0, parent=7, state="R", ending=True)
-    assert [process.rss_bytes for process in source.read().ended] == [300 * 2**20]
+    assert [process.rss_bytes for process in source.read().ended] == [300 * MIB]
     machine.process(8, rss=0, parent=7, state="Z", ending=True)
     assert source.read().ended == ()
 
@@ -226,11 +219,8 @@ def test_arguments_are_read_only_if_enabled(machine: FakeProc) -> None:
 
 def test_without_a_shared_namespace_no_process_is_found(machine: FakeProc) -> None:
     machine.process(1, docker_id=OTHER)
-    assert machine.source().read() == ProcessSnapshot()
-    assert (
-        ContainerProcesses(BATCH, machine.clock.monotonic_ns, str(machine.folder / "nowhere")).read()
-        == ProcessSnapshot()
-    )
+    nowhere = ContainerProcesses(BATCH, machine.clock.monotonic_ns, str(machine.folder / "nowhere"))
+    assert machine.source().read() == nowhere.read() == ProcessSnapshot()
 
 
 def test_many_processes_are_followed_without_keeping_all_their_files_open(machine: FakeProc) -> None:

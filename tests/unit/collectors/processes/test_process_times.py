@@ -14,7 +14,7 @@ from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Record, Series
 from tests.fakes import START_NS, FakeClock, seconds
-from tests.unit.collectors.processes.test_process_collector import BATCH, FakeExitWaiter, FakeSource, base, process
+from tests.unit.collectors.processes.test_process_collector import BATCH, FakeExitWaiter, base, fake_source, process
 from tests.values import present
 
 
@@ -51,9 +51,8 @@ class World:
         self.clock = FakeClock()
         self.threads: Any = FakeThreads()
         self.ends_at = 100.0
-        source: Any = FakeSource(self._read)
         machine = ProcessAccess(
-            open_processes=lambda _: source,
+            open_processes=lambda _: fake_source(self._read),
             open_cgroup=lambda _pid, _docker_id: None,
             oom_kills=lambda: 0,
             own_cpu_ns=lambda: self.threads.used_ns,
@@ -80,42 +79,32 @@ class World:
         return with_collected(replace(base(), **fields), (self.collector,))
 
 
-def test_the_report_has_the_division_and_the_waits() -> None:
-    record = World().run(60).record()
-    made = present(record.time_breakdown)
-    assert (made.on_cpu_percent, made.waiting_for_cpu_percent, made.network_percent) == (25.0, 25.0, 50.0)
-    assert [row.target for row in made.waiting_for] == ["10.0.3.9:5432"]
-    assert (record.metrics.cpu_wait_seconds, record.metrics.cpu_wait_percent) == (15.0, 50.0)
-
-
-def test_checkpoints_have_it_too_but_no_series() -> None:
-    record = World().run(60).record(status="running", exit_code=None)
-    assert record.time_breakdown is not None
-    assert record.metrics.cpu_wait_seconds == 15.0
-    assert record.series is None
+def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
+    world = World().run(60)
+    for status, exit_code in (("success", 0), ("running", None)):
+        record = world.record(status=status, exit_code=exit_code)
+        made = present(record.time_breakdown)
+        assert (made.on_cpu_percent, made.waiting_for_cpu_percent, made.network_percent) == (25.0, 25.0, 50.0)
+        assert [row.target for row in made.waiting_for] == ["10.0.3.9:5432"]
+        assert (record.metrics.cpu_wait_seconds, record.metrics.cpu_wait_percent) == (15.0, 50.0)
+        assert (record.series is None) == (status == "running")
 
 
 def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     stats = Series(started_at=format_ms(START_NS), step_ms=4000, vcpu_used=(0.4,) * 15)
     coarse = present(base().sampling)
     record = World().run(60).record(series=stats, sampling=replace(coarse, stats_period_ms=1000))
-    assert record.series is not None
-    assert record.series.vcpu_used == (0.4,) * 15
-    assert record.series.cpu_wait == (0.25,) * 15
-
-
-def test_the_finer_series_of_the_processes_has_the_waits() -> None:
-    series = present(World().run(60).record().series)
-    assert series.step_ms == 1000
-    assert series.cpu_wait == (0.25,) * 60
+    found = present(record.series)
+    assert (found.vcpu_used, found.cpu_wait) == ((0.4,) * 15, (0.25,) * 15)
+    finer = present(World().run(60).record().series)
+    assert (finer.step_ms, finer.cpu_wait) == (1000, (0.25,) * 60)
 
 
 def test_the_time_after_the_end_does_not_count() -> None:
     world = World()
     world.ends_at = 31
-    made = world.run(60).record().time_breakdown
+    made = present(world.run(60).record().time_breakdown)
     assert world.threads.was_required
-    assert made is not None
     # Nothing is known of the last second: it is divided like the one before, but without time on a CPU.
     assert (made.network_percent, made.covered_percent) == (50.5, 100.0)
 

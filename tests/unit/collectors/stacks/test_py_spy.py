@@ -16,14 +16,8 @@ from profiler.readers.linux import proc
 from tests.values import present
 from tests.waiting import wait_until
 
-_THREADS = [
-    {
-        "thread_id": 1,
-        "os_thread_id": 5,
-        "active": True,
-        "frames": [{"name": "f", "filename": "/app/job.py", "short_filename": "job.py", "line": 2}],
-    }
-]
+_FRAME = {"name": "f", "filename": "/app/job.py", "short_filename": "job.py", "line": 2}
+_THREADS = [{"thread_id": 1, "os_thread_id": 5, "active": True, "frames": [_FRAME]}]
 
 
 @pytest.fixture
@@ -60,14 +54,9 @@ def test_the_program_beside_the_interpreter_comes_first(tmp_path: Path) -> None:
 def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
     spy = make(f'[ "$*" = "dump --nonblocking --json --pid 77" ] && echo \'{json.dumps(_THREADS)}\'')
     dump = spy.dump(77)
-    assert dump.failure is None
-    assert [stack.folded for stack in dump.stacks] == ["f (job.py)"]
+    assert (dump.failure, [stack.folded for stack in dump.stacks]) == (None, ["f (job.py)"])
     assert dump.cpu_ns > 0
-
-
-def test_the_version(make: Callable[[str], PySpy]) -> None:
-    spy = make('[ "$*" = --version ] && echo "py-spy 0.4.3"')
-    assert spy.version == "py-spy 0.4.3"
+    assert make('[ "$*" = --version ] && echo "py-spy 0.4.3"').version == "py-spy 0.4.3"
 
 
 def test_a_failure_is_the_first_line_of_what_it_prints(make: Callable[[str], PySpy]) -> None:

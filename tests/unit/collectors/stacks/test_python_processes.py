@@ -1,13 +1,7 @@
 import os
 from pathlib import Path
 
-from profiler.collectors.stacks.python_processes import (
-    MAX_PROCESSES,
-    Identity,
-    PythonProcesses,
-    living_processes,
-    runs_python,
-)
+from profiler.collectors.stacks.python_processes import MAX_PROCESSES, PythonProcesses, living_processes, runs_python
 from profiler.readers.linux import proc
 from tests.values import present
 
@@ -26,9 +20,8 @@ class Machine:
         program = self.programs[pid]
         return program, None if program == "secret" else "python" in program
 
-    def choose(self, at: float = 0, present: tuple[Identity, ...] | None = None) -> list[int]:
-        identities = present or tuple((pid, 1) for pid in self.programs)
-        return [pid for pid, _ in self.processes.choose(identities, at)]
+    def choose(self, at: float = 0) -> list[int]:
+        return [pid for pid, _ in self.processes.choose([(pid, 1) for pid in self.programs], at)]
 
 
 def test_only_python_processes_are_chosen_and_each_is_looked_at_once() -> None:
@@ -71,15 +64,11 @@ def test_a_process_that_may_not_be_read_is_not_tried_again() -> None:
 def test_a_process_that_keeps_failing_is_tried_less_and_less_often() -> None:
     machine = Machine()
     machine.programs = {1: "python3"}
-    tried = []
-    reported = 0
-    for second in range(4000):
-        if machine.choose(second):
-            tried.append(second)
-            reported += machine.processes.add_failure((1, 1), second, "Unsupported version of Python: 3.15.0")
-    assert tried[:9] == [0, 1, 2, 3, 4, 5, 7, 11, 19]
-    assert tried[-1] - tried[-2] == 600
-    assert reported == 1
+    reason = "Unsupported version of Python: 3.15.0"
+    tried = {at: machine.processes.add_failure((1, 1), at, reason) for at in range(4000) if machine.choose(at)}
+    seconds = list(tried)
+    assert (seconds[:9], seconds[-1] - seconds[-2]) == ([0, 1, 2, 3, 4, 5, 7, 11, 19], 600)
+    assert sum(tried.values()) == 1  # reported
 
 
 def test_a_program_runs_python_by_its_name_or_by_its_library(tmp_path: Path) -> None:

@@ -32,25 +32,18 @@ def test_a_stack_begins_with_the_outermost_function() -> None:
     (stack,) = decoded(thread(frame("parse_row", line=88), frame("<module>", line=12)))
     assert stack.folded == "<module> (job.py);parse_row (job.py)"
     assert [each.text_with_line for each in stack.frames] == ["<module> (job.py:12)", "parse_row (job.py:88)"]
-    assert stack.is_main
-    assert stack.is_active
+    assert (stack.is_main, stack.is_active) == (True, True)
 
 
 def test_the_main_thread_is_known_without_its_name_too() -> None:
-    (stack,) = decoded(thread(frame("f"), thread_name=None))
-    assert stack.is_main
-    (stack,) = decoded(thread(frame("f"), thread_name=None, os_thread_id=101))
-    assert not stack.is_main
+    own, other = (thread(frame("f"), thread_name=None, os_thread_id=number) for number in (PID, 101))
+    assert [stack.is_main for stack in decoded(own, other)] == [True, False]
 
 
-def test_separators_and_control_characters_are_replaced() -> None:
-    (stack,) = decoded(thread(frame("a;b\n\x1b[31mc", "/app/a;b.py")))
-    assert stack.folded == "a,b  [31mc (a,b.py)"
-
-
-def test_long_names_and_deep_stacks_are_cut() -> None:
-    (stack,) = decoded(thread(frame("x" * 500)))
-    assert len(stack.frames[0].function) == 100
+def test_separators_and_control_characters_are_replaced_and_long_names_and_deep_stacks_are_cut() -> None:
+    strange, long = decoded(thread(frame("a;b\n\x1b[31mc", "/app/a;b.py")), thread(frame("x" * 500)))
+    assert strange.folded == "a,b  [31mc (a,b.py)"
+    assert len(long.frames[0].function) == 100
     deep = tuple(Frame(f"f{index}", "job.py") for index in range(1000))
     short = shortened(deep)
     assert len(short) == 76
@@ -58,11 +51,8 @@ def test_long_names_and_deep_stacks_are_cut() -> None:
 
 
 def test_a_line_that_cannot_be_right_is_left_out() -> None:
-    assert [stack.frames[0].line for line in (0, -1, 10**9) for stack in decoded(thread(frame("f", line=line)))] == [
-        None,
-        None,
-        None,
-    ]
+    stacks = decoded(*(thread(frame("f", line=line)) for line in (0, -1, 10**9)))
+    assert [stack.frames[0].line for stack in stacks] == [None] * 3
 
 
 def test_libraries_are_not_own_code() -> None:
