@@ -1,7 +1,4 @@
-"""The interface of all collectors for the monitor and ``run``.
-
-A collector reads in a thread (:mod:`profiler.core.threads`), so that a driver that hangs costs only its own numbers.
-"""
+"""The interface of all collectors. Each reads in a thread: a driver that hangs costs only its own numbers."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -125,11 +122,7 @@ def longest_wait(collectors: Iterable[Collector], name: str, since_ns: int) -> "
 
 
 class TaskTags(Collector):
-    """Adds the task's tags to the records, or the reason why they are missing.
-
-    The request was sent at the monitor's start, in a separate thread: the endpoint asks the ECS API for the tags and
-    may take seconds to answer. Neither the sampling nor the report waits for it.
-    """
+    """Adds the task's tags, or why they are missing. Nothing waits for the request, which may take seconds."""
 
     def __init__(self, request: BackgroundCall[Mapping[str, str] | Unavailable]) -> None:
         self._request = request

@@ -1,8 +1,4 @@
-"""Sources of readings: the task metadata endpoint, control groups, processes and the machine.
-
-A source that fails returns :class:`Unavailable` with a reason and never raises. :class:`SourceHealth` counts the
-failures of one source and logs each change of its state once.
-"""
+"""Sources of readings. One that fails returns :class:`Unavailable` and never raises."""
 
 from typing import TYPE_CHECKING
 
@@ -13,10 +9,7 @@ if TYPE_CHECKING:
 
 
 class Unavailable(Struct, frozen=True):
-    """No reading this time, with the reason in a few words.
-
-    ``timed_out`` marks timeouts, after which the source is read less often.
-    """
+    """No reading this time, and why, in a few words. A source that has ``timed_out`` is read less often."""
 
     reason: str
     timed_out: bool = False

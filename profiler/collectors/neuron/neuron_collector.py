@@ -19,10 +19,7 @@ _REQUIREMENTS = (
 
 
 class NeuronCollector(Collector):
-    """Aggregates the reports of neuron-monitor, and warns about missing devices if they are required (setting ``on``).
-
-    ``source`` is None if neuron-monitor is not installed.
-    """
+    """Aggregates the reports of neuron-monitor (None if it is not installed); warns if required devices are missing."""
 
     name = "neuron-monitor"
 
@@ -69,10 +66,7 @@ class NeuronCollector(Collector):
             self._source.stop(max_seconds)
 
     def part(self, record: Record) -> RecordPart:
-        """Return ``neuron`` if devices were reported, else a warning if they are required.
-
-        After the end of the reports, checkpoints have no ``neuron``, and neuron-monitor is not listed as a source.
-        """
+        """Return ``neuron``, or a warning about required devices. Checkpoints after the reports' end have none."""
         stopped = failure_warnings(self._failure, "Neuron values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)

@@ -1,7 +1,4 @@
-"""One neuron-monitor subprocess: its configuration, its start, its output, and an end that leaves nothing behind.
-
-The output is read as bytes and split into lines here, because lines reach 450 kB.
-"""
+"""One neuron-monitor subprocess, from its configuration to an end that leaves nothing behind."""
 
 import math
 import os
@@ -28,7 +25,7 @@ _END_WITH_PARENT = str(Path(__file__).with_name("end_with_parent.py"))
 
 
 class LineSplitter:
-    """Splits a stream of bytes into lines and skips empty ones. A line longer than 16 MiB is no report."""
+    """Splits bytes into lines (up to 450 kB) and skips empty ones. A line above 16 MiB is no report."""
 
     def __init__(self) -> None:
         self._rest = b""

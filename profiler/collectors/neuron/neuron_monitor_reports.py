@@ -1,8 +1,4 @@
-"""Parses a line of neuron-monitor into immutable values.
-
-The decoder skips all fields that are not named here, such as the list of loaded models, which is three quarters of a
-large report.
-"""
+"""Parses a line of neuron-monitor. Fields without a name here are skipped, such as the long list of loaded models."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar

@@ -1,7 +1,4 @@
-"""Keeps neuron-monitor running in a thread and passes on each report.
-
-:class:`Supervision` decides when to start, to give up waiting and to back off; :class:`NeuronMonitorSource` acts on it.
-"""
+"""Keeps neuron-monitor running in a thread, with a backoff between its starts, and passes on each report."""
 
 from collections.abc import Callable
 
@@ -21,11 +18,6 @@ from profiler.readers import SourceHealth, Unavailable
 MIN_BACKOFF_NS = NS_PER_SECOND
 MAX_BACKOFF_NS = 60 * NS_PER_SECOND
 REPORTS_UNTIL_BACKOFF_RESET = 10
-# The longest wait before the clock is read again.
-_MAX_WAIT_SECONDS = 1.0
-_TERMINATE_TIMEOUT_NS = NS_PER_SECOND
-# The share of the stop's time in which the process may end after SIGTERM; the rest is for SIGKILL.
-_TERMINATE_SHARE = 0.9
 _MAX_PROBLEMS_LOGGED = 10
 
 
@@ -77,11 +69,7 @@ class Supervision:
 
 
 class NeuronMonitorSource:
-    """Runs neuron-monitor and restarts it when it ends, is silent or was missing.
-
-    Failures are logged once per change of state, errors within reports once each. ``outage`` is set from the end of
-    neuron-monitor to its next report.
-    """
+    """Runs neuron-monitor again and again. ``outage`` is set from its end or silence to its next report."""
 
     name = "neuron-monitor"
 
@@ -115,10 +103,7 @@ class NeuronMonitorSource:
         return None if self._thread is None else self._thread.failure
 
     def start(self, on_report: Callable[[NeuronReport], None]) -> None:
-        """Start the thread and return at once. Only the first call does anything.
-
-        ``on_report`` is called in the thread with each report; it must be fast and must not raise.
-        """
+        """Start the thread, once. It calls ``on_report`` with each report, which must be fast and must not raise."""
         if self._thread is None and self._stop_deadline_ns is None:
             self._on_report = on_report
             wake = self._wake = WakeEvent()
@@ -127,8 +112,8 @@ class NeuronMonitorSource:
 
     def stop(self, max_seconds: float) -> None:
         """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL."""
-        if self._stop_deadline_ns is None:
-            self._stop_deadline_ns = self._clock.monotonic_ns() + round(_TERMINATE_SHARE * max_seconds * NS_PER_SECOND)
+        if self._stop_deadline_ns is None:  # the rest of the time is for SIGKILL
+            self._stop_deadline_ns = self._clock.monotonic_ns() + round(0.9 * max_seconds * NS_PER_SECOND)
         thread, wake = self._thread, self._wake
         if thread is None or wake is None or thread.is_current:
             return
@@ -174,12 +159,11 @@ class NeuronMonitorSource:
         if process.is_output_closed:
             return
         process.terminate()
-        deadline_ns = self._clock.monotonic_ns() + _TERMINATE_TIMEOUT_NS
+        deadline_ns = self._clock.monotonic_ns() + NS_PER_SECOND
         while not process.is_output_closed:
-            # A stop may be requested during the loop.
-            left_seconds = self._seconds_until(
-                deadline_ns if self._stop_deadline_ns is None else min(deadline_ns, self._stop_deadline_ns)
-            )
+            if self._stop_deadline_ns is not None:  # a stop may be requested during the loop
+                deadline_ns = min(deadline_ns, self._stop_deadline_ns)
+            left_seconds = self._seconds_until(deadline_ns)
             if left_seconds <= 0:
                 return
             self._parse_chunk(splitter, process.read(left_seconds))
@@ -205,4 +189,4 @@ class NeuronMonitorSource:
         self.outage = self.outage or Outage(self._clock.wall_ns(), reason)
 
     def _seconds_until(self, moment_ns: int) -> float:
-        return min((moment_ns - self._clock.monotonic_ns()) / NS_PER_SECOND, _MAX_WAIT_SECONDS)
+        return min((moment_ns - self._clock.monotonic_ns()) / NS_PER_SECOND, 1.0)  # then the clock is read again

@@ -20,11 +20,7 @@ _MIN_PERIOD_FRACTION = 0.5
 
 
 class LiveNeuron(Struct, frozen=True, kw_only=True):
-    """The devices at the last report; executions and memory errors are counted since the first report.
-
-    A core that no process uses has neither utilization nor memory. ``memory_bytes_by_category`` covers all devices as
-    far as the report has categories; it is empty if a process could not be read.
-    """
+    """The devices at the last report. A core that no process uses is in no mapping; counts are since the start."""
 
     reports: int
     utilization_percent: Mapping[int, float] = {}

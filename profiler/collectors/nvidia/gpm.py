@@ -24,8 +24,6 @@ _RATES = {"pcie_tx_bytes": 20, "pcie_rx_bytes": 21, "nvlink_tx_bytes": 61, "nvli
 _METRICS = {**_PERCENTS, **_RATES}
 # The values of two samples that are less apart are invalid.
 _MIN_SPAN_NS = 100 * NS_PER_MS
-# The time in the driver, of each GPU, between the readings with all counters: 0.4 % for eight.
-_MAX_TIME_SHARE = 0.0005
 _REFUSED = (
     "The driver does not allow this container to read the GPUs' performance counters (GPM), so the values from them "
     "(smActivePercent to dramActivePercent, PCIe and NVLink) end there: run the monitor as root with the capability "
@@ -127,7 +125,8 @@ class GpmReader:
                 if not isinstance(other, Failure):
                     self._free(other)
                 return failed
-        self._pairs[uuid] = _Pair(first, second, DutyCycle(_MAX_TIME_SHARE))
+        # The share of the time in the driver, between the readings with all counters: 0.4 % for eight GPUs.
+        self._pairs[uuid] = _Pair(first, second, DutyCycle(0.0005))
         return self._pairs[uuid]
 
     def _metrics(self, first: Any, second: Any, span_ns: int) -> Mapping[str, float] | Failure:  # noqa: ANN401  as above

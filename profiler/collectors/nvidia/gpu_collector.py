@@ -75,11 +75,7 @@ class DriverHealth:
 
 
 class GpuCollector(Collector):
-    """Reads the GPUs at every tick.
-
-    ``is_required``: a GPU is expected (setting ``on``), so warn if none is found. ``hour_usd`` is the price of the task
-    in USD per hour.
-    """
+    """Reads the GPUs at every tick. ``is_required``: warn if none is found. ``hour_usd`` is the price of the task."""
 
     def __init__(
         self,
@@ -133,11 +129,7 @@ class GpuCollector(Collector):
         return self._clock.monotonic_ns() - (self._clock.wall_ns() - wall_ns)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Take one reading with all counters.
-
-        Without any reading so far, wait for the driver's first answer, which a short command may precede, but only if a
-        GPU is required.
-        """
+        """Take one reading with all counters; before the first one, only wait for it, if a GPU is required."""
         if not self._reader.is_started:
             return
         if self.has_data:
@@ -155,10 +147,7 @@ class GpuCollector(Collector):
             self._reader.stop(max_seconds - first_seconds)
 
     def part(self, record: Record) -> RecordPart:
-        """Return ``gpus`` and ``gpuIdle``, with ``gpuScope`` if the GPUs are not known to be the batch's.
-
-        After an error has ended the readings, checkpoints have no ``gpus``.
-        """
+        """Return the GPUs, with ``gpuScope`` if they are only visible. Checkpoints after an error have none."""
         stopped = failure_warnings(self._reader.failure, "GPU values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)

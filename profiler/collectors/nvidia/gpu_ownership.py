@@ -27,11 +27,7 @@ class GpuSelection(Struct, frozen=True, kw_only=True):
 
 
 class GpuScope:
-    """Keeps the GPU selection of each batch container; ``default`` is for one whose own is unknown.
-
-    The ``configured`` UUIDs take precedence. ``visible_devices`` returns ``NVIDIA_VISIBLE_DEVICES`` of a container by
-    its Docker id, None if it is unknown.
-    """
+    """The GPUs of each batch: configured, by NVIDIA_VISIBLE_DEVICES of a Docker id, else ``default``."""
 
     def __init__(
         self,
@@ -67,10 +63,7 @@ class GpuScope:
 
 
 def parse_visible_devices(visible_devices: str) -> GpuSelection:
-    """Parse ``NVIDIA_VISIBLE_DEVICES``: UUIDs or indices separated by commas, ``all``, ``none`` or ``void``.
-
-    An empty value is the same as an absent variable: the selection is unknown.
-    """
+    """Parse ``NVIDIA_VISIBLE_DEVICES``: UUIDs, indices, ``all``, ``none`` or ``void``; empty is unknown."""
     value = visible_devices.strip()
     if value in ("", "all"):
         return GpuSelection(is_known=bool(value))
@@ -79,10 +72,7 @@ def parse_visible_devices(visible_devices: str) -> GpuSelection:
 
 
 def own_selection(visible_devices: str) -> GpuSelection:
-    """The selection of a command, by ``NVIDIA_VISIBLE_DEVICES`` of the process that starts it.
-
-    ``none`` and ``void`` make the selection unknown.
-    """
+    """The selection of a command, by ``NVIDIA_VISIBLE_DEVICES`` of this process; unknown for ``none`` and ``void``."""
     selection = parse_visible_devices(visible_devices)
     if selection.selectors == frozenset():
         return GpuSelection()

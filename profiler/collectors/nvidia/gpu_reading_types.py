@@ -49,10 +49,7 @@ class Xid(Struct, frozen=True):
 
 
 class DriverReading(Struct, frozen=True, kw_only=True):
-    """All GPUs that were read at one moment, and what happened since the reading before.
-
-    ``lost`` are the GPUs that disappeared. ``notes`` are sentences about gaps in the numbers.
-    """
+    """All GPUs at one moment; and since the last reading, those that were lost, errors, and sentences about gaps."""
 
     samples: tuple[GpuSample, ...] = ()
     xids: tuple[Xid, ...] = ()

@@ -19,10 +19,6 @@ from profiler.record.units import MIB, mebibytes
 
 _MAX_GPUS = 64
 _MAX_XIDS = 16
-# A reading counts for the time since the one before, but not for a gap without readings.
-_MAX_STEP_INTERVALS = 2
-# The weight of the first reading, before which no time has passed: almost 0, but enough for statistics of it alone.
-_MIN_WEIGHT_NS = 1
 _PERCENT = 100
 _SECONDS_PER_HOUR = 3600
 # The fields of a sample of which the record has statistics, over the time since the reading before or between the
@@ -116,7 +112,8 @@ class GpuUsage:
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
         """Add a reading made at ``now_ns`` (monotonic); ``wall_ns`` is the time in sentences about lost GPUs."""
         since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
-        self._step_ns = min(since_ns, _MAX_STEP_INTERVALS * self._interval_ns)
+        # A reading counts for the time since the one before, but not for a gap without readings.
+        self._step_ns = min(since_ns, 2 * self._interval_ns)
         for sample in reading.samples:
             uuid = sample.facts.uuid
             if uuid not in self._gpus and len(self._gpus) < _MAX_GPUS:
@@ -171,11 +168,7 @@ class GpuUsage:
         duration_ms: float | None = None,
         finished_ns: int | None = None,
     ) -> tuple[Gpu, ...]:
-        """The record's entries by index: the GPUs that the selectors match (see ``match_uuids``), or all for None.
-
-        ``duration_ms`` is the length of the run, of which idle time is a share, and ``finished_ns`` (monotonic) its
-        end, after which the GPUs may have been read for some seconds.
-        """
+        """The record's entries by index; None selects all. ``finished_ns`` (monotonic) is the end of the run."""
         return tuple(gpu.record(run, duration_ms, finished_ns) for gpu in self._selected(selectors))
 
     def facts(self) -> tuple[GpuFacts, ...]:
@@ -232,7 +225,7 @@ class _GpuAggregate:
         self._throttle_observed_ns = 0
 
     def add(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
-        weight_ns = max(step_ns, _MIN_WEIGHT_NS)
+        weight_ns = max(step_ns, 1)  # before the first reading no time has passed: enough for statistics of it alone
         for name, series in self._series.items():
             value = getattr(sample, name)
             if value is not None:

@@ -1,7 +1,4 @@
-"""The NVIDIA driver library (NVML): the Python binding, and what to do about each error.
-
-The binding ``pynvml`` is imported only on machines with a driver.
-"""
+"""The NVIDIA driver library (NVML): its binding, imported only where a driver is, and what to do about each error."""
 
 from collections.abc import Callable
 from enum import Enum

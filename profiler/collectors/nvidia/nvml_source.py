@@ -17,7 +17,6 @@ from profiler.readers import Unavailable
 _MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
 # The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
-_PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
 _MAX_PROBES = 5
 
 
@@ -109,7 +108,7 @@ class NvmlSource:
         self.is_driver_missing = failure.action is ErrorAction.NO_DRIVER
         if self.is_driver_missing and not self._was_ever_open:
             self._probes += 1
-            self._next_try_ns = now_ns + _PROBE_INTERVAL_NS
+            self._next_try_ns = now_ns + 60 * NS_PER_SECOND
             self.permanently_unavailable = self._probes > _MAX_PROBES
         return self._reason
 

@@ -1,7 +1,4 @@
-"""One GPU, read field by field, and the error events (Xid) of all GPUs.
-
-A field that one driver or GPU does not support is absent; the others are still read.
-"""
+"""One GPU, read field by field: an unsupported field is absent alone. The error events (Xid) of all GPUs."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,4 @@
-"""Finds the processes of another container of the task, where they are visible (``"pidMode": "task"``).
-
-The process collector is imported only once they are seen.
-"""
+"""Finds another container's processes (``"pidMode": "task"``). Their collector is imported only once they are seen."""
 
 import os
 from collections import Counter
@@ -46,10 +43,7 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
 
 
 class LazyProcessCollector(Collector):
-    """Makes the process collector when the batch's processes are seen, and forwards to it.
-
-    ``is_visible``: a process of a container is visible, by its Docker id. ``make_collector`` imports the collector.
-    """
+    """Makes the process collector when processes are seen (by a Docker id), and forwards to it."""
 
     def __init__(self, is_visible: Callable[[str], bool], make_collector: Callable[[], Collector]) -> None:
         self._is_visible = is_visible

@@ -1,11 +1,8 @@
-"""Collects readings of the batch's processes in a thread, where these are visible.
-
-The thread wakes up when a batch's main process or the last process of its control group ends, to read the group before
-it is removed.
-"""
+"""Reads the batch's processes in a thread. Ends of main processes and groups wake it, before the group is removed."""
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -26,8 +23,6 @@ from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Record
 
-# With thousands of processes a reading takes 10 to 50 ms of CPU time; this share makes it one every few seconds.
-_MAX_CPU_FRACTION = 0.005
 # After this many refusals the control group counts as unreadable. (A process may belong to another user.)
 _MAX_CGROUP_ATTEMPTS = 5
 
@@ -55,7 +50,8 @@ class _TrackedContainer:
 
     def __init__(self, batch: BatchProcesses) -> None:
         self.batch = batch
-        self.duty_cycle = DutyCycle(_MAX_CPU_FRACTION)
+        # With thousands of processes a reading takes 10 to 50 ms of CPU time: one every few seconds.
+        self.duty_cycle = DutyCycle(0.005)
         self.has_opened = False
         self.docker_id = ""
         self.incarnation = 0
@@ -111,11 +107,7 @@ class _TrackedContainer:
 
 
 class ProcessCollector(Collector):
-    """Reads the batch's processes at every tick, and when the main process of a batch ends.
-
-    ``series_points`` is half the largest number of steps of a batch's time series; 0 for none. ``idle_ns`` is the time
-    between two moments (monotonic) in which all GPUs were idle.
-    """
+    """Reads the batch's processes at every tick, and at the end of a main process. No ``series_points``: no series."""
 
     def __init__(
         self,
@@ -127,22 +119,14 @@ class ProcessCollector(Collector):
         *,
         idle_ns: IdleBetween = never_idle,
     ) -> None:
-        self._idle_ns = idle_ns
-        self._series_points = series_points
         self._machine = machine
         self._clock = clock
-        self._interval_ns = interval_ns
-        self._show_arguments = show_arguments
+        self._new_batch = partial(BatchProcesses, interval_ns, show_arguments, series_points, idle_ns=idle_ns)
         self._containers: dict[str, ContainerMetadata] = {}
         self._tracked: dict[str, _TrackedContainer] = {}
         self._lock = threading.Lock()
         self._reader = PeriodicReader(
-            "processes",
-            self.tick,
-            self._close,
-            waiter=machine.exit_waiter,
-            clock=clock,
-            interval_ns=interval_ns,
+            "processes", self.tick, self._close, waiter=machine.exit_waiter, clock=clock, interval_ns=interval_ns
         )
 
     @property
@@ -172,11 +156,7 @@ class ProcessCollector(Collector):
         self._reader.stop(max_seconds)
 
     def part(self, record: Record) -> RecordPart:
-        """Return the processes of the record's container, and a warning if the task stats contradict them.
-
-        After an error has ended the readings, checkpoints have none of their values, and a report has the time series
-        of the task stats.
-        """
+        """Return the record's processes. Checkpoints after an error have none of their values."""
         stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
@@ -210,7 +190,7 @@ class ProcessCollector(Collector):
             group = tracked.read_group()
             if group is not None:
                 with self._lock:
-                    tracked.batch.add_early_group(group)
+                    tracked.batch.add_group(group)
         for name, container in self._containers.items():
             if container.docker_id:
                 tracked = self._tracked.get(name) or self._track(container)
@@ -226,16 +206,8 @@ class ProcessCollector(Collector):
         return True
 
     def _track(self, container: ContainerMetadata) -> _TrackedContainer:
-        tracked = _TrackedContainer(
-            BatchProcesses(
-                self._interval_ns,
-                self._show_arguments,
-                self._series_points,
-                started_ns=container.started_ns,
-                is_new=not container.restart_count,
-                idle_ns=self._idle_ns,
-            )
-        )
+        batch = self._new_batch(started_ns=container.started_ns, is_new=not container.restart_count)
+        tracked = _TrackedContainer(batch)
         with self._lock:
             self._tracked[container.name] = tracked
         return tracked

@@ -46,11 +46,7 @@ _T = TypeVar("_T", Metrics, Interval)
 
 
 def processes_values(record: Record, batch: BatchProcesses, *, is_current: bool) -> Mapping[str, object]:
-    """Return the fields of the record with processes, kills, the better memory peak and the finer time series.
-
-    ``is_current`` is False after an error has ended the readings: the report then has the time series of the task
-    stats.
-    """
+    """Return the record's fields from its processes; the time series only if they are still read (``is_current``)."""
     sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
     group_peak = batch.group_peak(is_running=record.status == "running")
     is_memory_shared = batch.counts_shared_memory_twice(sizes.memory_bytes)
@@ -107,10 +103,7 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
 
 
 def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits) -> Record:
-    """Replace the distributions by the processes' own, unless the task stats contradict them.
-
-    ``since`` are the totals since the last checkpoint, for a checkpoint only.
-    """
+    """Use the processes' distributions unless the stats contradict them; ``since`` is for checkpoints."""
     finer = usage_metrics(batch.usage, sizes)
     agrees_on_cpu, agrees_on_memory = batch.comparison.cpu_agrees, batch.comparison.memory_agrees
     metrics, part = record.metrics, record.interval

@@ -114,10 +114,7 @@ class ContainerProcesses:
         return max(last_pid - before - len(appeared), 0) + ending
 
     def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:
-        """Read all tracked processes; returns those that have ended, and the number of those never seen alive.
-
-        An ended process stays tracked until its parent has waited for it.
-        """
+        """Read all processes; those that have ended, and the number of those never seen alive."""
         several = len(self._tracked) > 1
         ended: list[ProcessReading] = []
         never_alive = 0

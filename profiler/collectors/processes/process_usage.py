@@ -1,7 +1,4 @@
-"""The usage of one batch by its processes: takes readings and keeps aggregates of constant size.
-
-:class:`SourceComparison` compares them with the task stats of the same container.
-"""
+"""The usage of one batch by its processes: aggregates of constant size, compared with the task stats."""
 
 import math
 from collections import deque
@@ -118,7 +115,9 @@ class SourceComparison:
         if earlier is None or later is None:
             return
         if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
-            pair = sample.cpu_ns, _between(earlier, later, sample.read_ns, earlier.cpu_ns, later.cpu_ns)
+            step_ns = max(later.read_ns - earlier.read_ns, 1)
+            grown_ns = (later.cpu_ns - earlier.cpu_ns) * (sample.read_ns - earlier.read_ns) // step_ns
+            pair = sample.cpu_ns, earlier.cpu_ns + grown_ns
             if self._last_cpu_ns is not None and sample.cpu_ns < self._last_cpu_ns[0]:
                 self._first_cpu_ns = None  # the container was restarted
             self._first_cpu_ns = self._first_cpu_ns or pair
@@ -142,12 +141,6 @@ class SourceComparison:
 
     def _is_majority(self, moments: int) -> bool:
         return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons
-
-
-def _between(earlier: TreeReading, later: TreeReading, at_ns: int, first: int, last: int) -> int:
-    """A counter's value at a moment between two readings, by linear interpolation."""
-    step_ns = later.read_ns - earlier.read_ns
-    return first if step_ns == 0 else first + (last - first) * (at_ns - earlier.read_ns) // step_ns
 
 
 class StatsPeak:
@@ -279,13 +272,11 @@ class BatchProcesses:
             add_step(self._read_ns(context), self.cpu_ns, threads, self.usage.series)
             self._is_alive = is_alive
 
-    def add_early_group(self, group: GroupReading) -> None:
-        """Add a reading of the control group before the processes are read. It adds no sample."""
-        self._add_group(group, is_alive=True)
-
-    def add_group(self, group: GroupReading, context: ReadingContext) -> None:
-        """Add a reading of the control group alone, between two readings of the processes."""
-        self._add_sample(self._add_group(group, is_alive=True), self._threads, context)
+    def add_group(self, group: GroupReading, context: ReadingContext | None = None) -> None:
+        """Add a reading of the control group alone; without a context it adds no sample."""
+        used_bytes = self._add_group(group, is_alive=True)
+        if context is not None:
+            self._add_sample(used_bytes, self._threads, context)
 
     @property
     def cpu_ns(self) -> int:

@@ -1,4 +1,1 @@
-"""Call stacks of the batch's Python processes, read by py-spy.
-
-Always in its mode ``--nonblocking``, which only reads the memory of a process: no process is ever stopped.
-"""
+"""Call stacks of Python processes, by py-spy in its mode ``--nonblocking``: it only reads memory and stops nothing."""

@@ -38,10 +38,7 @@ def find_py_spy(search_path: str | None, interpreter: str) -> str | None:
 
 
 class PySpy:
-    """Calls py-spy through a server process (:mod:`profiler.collectors.stacks.dump_server`).
-
-    Only one thread may call it. ``kill`` may be called by any thread.
-    """
+    """Calls py-spy through ``dump_server.py``. Only one thread may call it; any thread may ``kill`` it."""
 
     def __init__(self, program: str, monotonic_ns: Callable[[], int]) -> None:
         self._program = program

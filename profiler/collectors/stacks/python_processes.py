@@ -87,11 +87,7 @@ class _Process:
 
 
 class PythonProcesses:
-    """The Python processes of one batch, from sample to sample.
-
-    ``scans`` counts the scans that found processes. ``found_python``: one of them was Python. ``is_refused``: one may
-    not be read.
-    """
+    """The Python processes of one batch, from sample to sample. ``scans`` counts those that found processes."""
 
     def __init__(
         self,
@@ -145,10 +141,7 @@ class PythonProcesses:
         return self._known[identity].failures > 0
 
     def add_failure(self, identity: Identity, now_seconds: float, reason: str) -> bool:
-        """Note that a process could not be read; returns True once for one that keeps failing.
-
-        Such a process is read less and less often. After a lack of permission it is not tried again.
-        """
+        """Note a failed reading, after which pauses grow. True once for a process that keeps failing."""
         process = self._known[identity]
         if reason.startswith("Permission Denied"):
             process.is_python, self.is_refused = None, True

@@ -44,8 +44,6 @@ _MAX_ATTEMPTS = 3
 # The frames of a moment's stack in a checkpoint.
 _CHECKPOINT_FRAMES = 8
 
-FindProcesses = Callable[[], Iterable[Identity]]
-
 
 class StackAdvice(Struct, frozen=True, kw_only=True):
     """Sentences about a missing requirement and its remedy: py-spy, visible processes, the permission to read them."""
@@ -73,10 +71,7 @@ class StackAccess(Struct, frozen=True, kw_only=True):
 
 
 class SamplingSchedule:
-    """Decides when the next sample is due: the contract's rates, stretched so that the CPU time stays within a budget.
-
-    All times are of the monotonic clock.
-    """
+    """When the next sample is due (monotonic): the contract's rates, stretched to keep a budget of CPU time."""
 
     def __init__(self, mode: StacksMode, started_ns: int) -> None:
         self._is_always_on = mode == "on"
@@ -109,7 +104,7 @@ class SamplingSchedule:
 class _Batch:
     """One batch: the search for its processes, and its samples."""
 
-    def __init__(self, find: FindProcesses, python: PythonProcesses) -> None:
+    def __init__(self, find: Callable[[], Iterable[Identity]], python: PythonProcesses) -> None:
         self.find = find
         self.python = python
         self.profile = StackProfile()
@@ -162,7 +157,7 @@ class StackCollector(Collector):
             self._start_reader(self._reader)
         self._thread.start()
 
-    def follow(self, name: str, find: FindProcesses) -> None:
+    def follow(self, name: str, find: Callable[[], Iterable[Identity]]) -> None:
         """Sample the processes of a batch. Its samples go on after a restart."""
         with self._lock:
             batch = self._batches.get(name)

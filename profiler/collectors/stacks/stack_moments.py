@@ -1,7 +1,6 @@
-"""The moments of a run that stacks are to explain: the memory rises, nothing runs, or all vCPUs are in use.
+"""The moments that stacks are to explain: memory rises, nothing runs, or all vCPUs are in use.
 
-A moment lasts as long as its condition. Samples at the fast rate are taken for its first 60 s, and again every 10
-minutes.
+One lasts as long as its condition. Fast samples are taken for its first 60 s, and again every 10 minutes.
 """
 
 from collections import Counter, deque
@@ -17,8 +16,6 @@ from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
 
 MAX_MOMENTS = 5
 _WINDOW_NS = 30 * NS_PER_SECOND
-_SAMPLED_NS = 60 * NS_PER_SECOND
-_PAUSE_NS = 600 * NS_PER_SECOND
 _HIGH_MEMORY = 0.8
 # Closer samples add nothing: the window would only become longer.
 _MIN_STEP_NS = NS_PER_SECOND * 9 // 10
@@ -140,5 +137,5 @@ class StackMoments:
             moment = self._present[kind] = _Moment(kind, from_ns)
         moment.to_ns = read_ns
         until_ns = self._sampled_until_ns.get(kind)
-        if until_ns is None or now_ns >= until_ns + _PAUSE_NS:
-            self._sampled_until_ns[kind] = now_ns + _SAMPLED_NS
+        if until_ns is None or now_ns >= until_ns + 600 * NS_PER_SECOND:
+            self._sampled_until_ns[kind] = now_ns + 60 * NS_PER_SECOND

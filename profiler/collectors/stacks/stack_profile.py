@@ -86,10 +86,7 @@ class FunctionCounts:
 
 
 class FoldedStacks:
-    """Counts folded stacks in steps of equal length, within a fixed size.
-
-    Neighbouring steps are merged while samples arrive: the length doubles when there are too many steps.
-    """
+    """Counts folded stacks in equal steps within a fixed size: if there are too many, the length doubles."""
 
     def __init__(self) -> None:
         self._step_ns = _FIRST_STEP_NS
@@ -114,10 +111,7 @@ class FoldedStacks:
         self._shrink()
 
     def steps(self, started_ns: int | None, finished_ns: int | None = None) -> tuple[StackStep, ...]:
-        """The steps in which there were samples, with their offsets from the start of the run.
-
-        If the start is unknown, the offsets are from the first sample.
-        """
+        """The steps with samples, by their offsets from the start of the run, or from the first sample if unknown."""
         if self._origin_ns is None:
             return ()
         started_ns = self._origin_ns if started_ns is None else started_ns

@@ -1,7 +1,4 @@
-"""The call stacks of one process's threads, from the JSON that py-spy prints.
-
-The process, and so what is printed, may be hostile: every text is cut and cleaned.
-"""
+"""The call stacks in py-spy's JSON. The process may be hostile, so every text is cut and cleaned."""
 
 import re
 
@@ -48,10 +45,7 @@ _LEFT_OUT = Frame("…", "")
 
 
 class ThreadStack(Struct, frozen=True, kw_only=True):
-    """The stack of one thread, from the outermost function on. ``is_active``: it runs on a CPU, or could.
-
-    ``thread_id`` is Python's id: the address of the thread's structure.
-    """
+    """A thread's stack, outermost function first. ``is_active``: it runs or could. ``thread_id`` is Python's."""
 
     frames: tuple[Frame, ...]
     is_active: bool

@@ -1,9 +1,4 @@
-"""A control group that is created to measure one command.
-
-:class:`AccountingCgroup` is the group: the command's process enters it, it is read while the command runs, and it is
-removed afterwards. In version 2, :func:`delegate_controller` enables the memory controller for it, if the group above
-belongs to this process alone.
-"""
+"""A control group that is created to measure one command, and the delegation of a controller to it."""
 
 import os
 import signal
@@ -26,14 +21,7 @@ from profiler.readers.cgroup.hierarchy import (
 from profiler.readers.linux import proc
 
 PROCS_FILE = "cgroup.procs"
-# In version 1. A process with one thread that writes here is moved at once (since Linux 5.5). If it writes to
-# cgroup.procs, the kernel first waits some 10 ms until no process of the machine forks or ends.
-_TASKS_FILE = "tasks"
 CALLING_PROCESS = b"0"
-# Remaining processes of the command may fork while they are moved. A process that is ending is not listed any
-# more, but keeps the group busy until its memory is freed.
-_MAX_REMOVE_ATTEMPTS = 20
-_RETRY_SECONDS = 0.005
 _SUBTREE_CONTROL = "cgroup.subtree_control"
 _INIT_PID = 1
 
@@ -64,7 +52,9 @@ class AccountingCgroup:
         self.path = path
         self._lock_descriptor = try_lock(folder)  # first, because another profiler removes a group without a lock
         try:
-            entrance = PROCS_FILE if hierarchy == UNIFIED else _TASKS_FILE
+            # In version 1 a process with one thread that writes to ``tasks`` is moved at once (since Linux 5.5). If it
+            # writes to cgroup.procs, the kernel first waits some 10 ms until no process of the machine forks or ends.
+            entrance = PROCS_FILE if hierarchy == UNIFIED else "tasks"
             self._entrance_descriptor = dup_above_standard_streams(os.open(f"{folder}/{entrance}", os.O_WRONLY))
         except OSError:
             self._unlock()
@@ -119,13 +109,15 @@ class AccountingCgroup:
         for descriptor in (self._entrance_descriptor, self._cpu_descriptor, *memory_descriptors):
             if descriptor is not None:
                 os.close(descriptor)
-        for _ in range(_MAX_REMOVE_ATTEMPTS):
+        # Remaining processes of the command may fork while they are moved. A process that is ending is not listed any
+        # more, but keeps the group busy until its memory is freed.
+        for _ in range(20):
             if try_remove(self.folder, filesystem):
                 break
             above = f"{os.path.dirname(self.folder)}/{PROCS_FILE}"
             # A 0 means a process of another pid namespace. Writing it would move this process.
             if not sum(try_write(above, pid) for pid in member_pids(self.folder) if pid != CALLING_PROCESS):
-                sleep(_RETRY_SECONDS)
+                sleep(0.005)
         self._unlock()
 
     def _unlock(self) -> None:
@@ -147,10 +139,7 @@ def try_remove(folder: str, filesystem: CgroupFilesystem) -> bool:
 
 
 def try_lock(folder: str) -> int | None:
-    """Lock a folder; None if another process holds the lock or the folder cannot be opened.
-
-    The lock lasts until the returned descriptor is closed, which the kernel also does when the process ends.
-    """
+    """Lock a folder until the descriptor is closed or the process ends; None if it is locked or unreadable."""
     descriptor = open_or_none(folder, os.O_RDONLY | os.O_DIRECTORY)
     if descriptor is None:
         return None
@@ -196,10 +185,7 @@ class CgroupDelegation:
         self._helper: tuple[int, int] | None = None
 
     def enable(self, *, with_helper: bool) -> bool:
-        """Move this process to the leaf and enable the controller; returns False if the kernel refuses it.
-
-        The first process of a container needs no helper: its end is the end of the group.
-        """
+        """Enable the controller; False if the kernel refuses. The first process of a container needs no helper."""
         if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS):
             return False
         if with_helper and not self._start_helper():
@@ -208,7 +194,13 @@ class CgroupDelegation:
 
     def revert(self) -> None:
         """Disable the controller and return to the group."""
-        self._end_helper()
+        if self._helper is not None:
+            (pid, writer), self._helper = self._helper, None
+            with suppress(ChildProcessError):  # the helper was killed, and reaped with the command's orphans
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            os.close(writer)
         self._undo()
 
     def _undo(self) -> None:
@@ -244,16 +236,6 @@ class CgroupDelegation:
             self._undo()
         finally:
             os._exit(0)
-
-    def _end_helper(self) -> None:
-        if self._helper is None:
-            return
-        (pid, writer), self._helper = self._helper, None
-        with suppress(ChildProcessError):  # the helper was killed, and reaped with the command's orphans
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        os.close(writer)
 
 
 def delegate_controller(

@@ -52,10 +52,7 @@ class GroupReading(Struct, frozen=True, kw_only=True):
 
     @property
     def has_mark(self) -> bool:
-        """Whether the reading has the high-water mark, and the page cache that the mark may include.
-
-        The files of a group disappear one after the other: a reading during its removal can lack some of them.
-        """
+        """Whether the high-water mark and its page cache are known: a group's files disappear one by one."""
         return self.peak_bytes is not None and self.memory is not None and self.memory.cache_bytes is not None
 
 
@@ -86,18 +83,11 @@ class ContainerCgroup:
 
     @property
     def events_descriptor(self) -> int | None:
-        """The open ``cgroup.events``: ``poll`` reports POLLPRI when it has changed since the last reading.
-
-        None in version 1, and after the group was seen empty or removed. (The kernel reports a removed file as changed
-        forever.)
-        """
+        """``cgroup.events`` for POLLPRI; None in version 1, and when empty: a removed file has always changed."""
         return self._memory.events if self._is_watchable and self._memory is not None else None
 
     def read(self) -> GroupReading | None:
-        """The counters now; None if the group has been removed.
-
-        The group's emptiness decides whether the high-water mark is final, so it is read first, and then the mark.
-        """
+        """The counters now; None for a removed group. Emptiness, by which the mark is final, is read before it."""
         peak_bytes = oom_kills = memory = is_empty = cpu_ns = None
         if self._memory is not None:
             events, peak = _reread(self._memory.events), _reread(self._memory.peak)  # parsed later: every moment counts

@@ -1,7 +1,4 @@
-"""The control groups of processes: where they are, their limits, and the counters of what they use.
-
-Both versions of control groups are supported.
-"""
+"""The control groups of processes (version 1 and 2): their folders, their limits and their counters."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -60,11 +57,7 @@ class Cgroups:
         )
 
     def oom_kills(self) -> int | None:
-        """How many processes the kernel has killed because memory ran out; None if unknown.
-
-        This counts the kills in the group whose memory counter includes this process: in version 2, the nearest one
-        with the memory controller.
-        """
+        """How many processes of the nearest group that counts memory the kernel has killed; None if unknown."""
         for folder in self._folders(MEMORY):
             for files in (V2_MEMORY, V1_MEMORY):
                 kills = read_oom_kills(folder, files)

@@ -1,9 +1,4 @@
-"""HTTP client of the ECS task metadata endpoint.
-
-:class:`HttpEndpoint` sends requests over one persistent connection, with limits on time and size.
-:class:`AdaptiveTimeout` sets the time limit. :class:`TaskMetadataSource` reads the task, the stats of its containers
-and the monitor's own container.
-"""
+"""HTTP client of the ECS task metadata endpoint: one persistent connection, with limits on time and size."""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -75,10 +70,7 @@ class HttpEndpoint:
         self._deadline_ns = 0
 
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
-        """The body of a response with status 200; for anything else the reason.
-
-        ``max_seconds`` limits this request, if that is shorter than the adaptive timeout.
-        """
+        """The body of a response with status 200, else the reason. ``max_seconds`` limits the adaptive timeout."""
         timeout_seconds = min(
             self._timeout.timeout_seconds, MAX_TIMEOUT_SECONDS if max_seconds is None else max_seconds
         )

@@ -49,11 +49,7 @@ class _KnownResponse(Struct, frozen=True, kw_only=True):
 
 
 class HttpConnection:
-    """Opens its connection with the first request, and again after it was closed.
-
-    ``connect`` opens a connection within a time limit in seconds. ``host`` is the host and the port, as in the address.
-    ``wait_readable`` waits until the socket has data, and raises TimeoutError without data in time.
-    """
+    """Opens its connection when it is closed. ``wait_readable`` raises TimeoutError without data in time."""
 
     def __init__(
         self,

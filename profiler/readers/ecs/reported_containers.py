@@ -21,10 +21,9 @@ class BatchSelection(Struct, frozen=True, kw_only=True):
 
 
 def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
-    """Select the batch: the requested container, else the only application container.
+    """Select the batch: the requested container, else the only application container, else all candidates.
 
-    If several candidates remain, all of them are selected and ``problem`` lists them. ``requested`` is the value of
-    TASK_PROFILER_CONTAINER; ``own`` is the monitor's container, None for the one with the monitor's usual name.
+    ``own`` is the monitor's container; None for the one with the monitor's usual name.
     """
     if requested is not None:
         present = sorted({container.name for container in task.containers})

@@ -1,7 +1,4 @@
-"""Responses of ``/task`` and ``/taskWithTags`` (endpoint v3 or v4), parsed once into immutable values.
-
-v3 lacks LaunchType, LogDriver, LogOptions and ContainerARN. Absent and invalid fields are None.
-"""
+"""Parses ``/task`` and ``/taskWithTags``, version 3 and 4 of the endpoint. Absent and invalid fields are None."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -229,11 +226,7 @@ class Restarts:
         self._seen: dict[str, ContainerMetadata] = {}
 
     def join(self, task: TaskMetadata) -> TaskMetadata:
-        """The task with one container for each name.
-
-        Its start comes from the first attempt that was seen, everything else from the last one. ``restart_count``
-        counts the restarts.
-        """
+        """The task with one container a name: the first start that was seen, all else from the last attempt."""
         latest = {container.name: task.container(container.name) or container for container in task.containers}
         return replace(task, containers=tuple(self._joined(container) for container in latest.values()))
 

@@ -16,11 +16,7 @@ CpuClock = Callable[[int, int], int]
 
 
 class TrackedProcess:
-    """A process from its first reading to its end.
-
-    With ``keep_open`` its files stay open. This halves the cost of a reading, and a new process with the
-    same pid cannot be mistaken for this one.
-    """
+    """A process to its end. With ``keep_open`` a reading costs half, and its pid cannot mean another process."""
 
     def __init__(
         self, pid: int, proc_folder: str, cpu_clock: CpuClock, *, keep_open: bool, with_arguments: bool
@@ -43,10 +39,7 @@ class TrackedProcess:
         self._status = proc.ProcessStatus()
 
     def refresh(self, *, several: bool) -> bool:
-        """Read the process; returns False if it has ended.
-
-        If the container has ``several`` processes, the share is the anonymous memory only.
-        """
+        """Read the process; False if it has ended. Among ``several``, the share is the anonymous memory only."""
         text = self._read("stat")
         if text != self._stat_text or self._stat is None:
             stat = proc.parse_stat(text)
@@ -143,10 +136,7 @@ class ProcessExitWaiter(Waiter):
                 continue
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the timeout, :meth:`wake` or an event; returns True if a process ended or a group changed.
-
-        Each process ends one wait only, and each change of a group too.
-        """
+        """Wait until the timeout, :meth:`wake` or an event; True if a process ended or a group changed (once each)."""
         poll = select.poll()
         pids = {descriptor: pid for pid, descriptor in self._pidfds.items()}
         for descriptor in pids:

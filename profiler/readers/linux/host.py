@@ -116,10 +116,7 @@ def architecture(machine: str) -> str:
 
 
 def read_own_usage() -> OwnUsage:
-    """The usage of this process so far.
-
-    The peak is VmHWM, which is reset at exec. ``ru_maxrss`` of getrusage starts at the parent's peak.
-    """
+    """The usage of this process so far. Unlike VmHWM, ``ru_maxrss`` starts at the parent's peak."""
     peak_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
     max_rss_mb = None if peak_bytes is None else round(peak_bytes / 1024 / 1024, 1)
     return OwnUsage(cpu_seconds=time.process_time(), max_rss_mb=max_rss_mb)
@@ -168,10 +165,10 @@ def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
 
 
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
-    """The mount points to report: the root and each folder on which a disk is mounted.
+    """The mount points of disks, at most 16, the shortest.
 
-    At most 16 are returned, the shortest ones. Single files, which Docker and the NVIDIA runtime mount from the
-    instance's disk, are left out. ``is_folder`` is called only for paths of disks: others may hang.
+    Single files, which Docker and the NVIDIA runtime mount from the instance's disk, are left out. ``is_folder`` is
+    called only for paths of disks: others may hang.
     """
     # If several mounts are on the same folder, the last one is visible.
     mounts = {mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}

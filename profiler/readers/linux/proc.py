@@ -1,7 +1,4 @@
-"""Reads and parses the files of ``/proc``. Absent or unreadable values are None.
-
-A process can end between two reads or belong to another user. Both are normal and not errors.
-"""
+"""Reads and parses the files of ``/proc``. What is absent, has ended or is another user's is None, and no error."""
 
 import os
 import re
@@ -267,10 +264,7 @@ def read(path: str) -> bytes | None:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The contents of a file as text, empty if it cannot be read.
-
-    Bytes that are not UTF-8 become lone surrogates, so that paths in the text still name their files.
-    """
+    """The contents of a file, empty if unreadable. Bytes that are not UTF-8 become surrogates, to name files."""
     return (read(os.fspath(path)) or b"").decode(errors="surrogateescape")
 
 

@@ -9,8 +9,6 @@ from msgspec import Struct
 from profiler.core.clock import DutyCycle
 from profiler.readers.linux import proc
 
-# The kernel walks the page tables of the process to compute its PSS. This limits the cost to a share of one core.
-_MAX_PSS_CPU_SHARE = 0.01
 # Up to this number of threads, reading each thread's children is cheaper than listing all processes. Beyond it, listing
 # one thread's children costs as much as the entries of this many processes.
 _MAX_THREADS_TO_LIST, _PROCESSES_PER_THREAD = 64, 8
@@ -68,7 +66,8 @@ class ProcessTree:
         self._last_pid = 0
         self._shared_bytes: dict[tuple[int, int], int] = {}
         self._names: dict[tuple[int, int, str], str] = {}
-        self._pss_duty_cycle = DutyCycle(_MAX_PSS_CPU_SHARE)
+        # The kernel walks the page tables of the process to compute its PSS: at most this share of one core.
+        self._pss_duty_cycle = DutyCycle(0.01)
         self.has_exact_shares = False
 
     def read(self) -> tuple[ProcessReading, ...]:
@@ -197,10 +196,7 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
 
 
 def own_cpu_ns(pid: int, fallback_ns: int) -> int:
-    """CPU time of a process, its ended threads included; ``fallback_ns`` if it has ended.
-
-    This clock is exact, while ``/proc/PID/stat`` has ticks of 10 ms. It is readable for every user.
-    """
+    """CPU time of a process by a clock that is exact and readable for every user; the fallback after its end."""
     try:
         # The clock id as clock_getcpuclockid(3) computes it (CPUCLOCK_SCHED).
         return time.clock_gettime_ns(~pid << 3 | 2)

@@ -76,10 +76,7 @@ class QuickMemory:
         return total_bytes or None
 
     def _look_at(self, pid: int, fields: tuple[int, ...], parent: tuple[int, ...]) -> _Known:
-        """Read a new process.
-
-        Until a fork has allocated memory or executed its program, it may have only its parent's memory.
-        """
+        """Read a new process. A fork may have only its parent's memory until it allocates some or executes."""
         stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
         threads = 1 if stat is None else stat.threads
         if parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA]):

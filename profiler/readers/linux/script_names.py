@@ -7,6 +7,7 @@ contain secrets.
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
@@ -15,13 +16,11 @@ _SUFFIX = re.compile(r"\.(?:py|pyc|pyz|js|cjs|mjs|ts|mts|pl|php|phar|rb|R|r|sh|b
 _ASSIGNMENT = re.compile(r"\w+\+?=.*", re.DOTALL)
 _SEPARATORS = ";&|()"
 # Words of a shell that are not programs. After the second group, a program follows.
-_BUILTINS = frozenset(
-    (
-        *("cd", "export", "set", "shopt", "source", ".", "trap", "ulimit", "umask", "unset", ":", "alias", "[", "[["),
-        *("for", "case", "exit", "return", "wait", "read", "eval", "shift", "break", "continue", "declare", "local"),
-    )
-)
-_PREFIXES = frozenset(("exec", "command", "time", "if", "while", "until", "then", "do", "else", "elif", "{", "}", "!"))
+_BUILTINS = {
+    *("cd", "export", "set", "shopt", "source", ".", "trap", "ulimit", "umask", "unset", ":", "alias", "[", "[["),
+    *("for", "case", "exit", "return", "wait", "read", "eval", "shift", "break", "continue", "declare", "local"),
+}
+_PREFIXES = {"exec", "command", "time", "if", "while", "until", "then", "do", "else", "elif", "{", "}", "!"}
 
 
 class _Options(Struct, frozen=True, kw_only=True):
@@ -39,9 +38,9 @@ class _Options(Struct, frozen=True, kw_only=True):
     inline: str = ""
     modules: str = ""
     scripts: str = ""
-    long: frozenset[str] = frozenset()
-    long_values: frozenset[str] = frozenset()
-    long_inline: frozenset[str] = frozenset()
+    long: AbstractSet[str] = frozenset()
+    long_values: AbstractSet[str] = frozenset()
+    long_inline: AbstractSet[str] = frozenset()
     has_shell_text: bool = False
 
 
@@ -53,29 +52,27 @@ class _Found(Struct, frozen=True):
     is_module: bool = False
 
 
-_PYTHON = _Options(flags="bBdEhiIOPqRsSuvVx", values="WX", inline="c", modules="m", long_values=frozenset(
-    ("--check-hash-based-pycs",)
-))  # fmt: skip
+_PYTHON = _Options(
+    flags="bBdEhiIOPqRsSuvVx", values="WX", inline="c", modules="m", long_values={"--check-hash-based-pycs"}
+)
 _SHELL = _Options(
     flags="abefhiklmnprtuvxBCEHPTD",
     values="oO",
-    long=frozenset(("--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting")),
-    long_values=frozenset(("--rcfile", "--init-file")),
+    long={"--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting"},
+    long_values={"--rcfile", "--init-file"},
     has_shell_text=True,
 )
 _NODE = _Options(
     flags="ci",
     values="rC",
     inline="ep",
-    long=frozenset(
-        (
-            *("--enable-source-maps", "--expose-gc", "--expose_gc", "--inspect", "--inspect-brk", "--no-deprecation"),
-            *("--no-warnings", "--preserve-symlinks", "--throw-deprecation", "--trace-deprecation", "--trace-warnings"),
-            *("--experimental-strip-types", "--experimental-vm-modules", "--abort-on-uncaught-exception"),
-        )
-    ),
-    long_values=frozenset(("--require", "--import", "--loader", "--experimental-loader", "--conditions", "--env-file")),
-    long_inline=frozenset(("--eval", "--print")),
+    long={
+        *("--enable-source-maps", "--expose-gc", "--expose_gc", "--inspect", "--inspect-brk", "--no-deprecation"),
+        *("--no-warnings", "--preserve-symlinks", "--throw-deprecation", "--trace-deprecation", "--trace-warnings"),
+        *("--experimental-strip-types", "--experimental-vm-modules", "--abort-on-uncaught-exception"),
+    },
+    long_values={"--require", "--import", "--loader", "--experimental-loader", "--conditions", "--env-file"},
+    long_inline={"--eval", "--print"},
 )
 _PERL = _Options(flags="acfhnpsStTuUvwWX", attached="0CDdFilmMxV", values="I", inline="eE")
 _RUBY = _Options(
@@ -83,21 +80,17 @@ _RUBY = _Options(
     attached="0FiKTWx",
     values="CEIrX",
     inline="e",
-    long=frozenset(("--verbose", "--debug", "--jit", "--yjit", "--yydebug")),
-    long_values=frozenset(
-        ("--enable", "--disable", "--encoding", "--external-encoding", "--internal-encoding", "--require")
-    ),
+    long={"--verbose", "--debug", "--jit", "--yjit", "--yydebug"},
+    long_values={"--enable", "--disable", "--encoding", "--external-encoding", "--internal-encoding", "--require"},
 )
 _PHP = _Options(flags="aCHilmnqsvw", values="cdgztS", inline="rBRE", scripts="fF")
 _R = _Options(
     inline="eg",
     scripts="f",
-    long=frozenset(
-        (
-            *("--vanilla", "--slave", "--quiet", "--silent", "--no-echo", "--no-save", "--no-restore", "--no-environ"),
-            *("--no-site-file", "--no-init-file", "--no-restore-data", "--no-restore-history", "--verbose"),
-        )
-    ),
+    long={
+        *("--vanilla", "--slave", "--quiet", "--silent", "--no-echo", "--no-save", "--no-restore", "--no-environ"),
+        *("--no-site-file", "--no-init-file", "--no-restore-data", "--no-restore-history", "--verbose"),
+    },
 )
 _SHELLS = ("ash", "bash", "dash", "ksh", "sh", "zsh")
 _INTERPRETERS = {
@@ -129,10 +122,7 @@ def name_with_script(name: str, arguments: Sequence[str]) -> str:
 
 
 def what_runs(words: Sequence[str]) -> str | None:
-    """The code that an interpreter runs, by its name: a script without suffix, a module, or the program of ``sh -c``.
-
-    None if the command is not an interpreter, or if its code is unknown.
-    """
+    """A script without suffix, a module, or the program of ``sh -c``; None for no interpreter or unknown code."""
     program = words[0].rpartition("/")[2]
     found = _find(program, words[1:])
     if found is None or (found.is_text and program not in _SHELLS):

@@ -55,10 +55,7 @@ class Sockets:
         self.has_postponed = False
 
     def find(self, pid: int, inodes: Collection[int], now_ns: int) -> Mapping[int, Socket]:
-        """The sockets with these inodes, without sockets that are in no table or were not looked for yet.
-
-        The sockets are in the network namespace of the process ``pid``. The time is monotonic.
-        """
+        """The sockets with these inodes in the network of ``pid``, as far as they were found. The time is monotonic."""
         self.has_postponed = False
         missing = {inode for inode in inodes if now_ns >= self._known.get(inode, _UNKNOWN)[1]}
         if missing:

@@ -1,7 +1,4 @@
-"""What a blocked thread does, by the system call in ``/proc/PID/task/TID/syscall``.
-
-The numbers differ between the architectures. A call that is in no table counts as unknown.
-"""
+"""What a blocked thread does, by its system call and the architecture's numbers. Others are unknown."""
 
 from collections.abc import Mapping
 from typing import Literal

@@ -163,10 +163,7 @@ class _Budget:
 
 
 class ThreadReader:
-    """Reads the threads of all processes of a batch. Not thread-safe.
-
-    ``own_cpu_ns`` is the CPU time of the calling thread, ``machine`` the architecture as in ``uname``.
-    """
+    """Reads the threads of a batch's processes. ``own_cpu_ns`` is the calling thread's CPU time. Not thread-safe."""
 
     def __init__(self, own_cpu_ns: Callable[[], int], proc_folder: str = "/proc", machine: str | None = None) -> None:
         self._own_cpu_ns = own_cpu_ns
@@ -253,15 +250,12 @@ class ThreadReader:
                     continue
                 if before.started_ticks == reading.started_ticks:
                     process.reading = reading
-                    if (before.own_cpu_ns, before.state, before.threads) != (
-                        reading.own_cpu_ns,
-                        reading.state,
-                        reading.threads,
-                    ):
-                        process.has_run = True
-                        if reading.pid not in self._changed:
-                            self._changed[reading.pid] = process
-                            process.still_at = last
+                    now = (reading.own_cpu_ns, reading.state, reading.threads)
+                    has_changed = (before.own_cpu_ns, before.state, before.threads) != now
+                    process.has_run = process.has_run or has_changed
+                    if has_changed and reading.pid not in self._changed:
+                        self._changed[reading.pid] = process
+                        process.still_at = last
                     continue
                 self._forget(process)
             known[reading.pid] = self._changed[reading.pid] = _Process(reading, last)

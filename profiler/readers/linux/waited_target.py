@@ -40,10 +40,7 @@ _OTHER = Wait("other")
 
 
 class WaitResolver:
-    """Finds the targets that blocked threads wait for. ``own_cpu_ns`` is the CPU time of the calling thread.
-
-    ``has_postponed`` is whether the peer of the last wait is to be asked for again later.
-    """
+    """Finds what blocked threads wait for. ``has_postponed``: the last wait's peer is to be asked for again later."""
 
     def __init__(self, calls: Calls, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
         self._calls = calls
