@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_breakdown import IdleBetween, never_idle
@@ -42,26 +42,25 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
     open_threads: Callable[[], ThreadReader] | None = None
 
 
-class _TrackedContainer:
+class _TrackedContainer(Struct):
     """The sources of one batch container, and its aggregates over all its restarts.
 
     The number of the incarnation rises with each new container, and with each new control group of one container.
     """
 
-    def __init__(self, batch: BatchProcesses) -> None:
-        self.batch = batch
-        # With thousands of processes a reading takes 10 to 50 ms of CPU time: one every few seconds.
-        self.duty_cycle = DutyCycle(0.005)
-        self.has_opened = False
-        self.docker_id = ""
-        self.incarnation = 0
-        self.source: ContainerProcesses | None = None
-        self.threads: ThreadReader | None = None
-        self.group: ContainerCgroup | None = None
-        self.is_group_gone = False
-        self.attempts_left = 0
-        self.main_pid: int | None = None
-        self.group_main_pid: int | None = None
+    batch: BatchProcesses
+    # With thousands of processes a reading takes 10 to 50 ms of CPU time: one every few seconds.
+    duty_cycle: DutyCycle = field(default_factory=partial(DutyCycle, 0.005))
+    has_opened: bool = False
+    docker_id: str = ""
+    incarnation: int = 0
+    source: ContainerProcesses | None = None
+    threads: ThreadReader | None = None
+    group: ContainerCgroup | None = None
+    is_group_gone: bool = False
+    attempts_left: int = 0
+    main_pid: int | None = None
+    group_main_pid: int | None = None
 
     def begin(self, docker_id: str, machine: ProcessAccess) -> None:
         """Open the sources of a container if it is a new one. A restart in place shows in its control group."""

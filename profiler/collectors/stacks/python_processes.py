@@ -3,6 +3,9 @@
 import os
 import re
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+
+from msgspec import Struct, field
 
 from profiler.collectors.stacks.thread_stacks import ThreadStack
 from profiler.readers.linux import proc
@@ -45,10 +48,9 @@ def runs_python(pid: int, proc_folder: str = "/proc") -> tuple[str, bool | None]
 
 
 def _program(pid: int) -> str:
-    try:
+    with suppress(OSError):
         return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115  many times a minute
-    except OSError:
-        return ""
+    return ""
 
 
 class ThreadRoots:
@@ -74,16 +76,13 @@ class ThreadRoots:
         )
 
 
-class _Process:
-    """The state of one process."""
-
-    def __init__(self) -> None:
-        self.program = ""
-        self.is_python: bool | None = False
-        self.cpu_ns = 0
-        self.failures = 0
-        self.next_try_seconds = 0.0
-        self.roots = ThreadRoots()
+class _Process(Struct):
+    program: str = ""
+    is_python: bool | None = False
+    cpu_ns: int = 0
+    failures: int = 0
+    next_try_seconds: float = 0.0
+    roots: ThreadRoots = field(default_factory=ThreadRoots)
 
 
 class PythonProcesses:
@@ -137,7 +136,6 @@ class PythonProcesses:
         return process.roots.without_torn(stacks)
 
     def is_failing(self, identity: Identity) -> bool:
-        """Whether the last reading of a process failed, too."""
         return self._known[identity].failures > 0
 
     def add_failure(self, identity: Identity, now_seconds: float, reason: str) -> bool:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart, ResourceLimits
@@ -41,8 +41,6 @@ _LOOK_NS = NS_PER_SECOND
 _MAX_FAILURES = 50
 # The attempts of a reading that fails, because the process runs on meanwhile.
 _MAX_ATTEMPTS = 3
-# The frames of a moment's stack in a checkpoint.
-_CHECKPOINT_FRAMES = 8
 
 
 class StackAdvice(Struct, frozen=True, kw_only=True):
@@ -101,14 +99,13 @@ class SamplingSchedule:
         self.spent_ns += cost_ns
 
 
-class _Batch:
+class _Batch(Struct):
     """One batch: the search for its processes, and its samples."""
 
-    def __init__(self, find: Callable[[], Iterable[Identity]], python: PythonProcesses) -> None:
-        self.find = find
-        self.python = python
-        self.profile = StackProfile()
-        self.looks = 0
+    find: Callable[[], Iterable[Identity]]
+    python: PythonProcesses
+    profile: StackProfile = field(default_factory=StackProfile)
+    looks: int = 0
 
     @property
     def is_to_look_for(self) -> bool:
@@ -339,8 +336,5 @@ class StackCollector(Collector):
 
 def _short(stacks: Stacks) -> Stacks:
     """The stacks for a checkpoint. A checkpoint is written repeatedly, and log drivers split a line at 16 KB."""
-    moments = (
-        replace(moment, stack=moment.stack[-_CHECKPOINT_FRAMES:], own=moment.own[-_CHECKPOINT_FRAMES:])
-        for moment in stacks.moments
-    )
+    moments = [replace(moment, stack=moment.stack[-8:], own=moment.own[-8:]) for moment in stacks.moments]
     return replace(stacks, moments=tuple(moments))

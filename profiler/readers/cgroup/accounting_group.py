@@ -59,18 +59,19 @@ class AccountingCgroup:
         except OSError:
             self._unlock()
             raise
-        self._cpu_descriptor = None if cpu is None else open_or_none(f"{folder}/{cpu.name}")
-        self.cpu = None if self._cpu_descriptor is None else cpu
         # The files stay open: the memory may be read 50 times a second.
-        self._usage_descriptor = None if memory is None else open_or_none(f"{folder}/{memory.usage}")
-        self._stat_descriptor = None if memory is None else open_or_none(f"{folder}/{MEMORY_STAT}")
-        self.memory = None if self._usage_descriptor is None else memory
-        # In version 2 the high-water mark can be reset since Linux 6.12, for each open file separately.
-        peak = None if self.memory is None else f"{folder}/{self.memory.peak}"
-        self._peak_descriptor = None if peak is None else open_or_none(peak, os.O_RDWR)
-        self._can_reset_peak = self._peak_descriptor is not None
-        if peak is not None and self._peak_descriptor is None:
-            self._peak_descriptor = open_or_none(peak)
+        names = (*(() if cpu is None else (cpu.name,)), *(() if memory is None else (memory.usage, MEMORY_STAT)))
+        opened = ((name, open_or_none(f"{folder}/{name}")) for name in names)
+        self._files = {name: descriptor for name, descriptor in opened if descriptor is not None}
+        self.cpu = cpu if cpu is not None and cpu.name in self._files else None
+        self.memory = memory if memory is not None and memory.usage in self._files else None
+        self._can_reset_peak = False
+        if self.memory is not None:
+            # In version 2 the high-water mark can be reset since Linux 6.12, for each open file separately.
+            writable = open_or_none(f"{folder}/{self.memory.peak}", os.O_RDWR)
+            self._can_reset_peak = writable is not None
+            peak = open_or_none(f"{folder}/{self.memory.peak}") if writable is None else writable
+            self._files.update({} if peak is None else {self.memory.peak: peak})
 
     def set_memory_limit(self, limit_bytes: int) -> bool:
         """Set a memory limit; returns False if the kernel refuses it."""
@@ -81,23 +82,25 @@ class AccountingCgroup:
         return try_write_descriptor(self._entrance_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
-        if self._peak_descriptor is not None and self.memory is not None and self._can_reset_peak:
-            try_write_descriptor(self._peak_descriptor, self.memory.reset)
+        if self.memory is not None and self._can_reset_peak:
+            try_write_descriptor(self._files[self.memory.peak], self.memory.reset)
+
+    def _reread(self, name: str) -> bytes:
+        descriptor = self._files.get(name)
+        return b"" if descriptor is None else proc.reread(descriptor)
 
     def cpu_ns(self) -> int | None:
         """The CPU time of all processes that ever ran in the group."""
-        if self.cpu is None or self._cpu_descriptor is None:
-            return None
-        return self.cpu.parse_ns(proc.reread(self._cpu_descriptor))
+        return None if self.cpu is None else self.cpu.parse_ns(self._reread(self.cpu.name))
 
     def memory_now(self) -> MemoryReading | None:
-        if self.memory is None or self._usage_descriptor is None or self._stat_descriptor is None:
+        if self.memory is None:
             return None
-        return parse_memory(proc.reread(self._usage_descriptor), proc.reread(self._stat_descriptor), self.memory)
+        return parse_memory(self._reread(self.memory.usage), self._reread(MEMORY_STAT), self.memory)
 
     def memory_peak_bytes(self) -> int | None:
         """The kernel's high-water mark, page cache included."""
-        return None if self._peak_descriptor is None else parse_number(proc.reread(self._peak_descriptor))
+        return None if self.memory is None else parse_number(self._reread(self.memory.peak))
 
     def oom_kills(self) -> int | None:
         """How many processes of the group the kernel has killed because memory ran out."""
@@ -105,10 +108,8 @@ class AccountingCgroup:
 
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
         """Remove the group; its remaining processes move to the group above. It stays if the kernel refuses."""
-        memory_descriptors = self._peak_descriptor, self._usage_descriptor, self._stat_descriptor
-        for descriptor in (self._entrance_descriptor, self._cpu_descriptor, *memory_descriptors):
-            if descriptor is not None:
-                os.close(descriptor)
+        for descriptor in (self._entrance_descriptor, *self._files.values()):
+            os.close(descriptor)
         # Remaining processes of the command may fork while they are moved. A process that is ending is not listed any
         # more, but keeps the group busy until its memory is freed.
         for _ in range(20):

@@ -56,47 +56,35 @@ class GroupReading(Struct, frozen=True, kw_only=True):
         return self.peak_bytes is not None and self.memory is not None and self.memory.cache_bytes is not None
 
 
-class _MemoryFolder:
-    """The group's folder with the memory controller: the descriptors of the folder and of its small files."""
-
-    def __init__(self, folder: int, files: MemoryFiles) -> None:
-        self.folder = folder
-        self.files = files
-        path = _path(folder)
-        self.peak = open_or_none(f"{path}/{files.peak}")
-        self.kills = open_or_none(f"{path}/{files.kills}")
-        self.events = None if files.events is None else open_or_none(f"{path}/{files.events}")
-
-    def close(self) -> None:
-        for descriptor in (self.folder, self.peak, self.kills, self.events):
-            if descriptor is not None:
-                os.close(descriptor)
-
-
 class ContainerCgroup:
-    """A container's group. Its folders are open: one for both controllers in version 2, one for each in version 1."""
+    """A container's group: the open folders of both controllers, which may be the same, and the small files."""
 
     def __init__(self, memory: tuple[int, MemoryFiles] | None, cpu: tuple[int, CpuFile] | None) -> None:
-        self._memory = None if memory is None else _MemoryFolder(*memory)
+        self._memory = memory
         self._cpu = cpu
-        self._is_watchable = self._memory is not None and self._memory.events is not None
+        names = () if memory is None else (memory[1].peak, memory[1].kills, memory[1].events)
+        folder = "" if memory is None else _path(memory[0])
+        opened = ((name, open_or_none(f"{folder}/{name}")) for name in names if name is not None)
+        self._files: dict[str | None, int] = {name: one for name, one in opened if one is not None}
+        self._is_watchable = memory is not None and memory[1].events in self._files
 
     @property
     def events_descriptor(self) -> int | None:
         """``cgroup.events`` for POLLPRI; None in version 1, and when empty: a removed file has always changed."""
-        return self._memory.events if self._is_watchable and self._memory is not None else None
+        return self._files.get(self._memory[1].events) if self._is_watchable and self._memory is not None else None
 
     def read(self) -> GroupReading | None:
         """The counters now; None for a removed group. Emptiness, by which the mark is final, is read before it."""
         peak_bytes = oom_kills = memory = is_empty = cpu_ns = None
         if self._memory is not None:
-            events, peak = _reread(self._memory.events), _reread(self._memory.peak)  # parsed later: every moment counts
+            folder, files = self._memory
+            events, peak = self._reread(files.events), self._reread(files.peak)  # parsed later: every moment counts
             # 1 while a living process is in the group or in a group below it
             populated = proc.parse_counter(events.decode("ascii", "replace"), "populated")
             self._is_watchable = bool(populated)
             is_empty, peak_bytes = None if populated is None else populated == 0, parse_number(peak)
-            memory = read_memory(_path(self._memory.folder), self._memory.files)
-            oom_kills = parse_oom_kills(_reread(self._memory.kills))
+            memory = read_memory(_path(folder), files)
+            oom_kills = parse_oom_kills(self._reread(files.kills))
         if self._cpu is not None:
             folder, file = self._cpu
             cpu_ns = file.parse_ns(proc.read(f"{_path(folder)}/{file.name}") or b"")
@@ -104,12 +92,15 @@ class ContainerCgroup:
             return None
         return GroupReading(memory=memory, peak_bytes=peak_bytes, oom_kills=oom_kills, cpu_ns=cpu_ns, is_empty=is_empty)
 
+    def _reread(self, name: str | None) -> bytes:
+        descriptor = self._files.get(name)
+        return b"" if descriptor is None else proc.reread(descriptor)
+
     def close(self) -> None:
-        if self._memory is not None:
-            self._memory.close()
-        if self._cpu is not None:
-            os.close(self._cpu[0])
-        self._memory = self._cpu = None
+        folders = (folder for folder, _ in (one for one in (self._memory, self._cpu) if one is not None))
+        for descriptor in (*folders, *self._files.values()):
+            os.close(descriptor)
+        self._memory, self._cpu, self._files = None, None, {}
 
 
 def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") -> ContainerCgroup | None:
@@ -154,7 +145,3 @@ def _open_group(
 
 def _path(descriptor: int) -> str:
     return f"/proc/self/fd/{descriptor}"
-
-
-def _reread(descriptor: int | None) -> bytes:
-    return b"" if descriptor is None else proc.reread(descriptor)
