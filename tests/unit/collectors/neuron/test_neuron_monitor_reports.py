@@ -57,8 +57,8 @@ def test_the_device_latency_replaces_a_missing_total_latency() -> None:
     assert idle.latency is None
 
 
-@pytest.mark.parametrize("runtimes", [[], None])
-def test_no_runtime_is_a_report_all_the_same(runtimes: object) -> None:
+@pytest.mark.parametrize("runtimes", [[], None, [{"pid": 1, "error": "", "report": {}}, {"pid": 2, "error": "x"}]])
+def test_no_runtime_and_one_of_which_nothing_was_due_are_a_report_all_the_same(runtimes: object) -> None:
     assert decoded({**report(), "neuron_runtime_data": runtimes}).runtimes == ()
 
 
@@ -78,10 +78,6 @@ def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_costs_no_other_fi
     parsed = decoded(document)
     assert (parsed.device_count, parsed.runtimes[0].utilization_percent) == (None, {0: 50.0})
     assert parsed.problems == ("the process is gone", "no device")
-
-
-def test_a_runtime_of_which_nothing_was_due_is_not_counted() -> None:
-    assert decoded(report({"pid": 1, "error": "", "report": {}}, {"pid": 2, "error": "x"})).runtimes == ()
 
 
 def test_an_entry_that_is_no_core_of_the_node_is_skipped() -> None:

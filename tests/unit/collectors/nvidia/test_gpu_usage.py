@@ -180,16 +180,11 @@ def test_a_single_reading_has_numbers_and_no_energy() -> None:
     assert set(present(latest.throttled_seconds).values()) == {0}
 
 
-def test_without_an_energy_counter_power_is_summed_over_the_time() -> None:
-    usage = at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (900.0, 100.0, 300.0)))
-    assert only(usage).energy_joules == 400
-    assert [one.energy_joules for one in usage.latest(None)] == [400]
-
-
-def test_a_reloaded_driver_counts_on_from_zero() -> None:
+def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_on_from_zero() -> None:
+    usage = at_each_second(*(reading(power_watts=watts) for watts in (900.0, 100.0, 300.0)))
+    assert [only(usage).energy_joules, *(one.energy_joules for one in usage.latest(None))] == [400, 400]
     energies = (5_000_000, 5_100_000, 20_000, 50_000)
-    gpu = only(at_each_second(*(GpuSample(facts=FACTS, energy_millijoules=energy) for energy in energies)))
-    assert gpu.energy_joules == 100 + 50
+    assert only(at_each_second(*(reading(energy_millijoules=one) for one in energies))).energy_joules == 100 + 50
 
 
 def test_xids_are_kept_once_each_and_those_without_a_gpu_are_noted() -> None:

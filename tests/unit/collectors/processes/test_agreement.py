@@ -56,14 +56,11 @@ def test_a_sample_between_two_readings_is_held_against_both() -> None:
     assert agreement.cpu_agrees
 
 
-def test_a_spike_in_one_source_alone_is_no_contradiction() -> None:
+def test_a_spike_in_one_source_alone_and_nothing_to_compare_are_no_contradiction() -> None:
     agreement = compared()
     agreement.on_sample(sample(START_NS + seconds(59.5), 29.75, 5000 * MIB))
     agreement.on_reading(TreeReading(START_NS + seconds(61), seconds(30.5), 200 * MIB))
     assert agreement.warnings() == ()
-
-
-def test_without_anything_to_compare_nothing_speaks_against_it() -> None:
     agreement = SourceComparison()
     agreement.on_sample(sample(START_NS, 5.0, MIB))
     assert (agreement.cpu_agrees, agreement.memory_agrees, agreement.warnings()) == (True, True, ())

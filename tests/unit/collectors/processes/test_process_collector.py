@@ -498,31 +498,24 @@ def test_a_kill_in_a_batch_that_succeeds_is_reported_by_the_groups_counter_or_th
     assert [(killed.name, killed.max_memory_used_mb) for killed in kills.processes] == [("worker", 400)]
 
 
-def test_a_killed_batch_with_processes_near_the_limit_ran_out_of_memory() -> None:
+def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
+    def verdict(record: Record) -> tuple[bool | None, str | None]:
+        return record.likely_out_of_memory, record.out_of_memory_evidence
+
     world = World()
     world.snapshot = lambda at: alone(process(cpu=at / 2, mark=980))
-    record = world.run(60).record("failure", 137)
-    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "exit-137-at-limit")
-
-
-@pytest.mark.parametrize("ends", [60.5, 64.0])
-def test_low_memory_in_readings_of_the_processes_does_not_exclude_a_memory_kill(ends: float) -> None:
-    record = World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
-    assert record.likely_out_of_memory is None
-
-
-def test_hits_of_the_limit_that_only_the_task_stats_have_stay_evidence() -> None:
+    assert verdict(world.run(60).record("failure", 137)) == (True, "exit-137-at-limit")
+    for ends in (60.5, 64.0):  # low memory in readings of the processes does not exclude a kill
+        record = World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
+        assert verdict(record) == (None, None)
+    # Hits of the limit, which only the task stats have, stay evidence.
     found = {"likely_out_of_memory": True, "out_of_memory_evidence": "memory-at-limit"}
-    record = World().run(60).record("unknown", None, **found)
-    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "memory-at-limit")
-
-
-def test_a_low_mark_of_the_whole_batch_excludes_a_memory_kill() -> None:
+    assert verdict(World().run(60).record("unknown", None, **found)) == (True, "memory-at-limit")
+    # A low mark of the whole batch excludes a kill.
     world = World()
     world.group = lambda at: group(used=100, peak=120, is_empty=at >= 2)
     record = world.run(2).record("failure", 137, finished_at=format_ms(START_NS + seconds(60)))
-    assert record.metrics.memory_peak_source == "kernel"
-    assert record.likely_out_of_memory is False
+    assert (record.metrics.memory_peak_source, *verdict(record)) == ("kernel", False, None)
 
 
 def test_thousands_of_processes_are_read_less_often_and_the_group_every_second() -> None:
@@ -552,16 +545,18 @@ def test_the_end_of_the_first_process_is_read_at_any_cost() -> None:
     assert world.exit_waiter.watched == (7,)
 
 
-def test_the_thread_waits_for_the_groups_events() -> None:
+def test_the_thread_waits_for_the_groups_events_and_is_woken_once_by_the_same_container() -> None:
     world = World()
     world.group = lambda _: group()
     world.run(1)
-    assert world.exit_waiter.watched_files == (42,)
-    assert World().run(1).exit_waiter.watched_files == ()
+    for _ in range(3):
+        world.collector.on_batch_started(BATCH)
+    assert (world.exit_waiter.watched_files, world.exit_waiter.wakes) == ((42,), 1)
 
 
 def test_an_unreadable_group_is_tried_a_few_times() -> None:
-    assert World().run(60).attempts == [7] * 5
+    world = World().run(60)
+    assert (world.attempts, world.exit_waiter.watched_files) == ([7] * 5, ())
 
 
 def test_a_replaced_container_continues_the_totals() -> None:
@@ -582,18 +577,12 @@ def test_where_no_process_is_visible_and_in_another_containers_record_there_are_
     assert World().run(10).collector.part(other) == RecordPart(source="processes")
 
 
-def test_the_same_container_wakes_the_thread_once() -> None:
-    world = World()
-    for _ in range(3):
-        world.collector.on_batch_started(BATCH)
-    assert world.exit_waiter.wakes == 1
-
-
 def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
     record = World().run(60).record(series=COARSE)
     expected = replace(COARSE, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)
     assert replace(present(record.series), processes=()) == expected
     assert record.metrics.max_memory_used_at == "2025-11-20T00:53:21.000Z"
+    assert World().run(60).record("running", None).series is None
 
 
 def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_restart() -> None:
@@ -625,10 +614,6 @@ def test_a_sum_of_memory_that_the_container_cannot_have_used_is_not_shown(bound:
     shown = world.run(10).record(series=COARSE, metrics=Metrics(memory_size_mb=size_mb))
     assert [(one.max_memory_used_mb, one.max_memory_used_processes) for one in shown.processes] == [(130, 1)]
     assert [row.memory_used_mb for row in present(shown.series).processes] == [None]
-
-
-def test_a_checkpoint_has_no_series() -> None:
-    assert World().run(60).record("running", None).series is None
 
 
 def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_its_processes() -> None:

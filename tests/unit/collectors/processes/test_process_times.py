@@ -109,10 +109,12 @@ def test_the_time_after_the_end_does_not_count() -> None:
     assert (made.network_percent, made.covered_percent) == (50.5, 100.0)
 
 
-def test_the_cost_of_the_threads_does_not_make_the_processes_pause() -> None:
+def test_the_cost_of_the_threads_does_not_make_the_processes_pause_and_their_files_are_closed_at_the_end() -> None:
     world = World()
     world.threads.cost_ns = seconds(0.1)
     assert world.run(20).threads.readings == 20
+    world.collector._close()
+    assert world.threads.is_closed
 
 
 def test_a_pause_of_the_readings_makes_one_longer_step_that_is_not_covered_as_a_whole() -> None:
@@ -122,9 +124,3 @@ def test_a_pause_of_the_readings_makes_one_longer_step_that_is_not_covered_as_a_
     world.threads.is_paused = False
     made = present(world.run(20).record().time_breakdown)
     assert (made.network_percent, made.covered_percent) == (50.0, 97.5)
-
-
-def test_the_files_of_the_threads_are_closed_with_the_others() -> None:
-    world = World().run(1)
-    world.collector._close()
-    assert world.threads.is_closed

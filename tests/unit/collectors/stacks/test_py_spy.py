@@ -59,25 +59,26 @@ def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
     assert make('[ "$*" = --version ] && echo "py-spy 0.4.3"').version == "py-spy 0.4.3"
 
 
-def test_a_failure_is_the_first_line_of_what_it_prints(make: Callable[[str], PySpy]) -> None:
-    spy = make('echo "Error: Unsupported version of Python: 3.15.0" >&2; echo "Stack backtrace: /root/x" >&2; exit 1')
-    assert spy.dump(1).failure == "Unsupported version of Python: 3.15.0"
-    assert spy.version == "py-spy"
-
-
-@pytest.mark.parametrize("script", ["echo nonsense", "echo '{}'", "head -c 100000 /dev/urandom", ":"])
-def test_nonsense_is_a_failure(make: Callable[[str], PySpy], script: str) -> None:
-    assert make(script).dump(1).failure == "its output is not the JSON of py-spy"
-
-
-def test_output_without_an_end_is_cut(make: Callable[[str], PySpy]) -> None:
-    assert "signal 25" in (make("exec cat /dev/zero").dump(1).failure or "")
-
-
-def test_a_program_that_hangs_is_ended_by_its_alarm(make: Callable[[str], PySpy]) -> None:
-    spy = make("trap 'exit 3' ALRM; kill -ALRM $$; sleep 1")  # its alarm comes after 5 s; this one comes at once
-    assert spy.dump(1).failure == "exit code 3"
-    assert "signal 14" in (make("kill -ALRM $$").dump(1).failure or "")
+@pytest.mark.parametrize(
+    ("script", "failure"),
+    [
+        # The first line of what it prints.
+        (
+            'echo "Error: Unsupported version of Python: 3.15.0" >&2; echo "Stack backtrace: /root/x" >&2; exit 1',
+            "Unsupported version of Python: 3.15.0",
+        ),
+        *(
+            (script, "its output is not the JSON of py-spy")
+            for script in ("echo nonsense", "echo '{}'", "head -c 100000 /dev/urandom", ":")
+        ),
+        ("exec cat /dev/zero", "it was ended by signal 25, after 5 s or too much output"),
+        # Its alarm comes after 5 s; this one comes at once.
+        ("trap 'exit 3' ALRM; kill -ALRM $$; sleep 1", "exit code 3"),
+        ("kill -ALRM $$", "it was ended by signal 14, after 5 s or too much output"),
+    ],
+)
+def test_a_failure_has_its_reason(make: Callable[[str], PySpy], script: str, failure: str) -> None:
+    assert make(script).dump(1).failure == failure
 
 
 def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
@@ -85,6 +86,7 @@ def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
     assert spy.dump(1).failure == "it cannot be started"
     spy.start()
     assert spy.dump(1).failure == "exit code 126"
+    assert spy.version == "py-spy"
     spy.close()
     assert spy.dump(1).failure is not None
 

@@ -30,12 +30,9 @@ def test_the_first_minute_has_a_sample_a_second_then_every_ten() -> None:
     assert [round(after - before) for before, after in pairwise(times[60:])] == [10] * 23
 
 
-def test_a_moment_has_a_sample_a_second() -> None:
+def test_a_moment_has_a_sample_a_second_and_expensive_samples_are_rarer() -> None:
     times = taken(SamplingSchedule("on", 0), 300, cost_ms=5, moments=(range(100, 130),))
     assert len([at for at in times if 101 <= at < 130]) == 29
-
-
-def test_expensive_samples_are_rarer() -> None:
     times = taken(SamplingSchedule("on", 0), 600, cost_ms=90)
     assert [round(after - before) for before, after in pairwise(times)][:10] == [5] * 10
     assert 90 * len(times) <= 1800

@@ -74,9 +74,7 @@ def test_memory_that_is_high_and_rises() -> None:
     (moment,) = run.found()
     assert (moment.kind, moment.from_at) == ("memory", time_at(160))
     assert run.sampled == [float(at) for at in range(160, 200)]
-
-
-def test_memory_that_is_high_and_does_not_rise_is_no_moment_and_a_leap_is_seen_at_once() -> None:
+    # If it does not rise, there is no moment. A leap is seen at once.
     assert Run().go_on(200, memory=lambda _: 950).found() == ()
     assert Run().go_on(50).go_on(53, memory=lambda _: 900).sampled == [50.0, 51.0, 52.0]
 

@@ -49,8 +49,7 @@ def test_separators_and_control_characters_are_replaced_and_long_names_and_deep_
     assert len(short) == 76
     assert (short[0], short[15], short[-1]) == (deep[0], Frame("…", ""), deep[-1])
 
-
-def test_a_line_that_cannot_be_right_is_left_out() -> None:
+    # A line that cannot be right is left out.
     stacks = decoded(*(thread(frame("f", line=line)) for line in (0, -1, 10**9)))
     assert [stack.frames[0].line for stack in stacks] == [None] * 3
 

@@ -69,6 +69,8 @@ def test_the_growth_since_the_last_reading(machine: FakeMachine) -> None:
     assert growth_of(machine.read(process())) == [(seconds(1), seconds(0.5))]
     machine.thread(7, run=1.25, wait=0.75)
     assert growth_of(machine.read(process(cpu=1.25), at=2)) == [(seconds(0.25), seconds(0.25))]
+    machine.thread(7, run=0.5)  # of a new process with the same id
+    assert growth_of(machine.read(process(cpu=0.5, start=2), at=5)) == [(seconds(0.5), 0)]
 
 
 def test_a_process_that_did_not_run_is_not_read_and_waits_as_before(machine: FakeMachine) -> None:
@@ -161,13 +163,6 @@ def test_a_kernel_that_does_not_count(machine: FakeMachine) -> None:
     sample = machine.read(process(cpu=2, start=2), at=2)
     assert sample.growth is None
     assert sample.waits == {Wait("sleep"): 1}
-
-
-def test_a_new_process_with_the_same_id_counts_from_the_beginning(machine: FakeMachine) -> None:
-    machine.thread(7, run=3)
-    machine.read(process(cpu=3))
-    machine.thread(7, run=0.5)
-    assert growth_of(machine.read(process(cpu=0.5, start=2), at=5)) == [(seconds(0.5), 0)]
 
 
 def test_nothing_is_negative_after_another_thread_has_executed_a_program(machine: FakeMachine) -> None:

@@ -121,6 +121,10 @@ def test_a_socket_leads_to_its_peer(process: FakeProcess) -> None:
     assert process.waits("recvfrom", 3) == Wait("network", "10.0.3.9:5432")
     assert process.waits("read", 4) == Wait("network", "[::1]:5432")
     assert process.waits("connect", 5) == Wait("network", "10.0.3.9:443")
+    # A number in another column is not the inode.
+    process.opens(fd6="socket:[1000]")
+    process.table("tcp", inet_line("0903000A:1538", 501), inet_line("0A03000A:1538", 1000))
+    assert process.waits("recvfrom", 6) == Wait("network", "10.0.3.10:5432")
 
 
 def test_a_socket_in_no_table_has_no_peer_and_is_looked_up_again_later(process: FakeProcess) -> None:
@@ -131,13 +135,8 @@ def test_a_socket_in_no_table_has_no_peer_and_is_looked_up_again_later(process: 
     assert process.waits("recvfrom", 3, now=11) == Wait("network", "10.0.3.9:5432")
 
 
-def test_a_number_in_another_column_is_not_the_inode(process: FakeProcess) -> None:
-    process.opens(fd3="socket:[1000]")
-    process.table("tcp", inet_line("0903000A:1538", 501), inet_line("0A03000A:1538", 1000))
-    assert process.waits("recvfrom", 3) == Wait("network", "10.0.3.10:5432")
-
-
-def test_a_unix_socket(process: FakeProcess) -> None:
+def test_a_unix_socket_needs_no_search_among_the_connections(process: FakeProcess) -> None:
+    (process.folder / "net" / "tcp").mkdir()
     process.opens(fd3="socket:[501]", fd4="socket:[502]")
     process.table(
         "unix",
@@ -267,13 +266,6 @@ def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(process
     for number in range(5):  # spends the budget
         process.resolver._sockets.find(PID, [number], 0)
     assert process.polls([3, 4, 5], timeout=5) == Wait("network")
-
-
-def test_a_unix_socket_needs_no_search_among_the_connections(process: FakeProcess) -> None:
-    process.opens(fd3="socket:[9003]")
-    process.table("unix", "0: 3 0 0 0001 03 9003 /run/db.sock\n")
-    (process.folder / "net" / "tcp").mkdir()
-    assert process.waits("recvfrom", 3) == Wait("network", "/run/db.sock")
 
 
 def test_a_table_is_read_up_to_the_wanted_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
