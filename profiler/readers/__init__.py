@@ -16,10 +16,10 @@ class Unavailable(Struct, frozen=True):
 
 
 class SourceHealth:
-    """The state of one source. One line is logged when the source begins to fail, and one when it recovers.
+    """The state of one source: logged when it begins to fail, and when it recovers.
 
-    The reasons of the failures in between may differ. After each recovery the next one needs twice as many reads in a
-    row, up to 64: a source that fails at every second read counts as failing.
+    After each recovery the next one needs twice as many reads in a row, up to 64: a source that fails at every second
+    read is failing.
     """
 
     def __init__(self, source: str, log: "Log") -> None:

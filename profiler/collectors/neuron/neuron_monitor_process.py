@@ -40,8 +40,7 @@ class LineSplitter:
 def neuron_period_seconds(interval_seconds: float) -> int:
     """The reporting period for a sampling interval: whole seconds, at least 1.
 
-    neuron-monitor accepts whole seconds only. It takes "1.0s" and "0.5s" for its default of 5 s, and prints nothing for
-    "500ms".
+    neuron-monitor takes "1.0s" and "0.5s" for its default of 5 s, and prints nothing for "500ms".
     """
     return max(1, int(interval_seconds))
 

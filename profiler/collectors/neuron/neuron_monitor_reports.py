@@ -1,5 +1,6 @@
 """Parses a line of neuron-monitor. Fields without a name here are skipped, such as the long list of loaded models."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -135,8 +136,7 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
 class NeuronReport(Struct, frozen=True, kw_only=True):
     """One report. Without runtimes, no process uses the devices.
 
-    ``ecc_uncorrected`` is by device and adds memory and SRAM; ``device_memory_size_bytes`` is the size of one device;
-    ``problems`` are the errors that neuron-monitor reports for parts of the report.
+    ``ecc_uncorrected`` is by device and adds memory and SRAM; the size is one device's; ``problems`` are parts' errors.
     """
 
     runtimes: tuple[RuntimeReport, ...] = ()
@@ -249,12 +249,11 @@ def _sizes(categories: Mapping[str, Any]) -> Mapping[str, int]:
 
 def _by_category(cores: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     """The sum over the cores, by the categories of the report."""
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for sizes in cores:
         # Most cores belong to other runtimes and have only zeros: skipping these saves two thirds of the time.
         if not totals or any(sizes.values()):
-            for name, size in sizes.items():
-                totals[name] = totals.get(name, 0) + size
+            totals.update(sizes)
     return totals
 
 

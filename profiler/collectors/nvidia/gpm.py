@@ -1,7 +1,6 @@
 """GPM: the hardware counters of a GPU of the Hopper generation or newer, through NVML.
 
-A sample holds the counters at one moment, and the driver derives the values of the time between two samples. A sample
-ends one reading and starts the next, so that fewer samples leave no gap: where a sample takes long, there are fewer.
+The driver derives values from two samples. One ends a reading and starts the next: fewer samples leave no gap.
 """
 
 import math
@@ -60,10 +59,9 @@ class GpmReader:
         return (_REFUSED,) if self._is_refused else ()
 
     def added_to(self, sample: GpuSample, handle: Any, *, is_complete: bool) -> GpuSample:  # noqa: ANN401  a pointer of the driver
-        """Return the sample with the metrics of the time since this device's sample before, if they are available.
+        """Return the sample with the metrics since this device's sample before, if they are available.
 
-        A reading with the slow counters (``is_complete``) has them however long the driver took before: also the last
-        one of the run, and one after a pause that was the machine's.
+        A reading with the slow counters (``is_complete``) has them however long the driver took before.
         """
         uuid = sample.facts.uuid
         if uuid in self._unavailable:

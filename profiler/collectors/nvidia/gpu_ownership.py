@@ -17,8 +17,7 @@ def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> fr
 class GpuSelection(Struct, frozen=True, kw_only=True):
     """The GPUs of a batch. ``selectors`` are as configured; None selects all visible GPUs.
 
-    ``is_known`` is False if the selection is only an assumption. ``is_from_own_environment`` means that it was read
-    from this process's environment; its meaning then depends on the visible GPUs (see :func:`resolve`).
+    Without ``is_known`` it is an assumption. One from this process's environment is to be resolved (:func:`resolve`).
     """
 
     selectors: frozenset[str] | None = None

@@ -1,7 +1,6 @@
 """Reads all visible GPUs through NVML, and continues after driver errors, restarts and lost GPUs.
 
-One NVML context is used for the whole run. Handles are kept by UUID, because an index may mean another GPU after a
-restart of the driver. All calls are made from one thread; its owner decides how long to wait for it.
+Handles are kept by UUID: an index may mean another GPU after a restart. One thread makes all calls.
 """
 
 from collections.abc import Callable

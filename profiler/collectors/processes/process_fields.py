@@ -138,10 +138,9 @@ def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
 def _peak(
     metrics: Metrics, processes_bytes: int | None, group: GroupPeak, sizes: ResourceLimits
 ) -> tuple[float | None, PeakSource | None]:
-    """The control group's high-water mark if that is complete and free of page cache, else the largest observed value.
+    """The group's mark if it is complete and free of page cache, else the largest observed value.
 
-    The group's peak with page cache, plus the memory seen outside of the group, bounds the observed value; so does its
-    limit: the sum over the processes can count pages twice.
+    The mark with page cache, plus memory outside the group, bounds that, and the limit: sums can count pages twice.
     """
     stats_bytes = _bytes(metrics.max_memory_used_mb)
     if group.size_bytes is not None and group.is_process_peak():

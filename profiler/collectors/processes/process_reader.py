@@ -40,8 +40,7 @@ class ProcessSnapshot(Struct, frozen=True, kw_only=True):
 class ContainerProcesses:
     """Tracks the processes of one container. Not thread-safe.
 
-    With several processes, a process's share of the memory is its anonymous memory: only a process's own user may read
-    how its file pages are shared.
+    Among several, a share of memory is the anonymous memory: only the same user may read how file pages are shared.
     """
 
     def __init__(
@@ -69,7 +68,13 @@ class ContainerProcesses:
         missed_pids = self._track_new_processes()
         ended, never_alive = self._refresh_tracked()
         if self._first_pid not in self._tracked:
-            self._first_pid = self._find_main_pid()
+            # The oldest process with a parent outside of the container; ``docker exec`` starts others later.
+            entry_processes = (
+                (tracked.reading.started_ticks, tracked.pid)
+                for tracked in self._tracked.values()
+                if tracked.reading is not None and tracked.parent_pid not in self._tracked
+            )
+            self._first_pid = min(entry_processes, default=(0, None))[1]
         readings = (tracked.reading for tracked in self._tracked.values())
         return ProcessSnapshot(
             processes=tuple(reading for reading in readings if reading is not None),
@@ -131,12 +136,3 @@ class ContainerProcesses:
             else:
                 ended.append(tracked.last_alive)
         return ended, never_alive
-
-    def _find_main_pid(self) -> int | None:
-        """The oldest process with a parent outside of the container; ``docker exec`` starts others later."""
-        entry_processes = (
-            (tracked.reading.started_ticks, tracked.pid)
-            for tracked in self._tracked.values()
-            if tracked.reading is not None and tracked.parent_pid not in self._tracked
-        )
-        return min(entry_processes, default=(0, None))[1]

@@ -32,23 +32,14 @@ _MIN_COMPARISONS = 3
 _MAX_READING_NS = NS_PER_SECOND // 10
 
 
-class TreeReading(Struct, frozen=True, gc=False):
-    """CPU time and memory of all processes together at a moment of the wall clock."""
-
-    read_ns: int
-    cpu_ns: int | None
-    memory_bytes: int | None
-
-
 class SourceComparison:
-    """Compares the readings of the processes with the task stats.
+    """Compares the readings of the processes with the task stats; with too few samples, they agree.
 
-    CPU time is compared since the last start of the container; memory at each sample, where the majority decides
-    because a spike may show in one source only. With too few samples to compare, the sources count as agreeing.
+    CPU time is compared since the last start; memory at each sample, by majority: a spike may show in one source only.
     """
 
     def __init__(self) -> None:
-        self._readings: deque[TreeReading] = deque(maxlen=_MAX_PENDING)
+        self._readings: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
         self._first_cpu_ns: tuple[int, int] | None = None
         self._last_cpu_ns: tuple[int, int] | None = None
@@ -61,8 +52,8 @@ class SourceComparison:
     def on_sample(self, sample: ContainerSample) -> None:
         self._pending.append(sample)
 
-    def on_reading(self, reading: TreeReading) -> None:
-        """Add a reading of the processes, later than the last one."""
+    def on_reading(self, reading: ContainerSample) -> None:
+        """Add a reading of all processes together, later than the last one (by the wall clock)."""
         if self._readings and reading.read_ns <= self._readings[-1].read_ns:
             self._readings.clear()
         self._readings.append(reading)
@@ -122,14 +113,14 @@ class SourceComparison:
                 self._first_cpu_ns = None  # the container was restarted
             self._first_cpu_ns = self._first_cpu_ns or pair
             self._last_cpu_ns = pair
-        if sample.memory_used_bytes is not None and earlier.memory_bytes is not None and later.memory_bytes is not None:
-            low, high = sorted((earlier.memory_bytes, later.memory_bytes))
-            nearest = min(max(sample.memory_used_bytes, low), high)
+        used_bytes, before, after = sample.memory_used_bytes, earlier.memory_used_bytes, later.memory_used_bytes
+        if used_bytes is not None and before is not None and after is not None:
+            low, high = sorted((before, after))
             self._comparisons += 1
-            self._stats_bytes += sample.memory_used_bytes
-            excess_bytes = nearest - sample.memory_used_bytes
+            self._stats_bytes += used_bytes
+            excess_bytes = min(max(used_bytes, low), high) - used_bytes
             self._excess_bytes += excess_bytes
-            tolerance_bytes = max(_MEMORY_TOLERANCE * sample.memory_used_bytes, _MEMORY_TOLERANCE_BYTES)
+            tolerance_bytes = max(_MEMORY_TOLERANCE * used_bytes, _MEMORY_TOLERANCE_BYTES)
             self._comparisons_above += excess_bytes > tolerance_bytes
             self._comparisons_below += -excess_bytes > tolerance_bytes
 
@@ -144,16 +135,15 @@ class SourceComparison:
 
 
 class StatsPeak:
-    """The container's own high-water mark in the task stats (cgroup v1), which bounds the marks of its processes.
+    """The container's own mark in the task stats (cgroup v1), which bounds the marks of its processes.
 
-    The mark of a process also counts file pages that are charged to other control groups. The container's mark is a
-    bound only for readings before its own, and only until the container is restarted.
+    Those also count file pages of other groups. It bounds readings before its own, until a restart.
     """
 
     def __init__(self) -> None:
         self._read_ns = 0
         self._bytes: int | None = None
-        self._needed_ns = 0
+        self.needed_ns = 0  # the last rise of the processes' peak
         self.is_usable = True  # until a restart: the container's mark then no longer covers the time before
 
     def on_sample(self, sample: ContainerSample) -> None:
@@ -163,14 +153,10 @@ class StatsPeak:
             self.is_usable = self.is_usable and mark_bytes >= (self._bytes or 0)
             self._read_ns, self._bytes = sample.read_ns, mark_bytes
 
-    def on_rise(self, read_ns: int) -> None:
-        """Note that the processes' peak has risen in a reading that began at ``read_ns``."""
-        self._needed_ns = read_ns + _MAX_READING_NS
-
     @property
     def size_bytes(self) -> int | None:
         """The bound; None if no mark was read since the last rise."""
-        return self._bytes if self.is_usable and self._read_ns >= self._needed_ns else None
+        return self._bytes if self.is_usable and self._read_ns >= self.needed_ns else None
 
 
 class ReadingContext(Struct, frozen=True):
@@ -262,7 +248,7 @@ class BatchProcesses:
         before = memory.peak_bytes, memory.largest_mark_bytes
         tree_bytes = memory.add(processes)
         if before != (memory.peak_bytes, memory.largest_mark_bytes):
-            self._stats_peak.on_rise(context.wall_ns)
+            self._stats_peak.needed_ns = context.wall_ns + _MAX_READING_NS
         self._tree_cpu.add(processes, 0)
         if is_alive:
             self._threads = sum(process.threads for process in processes)
@@ -352,8 +338,7 @@ class BatchProcesses:
     ) -> int | None:
         """Add a reading of the control group; returns the memory in use, in bytes, which no process exceeds.
 
-        The high-water mark covers everything up to now. It is final if no process ran before it was read. While the
-        kernel removes the group, a reading may lack the mark: such a reading does not show the end.
+        The mark is final if no process ran before it was read. A group under removal may lack it, which shows no end.
         """
         if group is None:
             self._is_mark_current = False
@@ -381,7 +366,8 @@ class BatchProcesses:
 
     def _add_sample(self, memory_bytes: int | None, threads: int, context: ReadingContext) -> None:
         cpu_ns = self.cpu_ns
-        self.comparison.on_reading(TreeReading(context.wall_ns, cpu_ns, memory_bytes))
+        sample = ContainerSample(read_ns=context.wall_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes)
+        self.comparison.on_reading(sample)
         if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
             return
         self._last_added_ns = context.monotonic_ns

@@ -56,8 +56,7 @@ def _program(pid: int) -> str:
 class ThreadRoots:
     """Recognizes stacks of one process that were read while they changed: the process runs on meanwhile.
 
-    The outermost function of a thread stays the same as long as the thread lives. So a running thread whose stack
-    begins elsewhere than before was read in the middle of a change.
+    A thread's outermost function stays. A running thread's stack that begins elsewhere was read in a change.
     """
 
     def __init__(self) -> None:

@@ -41,9 +41,8 @@ class CgroupFilesystem:
 class AccountingCgroup:
     """A group and its open files. Making it raises OSError if processes cannot enter the group.
 
-    This process holds a lock on the folder as long as it lives, which shows other profilers that the group is in use.
-    ``hierarchy`` and ``path`` are those in ``/proc/PID/cgroup``. ``cpu`` and ``memory`` are None if the kernel does not
-    count them in this group.
+    A lock on the folder shows other profilers that it is in use. ``hierarchy`` and ``path`` are those in
+    ``/proc/PID/cgroup``. ``cpu`` and ``memory`` are None if the kernel does not count them.
     """
 
     def __init__(self, folder: str, hierarchy: str, path: str, cpu: CpuFile | None, memory: MemoryFiles | None) -> None:
@@ -244,8 +243,7 @@ def delegate_controller(
 ) -> CgroupDelegation | None:
     """Move this process from its ``group`` to a leaf with this ``name``, and enable ``controller`` below the group.
 
-    None if nothing was changed: the group does not belong to this process alone, it enables controllers already, or
-    the kernel refuses.
+    None if the group is not exclusive, enables controllers already, or the kernel refuses: then nothing was changed.
     """
     available = proc.read_text(f"{group}/cgroup.controllers").split()
     enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")

@@ -1,10 +1,9 @@
 """Measures a command in its own control group, if the group can be created without side effects.
 
-The group is created below the group of this process, so that all limits above it still hold. Some
-programs (the JVM, .NET, Node) look for limits in their own group only. Therefore a memory limit is
-repeated in the new group. If this is not possible, or if the hierarchy has a CPU limit, no group is
-created. A hierarchy that also distributes CPU or I/O is not used: a new group would change the
-share that the command gets.
+The group is created below the group of this process, so that all limits above it still hold. Some programs (the JVM,
+.NET, Node) look for limits in their own group only. Therefore a memory limit is repeated in the new group. If this is
+not possible, or if the hierarchy has a CPU limit, no group is created. A hierarchy that also distributes CPU or I/O is
+not used: a new group would change the share that the command gets.
 
 Version 1 has a hierarchy for each controller; groups are created in the hierarchies of ``memory`` and ``cpuacct``. In
 version 2 every group counts CPU time. It counts memory if the group above enables that controller, or can be made to

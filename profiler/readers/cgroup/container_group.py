@@ -40,8 +40,7 @@ from profiler.readers.linux import proc
 class GroupReading(Struct, frozen=True, kw_only=True):
     """The counters of a container's control group at one moment; a counter that cannot be read is None.
 
-    ``peak_bytes`` is the high-water mark since the container's start, page cache included. ``is_empty`` is whether
-    no living process was in the group before the counters were read; None in version 1.
+    The mark (``peak_bytes``) is since the container's start, page cache included. ``is_empty`` was read before it.
     """
 
     memory: MemoryReading | None = None

@@ -140,10 +140,9 @@ def find_mount(mounts: Iterable[Mount], hierarchy: str) -> Mount | None:
 
 
 def group_folders(root: str, mount: Mount, group: str) -> tuple[str, ...]:
-    """The folders of a group and of those above it, from the bottom to the top of the mount.
+    """The folders of a group and of those above it, up to the mount's top, which alone is there for others.
 
-    In a container without a cgroup namespace, the top of the mount is the container's group, but the path is the
-    host's. For a group outside of the mount, the result is its top.
+    In a container without a cgroup namespace, the top is the container's group, but the path is the host's.
     """
     below = group.removeprefix(mount.top_group.rstrip("/")) if _is_below(group, mount.top_group) else ""
     names = [name for name in below.split("/") if name]

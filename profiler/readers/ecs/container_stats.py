@@ -1,7 +1,7 @@
-"""A response of ``/task/stats``: Docker's stats documents, by Docker id.
+"""A response of ``/task/stats``: Docker's stats documents, by Docker id, with cgroup v1's or v2's memory.
 
-The memory fields come from cgroup v1 or v2. A container without stats is ``null`` (endpoint v3, Fargate), ``{}``
-(endpoint v4 on EC2) or has a ``read`` in year 1. Docker omits fields that are zero, so every field is optional.
+A container without stats is ``null`` (v3, Fargate), ``{}`` (v4 on EC2) or has a ``read`` in year 1. Fields that are
+zero may be absent.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """HTTP/1.1 over one persistent connection: GET requests for small documents.
 
-The standard library's client parses each header with its e-mail parser. The monitor sleeps for a second between two
-requests, so that this code runs with cold caches: the parser alone took a fifth of the monitor's CPU time.
+The standard library parses headers with its e-mail parser, which took a fifth of the monitor's CPU time.
 """
 
 import re

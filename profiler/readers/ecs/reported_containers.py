@@ -9,10 +9,9 @@ _FIRELENS_DRIVER = "awsfirelens"
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):
-    """The containers to report on.
+    """The containers to report on, with the ``problem`` of the choice as a sentence for the user.
 
-    ``problem`` is a sentence for the user, None if the selection is unambiguous. ``is_present`` is False while the
-    task does not list the containers: an agent may list a container late, or not any more.
+    ``is_present`` is False while the task does not list them: an agent may do so late, or not any more.
     """
 
     names: tuple[str, ...]

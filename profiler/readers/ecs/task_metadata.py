@@ -216,10 +216,9 @@ def _mebibytes(value: Json) -> int | None:
 
 
 class Restarts:
-    """Joins the attempts of a container that ECS restarts in place (restart policy) to one run, by its name.
+    """Joins the attempts of a container that ECS restarts in place to one run, by its name.
 
-    A restart shows in ``RestartCount`` (endpoint v4), in a new Docker id or in a later start. Agents differ in which of
-    these they show.
+    A restart shows in ``RestartCount`` (endpoint v4), in a new Docker id or in a later start, depending on the agent.
     """
 
     def __init__(self) -> None:

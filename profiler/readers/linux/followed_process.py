@@ -123,8 +123,7 @@ class ProcessExitWaiter(Waiter):
     def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
         """Wait for the end of these processes, and for a change of these open ``cgroup.events``, only.
 
-        A change is reported until the file is read. The files remain the caller's, who may close them before the next
-        wait only after another call of this method.
+        A change is reported until the file is read. The caller closes the files, but before a wait calls this again.
         """
         self._events_descriptors = frozenset(events_descriptors)
         for pid in self._pidfds.keys() - set(pids):

@@ -29,8 +29,8 @@ _FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
 class ProcessStat(Struct, frozen=True, kw_only=True):
     """``/proc/PID/stat``. The values of children count those that the process has waited for.
 
-    ``name`` is the command's name, at most 15 bytes. ``faults`` counts page faults: memory does not
-    grow without them. ``is_exiting`` is true from the moment a process frees its memory, before it is a zombie.
+    ``name`` has at most 15 bytes. ``is_exiting`` is true from the moment a process frees its memory, before it is a
+    zombie.
     """
 
     name: str
@@ -189,8 +189,7 @@ def _unescape(path: str) -> str:
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
     """The arguments in the first 4 KiB of ``/proc/PID/cmdline``, without the program (argument 0).
 
-    An argument that is cut there becomes an ellipsis: part of a secret may not look like one. (A program that rewrites
-    its command line may leave out the last NUL of a short one.)
+    An argument that is cut there becomes an ellipsis. (A short command line may lack its last NUL.)
     """
     is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not cmdline[:_MAX_CMDLINE_BYTES].endswith(b"\0")
     words = cmdline[:_MAX_CMDLINE_BYTES].removesuffix(b"\0").split(b"\0")

@@ -136,10 +136,9 @@ class ProcessTree:
         return self._walk()
 
     def _walk(self) -> dict[int, proc.ProcessStat]:
-        """Read the lists of children, from the root down.
+        """Read the lists of children, from the root down, and the last walk's processes that are in none.
 
-        When a thread ends, its children move to another thread's list, which may have been read already. So the
-        processes of the last walk that are in no list are looked at again, each after its parent.
+        When a thread ends, its children move to another thread's list, which may have been read already.
         """
         descendants: dict[int, proc.ProcessStat] = {}
         for first_pids in (list_children(self._root_pid, 1), *((pid,) for pid in self._walked)):

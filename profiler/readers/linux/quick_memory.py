@@ -1,7 +1,6 @@
 """The memory of a process tree between two readings of it, with a few system calls for each process.
 
-It is a lower bound: what the processes had at the last reading, with the growth of their anonymous memory since then,
-and the private memory of new ones. So memory that several processes share is never counted twice.
+A lower bound: the last reading, its anonymous growth since, and new ones' private memory. Nothing counts twice.
 """
 
 import os
@@ -30,8 +29,7 @@ class _Known(Struct, frozen=True, gc=False):
 class QuickMemory:
     """Reads the memory of the descendants of one process, without unrelated children and their descendants.
 
-    ``has_changed`` is whether the last reading found other processes than the last :meth:`follow`. ``largest_bytes`` is
-    the memory of the largest process in it.
+    ``has_changed``: other processes than at the last :meth:`follow`. ``largest_bytes``: the largest process in it.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:

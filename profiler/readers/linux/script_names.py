@@ -1,7 +1,6 @@
 """Finds what an interpreter runs, because the name ``python3`` does not identify the program.
 
-Only the base name of the script, or the name of the module, is used. Arguments and program text (``python3 -c``) can
-contain secrets.
+Only the name of the script or module is used: arguments and program text can contain secrets.
 """
 
 import re

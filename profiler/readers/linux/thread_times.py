@@ -41,10 +41,9 @@ _DISK, _OTHER = Wait("disk"), Wait("other")
 
 
 class ThreadGrowth(Struct, frozen=True, gc=False):
-    """By how much a thread's time on a CPU and its time waiting for one grew. A wait counts only when it has ended.
+    """By how much a thread's time on a CPU, and waiting for one, grew. A wait counts only when it has ended.
 
-    ``steps`` is the number of readings since the thread was read: more than one if it waited for its turn. A thread
-    that ``is_new`` began in this time. ``thread`` is its id.
+    ``steps``: the readings since the thread was read, which may have waited for its turn. ``thread`` is its id.
     """
 
     run_ns: int
@@ -201,7 +200,10 @@ class ThreadReader:
         self._follow(processes, last)
         reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
         growth = self._read_changed(reads, now, is_required=is_required)
-        if self._last is None or length_ns > _busy_ns(growth):
+        # In this time certainly no thread was blocked.
+        busy_ns = sum([one.run_ns / one.steps for one in growth])
+        busy_ns += max([one.wait_ns / one.steps for one in growth], default=0.0)
+        if self._last is None or length_ns > busy_ns:
             self._ask_stale(_Budget(spent_ns, budget_ns), now_ns)
         waits: dict[Wait, int] = {}  # a Counter takes several times as long
         for process in self._processes.values():
@@ -394,15 +396,6 @@ class ThreadReader:
         wait = self._resolver.resolve(reading.pid, call, now_ns)
         thread.is_postponed = self._resolver.has_postponed
         return _wait_in_state(_state(thread)) if wait.kind == _OTHER.kind else wait
-
-
-def _busy_ns(growth: Sequence[ThreadGrowth]) -> float:
-    """The time of a reading in which certainly no thread was blocked."""
-    running_ns = longest_ns = 0.0
-    for grown in growth:
-        running_ns += grown.run_ns / grown.steps
-        longest_ns = max(longest_ns, grown.wait_ns / grown.steps)
-    return running_ns + longest_ns
 
 
 def _state(thread: _Thread) -> str:

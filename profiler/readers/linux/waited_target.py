@@ -1,7 +1,6 @@
 """What a thread that is blocked in a system call waits for: the kind of the wait, and a peer or a path.
 
-Everything is read from ``/proc``: links of descriptors, socket tables, and the list of descriptors that ``poll`` and
-``select`` were called with, never data. This requires the same user or SYS_PTRACE.
+Links, socket tables and lists of watched descriptors are read, never data: as the same user or with SYS_PTRACE.
 """
 
 import os

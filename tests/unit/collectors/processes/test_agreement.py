@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from profiler.collectors.processes.process_usage import SourceComparison, TreeReading
+from profiler.collectors.processes.process_usage import SourceComparison
 from tests.fakes import START_NS, sample, seconds
 
 MIB = 2**20
@@ -14,9 +14,7 @@ def compared(
     """A minute at constant rates, with stats every ten seconds that come late."""
     agreement = SourceComparison()
     for second in range(61):
-        agreement.on_reading(
-            TreeReading(START_NS + seconds(second), seconds(second * processes_cpu), processes_mib * MIB)
-        )
+        agreement.on_reading(sample(START_NS + seconds(second), second * processes_cpu, processes_mib * MIB))
         if second % 10 == 5:
             at = second - 2.3
             agreement.on_sample(sample(START_NS + seconds(at), at * stats_cpu, stats_mib * MIB))
@@ -50,7 +48,7 @@ def test_a_sample_between_two_readings_is_held_against_both() -> None:
     agreement = SourceComparison()
     for second in range(20):
         size_bytes = (100 if second % 2 else 900) * MIB
-        agreement.on_reading(TreeReading(START_NS + seconds(second), seconds(second), size_bytes))
+        agreement.on_reading(sample(START_NS + seconds(second), second, size_bytes))
         agreement.on_sample(sample(START_NS + seconds(second + 0.5), second + 0.5, 500 * MIB))
     assert agreement.memory_agrees
     assert agreement.cpu_agrees
@@ -59,7 +57,7 @@ def test_a_sample_between_two_readings_is_held_against_both() -> None:
 def test_a_spike_in_one_source_alone_and_nothing_to_compare_are_no_contradiction() -> None:
     agreement = compared()
     agreement.on_sample(sample(START_NS + seconds(59.5), 29.75, 5000 * MIB))
-    agreement.on_reading(TreeReading(START_NS + seconds(61), seconds(30.5), 200 * MIB))
+    agreement.on_reading(sample(START_NS + seconds(61), 30.5, 200 * MIB))
     assert agreement.warnings() == ()
     agreement = SourceComparison()
     agreement.on_sample(sample(START_NS, 5.0, MIB))
