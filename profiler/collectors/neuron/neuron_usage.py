@@ -46,14 +46,11 @@ class NeuronUsage:
 
     Every runtime lists all cores of the node, with 0 for the cores of others. A core's utilization is therefore the
     maximum over the runtimes, its memory the sum. Both count for the period of the report, and only while there is a
-    runtime: an unused node has no utilization instead of 0 %. The record lists all cores that a runtime has listed, the
-    idle ones with 0, so that a batch that uses 2 of 32 cores is recognized.
+    runtime: an unused node has no utilization instead of 0 %. The record lists all cores that a runtime has listed.
 
     If one of several runtimes could not be read, the report has no utilization or memory: a core may belong to the
-    unreadable one. A period shorter than half the configured one is ignored for utilization. Its memory is a reading of
-    the moment and counts with the short period as its weight; its executions count in full.
-
-    ``has_devices`` is True if a device, or a process on one, was ever reported.
+    unreadable one. A period shorter than half the configured one is ignored for utilization only. ``has_devices`` is
+    True if a device, or a process on one, was ever reported.
     """
 
     def __init__(self, period_seconds: int) -> None:
@@ -182,10 +179,8 @@ class NeuronUsage:
     def _add_devices(self, report: NeuronReport) -> None:
         """Add the capacity, and memory errors as their increase since the first report.
 
-        It is not documented whether the counts are per period or cumulative since the driver was loaded. If they are
-        cumulative, this is their increase during the run, without earlier errors. If they are per period, this is at
-        most their sum, and less only if two periods in a row have errors: a count below the previous one counts in
-        full. Neither case overstates the errors.
+        It is not documented whether the counts are per period or since the driver was loaded. A count below the
+        previous one counts in full: in neither case are the errors of the run overstated.
         """
         if report.device_count and report.device_memory_size_bytes:
             self._device_memory_size_bytes = report.device_count * report.device_memory_size_bytes

@@ -81,9 +81,8 @@ def own_selection(visible_devices: str) -> GpuSelection:
 def resolve(selection: GpuSelection, visible: Collection[GpuFacts]) -> GpuSelection:
     """Resolve a selection from this process's environment against the visible GPUs.
 
-    In a container only the selected GPUs are visible, and their indices begin at 0, not at the machine's index. If the
-    number of visible GPUs is the number of selected ones, all of them belong to the batch. Otherwise the selectors are
-    matched; if nothing matches, the selection is unknown.
+    In a container only the selected GPUs are visible, and their indices begin at 0: as many visible as selected ones
+    are all the batch's. Else the selectors are matched; if nothing matches, it is unknown.
     """
     if not selection.is_from_own_environment or selection.selectors is None:
         return selection

@@ -14,10 +14,9 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 class GpuSample(Struct, frozen=True, kw_only=True):
     """One GPU at one moment; a field that the GPU did not report is None.
 
-    ``utilization_percent`` is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel ran.
-    ``throttle_reasons`` are NVML's bits. Energy and ECC errors are counters of the driver. They are read rarely,
-    because the energy call takes 4 ms. The fields from ``sm_active_percent`` on are GPM's (Hopper and newer), over the
-    last ``gpm_ns`` nanoseconds: means in percent, and the bytes that were transferred.
+    Utilization is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel ran. Energy and ECC
+    errors are the driver's counters, read rarely: the energy call takes 4 ms. The fields from ``sm_active_percent`` on
+    are GPM's (Hopper and newer), over the last ``gpm_ns``.
     """
 
     facts: GpuFacts

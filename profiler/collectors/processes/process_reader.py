@@ -1,10 +1,8 @@
-"""The process source: tracks the processes of another container of the task from reading to reading.
+"""Tracks the processes of another container of the task from reading to reading.
 
-They are visible if the task shares its process ids (``"pidMode": "task"``). ``/proc/PID/cgroup`` shows which of them
-belong to the container. Any user can read the files used here.
-
-Readings skip what cannot have changed. New processes are looked for only if the kernel has assigned a process id since
-the last reading. Memory without a page fault has not grown, so the expensive file ``status`` is not read again.
+They are visible if the task shares its process ids (``"pidMode": "task"``), by ``/proc/PID/cgroup``, for any user. New
+ones are looked for only if the kernel has assigned a process id since the last reading. Memory without a page fault has
+not grown, so the expensive file ``status`` is not read again.
 """
 
 from collections.abc import Callable
@@ -26,9 +24,8 @@ _FULL_SCAN_INTERVAL_NS = 60 * NS_PER_SECOND
 class ProcessSnapshot(Struct, frozen=True, kw_only=True):
     """The present processes, and the last state of the processes that have ended since the last reading.
 
-    ``missed_pids`` counts the ids assigned since then that no live process has: short processes, threads and processes
-    of other containers; 0 if the kernel does not show the last id. ``main_pid`` is the process that the container was
-    started with.
+    ``missed_pids`` are the ids assigned since then that no live process has, such as short processes and threads.
+    ``main_pid`` is the process that the container was started with.
     """
 
     processes: tuple[ProcessReading, ...] = ()

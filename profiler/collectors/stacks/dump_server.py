@@ -1,11 +1,9 @@
 """Runs py-spy for the profiler: one call at a time, for each line of arguments on the standard input.
 
 Runs as a separate program (``python -I -S dump_server.py PROGRAM``) and is never imported. It has one thread, so it can
-limit a call between fork and exec. In the profiler, which has threads, that would not be safe. ``run`` does not count
-the calls as the command's: they are children of this process. It ends with its standard input, so with the profiler.
-
-The answer to a line is a line with the exit status (negative: the signal), the CPU time in microseconds and a length,
-followed by that many bytes: the standard output or, if the call failed, standard error.
+limit a call between fork and exec. ``run`` does not count the calls, which are its children, as the command's. It ends
+with its standard input. The answer to a line is a line with the exit status (negative: the signal), the CPU time in
+microseconds and a length, followed by that many bytes: the standard output or, if the call failed, standard error.
 """
 
 import os

@@ -52,11 +52,10 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 
 
 class StackAccess(Struct, frozen=True, kw_only=True):
-    """The sources of the stacks.
+    """The sources of the stacks: without py-spy no ``reader``; processes by Docker id; sizes by container's name.
 
-    ``reader`` is None if py-spy is not installed. ``find_processes`` are the processes of a container by its Docker id,
-    ``sizes`` the sizes of a container by its name. ``is_local``: the reader is a child of the process whose children
-    are measured, so it is started before the first measurement.
+    ``is_local``: the reader is a child of the process whose children are measured, so it is started before the first
+    measurement.
     """
 
     reader: PySpy | None

@@ -1,17 +1,15 @@
 """Measures a command in its own control group, if the group can be created without side effects.
 
 The group is created below the group of this process, so that all limits above it still hold. Some programs (the JVM,
-.NET, Node) look for limits in their own group only. Therefore a memory limit is repeated in the new group. If this is
-not possible, or if the hierarchy has a CPU limit, no group is created. A hierarchy that also distributes CPU or I/O is
-not used: a new group would change the share that the command gets.
+.NET, Node) look for limits in their own group only. Therefore a memory limit is repeated in the new group; if this is
+not possible, or if there is a CPU limit, no group is created. A hierarchy that also distributes CPU or I/O is not used:
+a new group would change the share that the command gets.
 
-Version 1 has a hierarchy for each controller; groups are created in the hierarchies of ``memory`` and ``cpuacct``. In
-version 2 every group counts CPU time. It counts memory if the group above enables that controller, or can be made to
-because it belongs to this process alone (see :mod:`profiler.readers.cgroup.accounting_group`).
+Version 1 has a group in each of the hierarchies ``memory`` and ``cpuacct``. In version 2 every group counts CPU time,
+and memory if the group above enables that controller, or can be made to because it belongs to this process alone.
 
-If a step fails (no permission, a read-only mount, a refusal by the kernel), the earlier steps are undone. If
-the profiler is killed, the command continues in its group. The next profiler that is started there removes the group
-when it is empty.
+If a step fails, the earlier steps are undone. If the profiler is killed, the command continues in its group. The next
+profiler that is started there removes the group when it is empty.
 """
 
 import os

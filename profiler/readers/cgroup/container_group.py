@@ -1,10 +1,8 @@
 """The control group of another container, found through one of its processes.
 
-``/proc/PID/root`` is the container's file system, in which its own group is mounted. The kernel
-permits access only to a process that may trace the other one: a process of the same user with at least
-its capabilities (both root, as Docker starts them), or one with SYS_PTRACE. The folders and the small files stay
-open, so that they can still be read when the last process of the container has ended. In version 2 with Docker's
-systemd driver the group exists only 4 to 150 ms longer than the last process.
+``/proc/PID/root`` is the container's file system with its own group. The kernel permits access to a process of the same
+user with at least its capabilities (both root, as Docker starts them), or with SYS_PTRACE. Folders and small files stay
+open: with Docker's systemd driver the group exists only 4 to 150 ms longer than the last process.
 """
 
 import os

@@ -183,12 +183,10 @@ class CpuFile(Struct, frozen=True, kw_only=True):
 
 
 class MemoryFiles(Struct, frozen=True, kw_only=True):
-    """The files that hold the memory, and names in them.
+    """The files that hold the memory, and names in ``memory.stat`` (``active`` to ``shared``).
 
-    ``usage``, ``limit``, ``peak`` and ``kills`` are files. ``active``, ``inactive``, ``mapped``, ``cache`` and
-    ``shared`` are names in ``memory.stat``; ``cache`` includes ``shared`` (shared memory and tmpfs), which is not
-    reclaimable like files. ``reset`` is written to ``peak`` to reset it. ``events`` is the file that shows
-    whether the group has processes.
+    ``cache`` includes ``shared`` (shared memory and tmpfs), which is not reclaimable like files. ``reset`` is written
+    to ``peak`` to reset it. ``events`` is the file that shows whether the group has processes.
     """
 
     usage: str
@@ -205,12 +203,10 @@ class MemoryFiles(Struct, frozen=True, kw_only=True):
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):
-    """Memory of a group.
+    """Memory of a group: what is needed (``used_bytes``), and the page cache that no process maps (``unmapped_bytes``).
 
-    ``used_bytes`` is the memory that is needed: the usage without ``unmapped_bytes``, the page cache that no process
-    maps. ``cache_bytes`` is all page cache of files, mapped or not. ``mapped_bytes`` are the pages of files and of
-    shared memory that a process maps, as far as they count for this group: a page counts for the group that read it
-    first.
+    ``cache_bytes`` is all page cache of files. ``mapped_bytes`` are pages of files and of shared memory that a process
+    maps, if they count for this group: a page counts for the group that read it first.
     """
 
     used_bytes: int

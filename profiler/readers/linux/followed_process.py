@@ -104,11 +104,10 @@ class TrackedProcess:
 
 
 class ProcessExitWaiter(Waiter):
-    """Waits until one of several processes ends. One thread waits; any thread may call :meth:`wake`.
+    """Waits in one thread until one of several processes ends; any thread may call :meth:`wake`.
 
-    The end of a process makes its pidfd readable (Linux 5.3). Every user who sees the process can open one.
-    A change of a control group's ``cgroup.events`` also ends a wait: the last process of the group may have ended.
-    Without both, each wait lasts until its timeout.
+    A process's end makes its pidfd readable (Linux 5.3, every user), and a change of ``cgroup.events`` may be the last
+    one's end. Without both, each wait lasts until its timeout.
     """
 
     def __init__(self) -> None:

@@ -15,14 +15,11 @@ _MAX_THREADS_TO_LIST, _PROCESSES_PER_THREAD = 64, 8
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
-    """One process at one moment.
+    """One process at one moment; the memory of a zombie is None, and so are the ``blocks`` of another user.
 
-    ``children_cpu_ns`` is the CPU time of the children it has waited for. ``rss_bytes`` counts shared pages in full,
-    ``share_bytes`` in proportion to the number of processes that share them. ``anonymous_bytes`` is the part of the RSS
-    that is neither file nor shared memory. The memory of a zombie is None, and so are the ``blocks`` of a process that
-    has ended meanwhile or belongs to another user. ``name`` has the script of an interpreter, unless the ``arguments``
-    are read; they are empty unless the reader was configured to read them. ``state`` is the letter of the main thread's
-    state.
+    ``rss_bytes`` counts shared pages in full, ``share_bytes`` in proportion to the number of processes that share them.
+    ``anonymous_bytes`` is the part of the RSS that is neither file nor shared memory. ``name`` has the script of an
+    interpreter, unless the ``arguments`` are read. ``state`` is the letter of the main thread's state.
     """
 
     pid: int

@@ -1,10 +1,8 @@
-"""Reads the threads of processes: their time on a CPU, their time waiting for one, and what the blocked ones wait for.
+"""Reads the threads of processes: time on a CPU, time waiting for one, and what the blocked ones wait for.
 
-``schedstat`` and the state of a thread are readable for every user. The system call in progress is so only for the same
-user or with SYS_PTRACE; without it a blocked thread waits for the disk or for something else.
-
-A reading skips what cannot have changed: a thread that has not been on a CPU is still blocked in the same call. Where
-there is more to read than a reading may cost, it reads some of the threads, and the next ones continue.
+Every user can read ``schedstat`` and the state; the system call only the same user or SYS_PTRACE, else a blocked thread
+waits for the disk or for something else. A thread that has not been on a CPU is still blocked in the same call, and not
+read again. Where there is more to read than a reading may cost, the next ones continue.
 """
 
 import math
