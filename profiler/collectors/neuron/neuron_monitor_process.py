@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 _RUNTIME_GROUPS = ("neuroncore_counters", "memory_used", "execution_stats")
 _CHUNK_BYTES = 64 * 1024
-_END_WITH_PARENT = str(Path(__file__).with_name("end_with_parent.py"))
 
 
 class LineSplitter:
@@ -146,7 +145,8 @@ def start_process(program: str, configuration: bytes, wake: WakeEvent) -> Neuron
         try:
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(configuration)
-            tied = (sys.executable, "-I", "-S", _END_WITH_PARENT, str(os.getpid()))
+            starter = str(Path(__file__).with_name("end_with_parent.py"))
+            tied = (sys.executable, "-I", "-S", starter, str(os.getpid()))
             popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root
                 (*tied, program, "-c", f"/proc/self/fd/{descriptor}"),
                 stdin=subprocess.DEVNULL,

@@ -22,8 +22,6 @@ from profiler.record.record_model import Record
 _HANG_THRESHOLD_NS = 5 * NS_PER_SECOND
 # Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a core.
 COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
-# A healthy driver answers within this time. Opening it may take seconds, which the end of a run does not wait for.
-_RESPONSE_NS = 50 * NS_PER_MS
 _REQUIREMENTS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
 )
@@ -141,7 +139,8 @@ class GpuCollector(Collector):
 
     def stop(self, max_seconds: float) -> None:
         """End the thread. A thread that hangs in the driver is abandoned and ends with the process."""
-        response_left_ns = max(_RESPONSE_NS - (self._driver_health.busy_ns() or 0), 0)
+        # A healthy driver answers within 50 ms. Opening it may take seconds, for which a run's end does not wait.
+        response_left_ns = max(50 * NS_PER_MS - (self._driver_health.busy_ns() or 0), 0)
         first_seconds = min(response_left_ns / NS_PER_SECOND, max_seconds)
         if not self._reader.stop(first_seconds) and self._driver_health.busy_ns() is None:
             self._reader.stop(max_seconds - first_seconds)

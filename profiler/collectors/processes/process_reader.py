@@ -17,8 +17,6 @@ from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
 
 # Each tracked process keeps two files open; the usual limit is 1024 open files.
 _MAX_OPEN_PROCESSES = 100
-# A process that is moved into the container's control group gets no new id, so all processes are scanned every minute.
-_FULL_SCAN_INTERVAL_NS = 60 * NS_PER_SECOND
 
 
 class ProcessSnapshot(Struct, frozen=True, kw_only=True):
@@ -108,8 +106,8 @@ class ContainerProcesses:
                 # From its exit on, cgroup v1 shows a process in no container.
                 stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
                 ending += stat is None or stat.is_exiting
-        if is_full_scan:
-            self._next_full_scan_ns = now_ns + _FULL_SCAN_INTERVAL_NS
+        if is_full_scan:  # again in a minute: a process that is moved into the container's group gets no new id
+            self._next_full_scan_ns = now_ns + 60 * NS_PER_SECOND
         self._known_pids, self._last_pid = listed, last_pid
         if last_pid is None or before is None:
             return 0

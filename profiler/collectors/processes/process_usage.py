@@ -28,8 +28,6 @@ _MAX_PENDING = 64
 _CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
 _MEMORY_TOLERANCE, _MEMORY_TOLERANCE_BYTES = 0.10, 32 * MIB
 _MIN_COMPARISONS = 3
-# A reading of all processes takes at most this long after its time stamp.
-_MAX_READING_NS = NS_PER_SECOND // 10
 
 
 class SourceComparison:
@@ -248,7 +246,8 @@ class BatchProcesses:
         before = memory.peak_bytes, memory.largest_mark_bytes
         tree_bytes = memory.add(processes)
         if before != (memory.peak_bytes, memory.largest_mark_bytes):
-            self._stats_peak.needed_ns = context.wall_ns + _MAX_READING_NS
+            # A reading of all processes takes at most a tenth of a second after its time stamp.
+            self._stats_peak.needed_ns = context.wall_ns + NS_PER_SECOND // 10
         self._tree_cpu.add(processes, 0)
         if is_alive:
             self._threads = sum(process.threads for process in processes)

@@ -20,7 +20,6 @@ from profiler.readers import Unavailable
 if TYPE_CHECKING:
     import subprocess
 
-_SERVER = str(Path(__file__).with_name("dump_server.py"))
 _MAX_REASON_CHARS = 160
 
 
@@ -67,7 +66,7 @@ class PySpy:
         # Without the environment, which py-spy does not need and which may contain secrets.
         with suppress(OSError):
             self._server = subprocess.Popen(  # noqa: S603  this interpreter, and a file of this package
-                (sys.executable, "-I", "-S", _SERVER, self._program),
+                (sys.executable, "-I", "-S", str(Path(__file__).with_name("dump_server.py")), self._program),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -24,15 +24,13 @@ from profiler.settings import StacksMode
 
 # The name of the only batch of ``run``: its record's container has the name of the family.
 COMMAND = ""
-FAST_NS = NS_PER_SECOND
-SLOW_NS = 10 * NS_PER_SECOND
-_FIRST_NS = NS_PER_SECOND // 5  # until then, an interpreter is still starting
 _FAST_AT_START_NS = 60 * NS_PER_SECOND
 # The share of one core that all samples of a run may use, from this duration on.
 _MAX_SHARE = 0.003
 _MIN_RUN_NS = 600 * NS_PER_SECOND
-# The shares of one core for samples at the fast and at the slow rate. This leaves some of the budget for moments.
-_FAST_SHARE, _SLOW_SHARE = 0.018, 0.001
+# The periods and the shares of one core of samples at the fast and at the slow rate. This leaves some of the budget for
+# moments.
+_FAST, _SLOW = (NS_PER_SECOND, 0.018), (10 * NS_PER_SECOND, 0.001)
 _MAX_WAIT_NS = 60 * NS_PER_SECOND
 # If the processes were not seen in this number of readings, they are not visible.
 _MAX_LOOKS = 5
@@ -82,9 +80,9 @@ class SamplingSchedule:
         if not (is_moment or self._is_always_on):
             return None
         if self._last_ns is None:
-            return self._started_ns + _FIRST_NS
+            return self._started_ns + NS_PER_SECOND // 5  # until then, an interpreter is still starting
         is_fast = is_moment or now_ns - self._started_ns < _FAST_AT_START_NS
-        period_ns, share = (FAST_NS, _FAST_SHARE) if is_fast else (SLOW_NS, _SLOW_SHARE)
+        period_ns, share = _FAST if is_fast else _SLOW
         due_ns = self._last_ns + max(period_ns, round(self._last_cost_ns / share))
         # From then on the budget suffices for another sample like the last one.
         needed_ns = self.spent_ns + self._last_cost_ns

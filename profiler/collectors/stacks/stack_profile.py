@@ -14,7 +14,6 @@ TOP_FUNCTIONS = 10
 _MAX_FUNCTIONS = 5000
 _MAX_LINES = 200
 _PERCENT_DIGITS = 1
-_MAX_OWN_FILES_BYTES = 12_000
 # The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the user's files.
 MAX_BYTES = 186_000
 MAX_STEPS = 120
@@ -204,7 +203,7 @@ class StackProfile:
         """The files of the user's code in the stacks of these steps, until the line is full."""
         texts = {text for step in steps for stack in step.stacks for text in stack.split(";")}
         files = {text.removesuffix(WAITING_SUFFIX).removesuffix(")").rpartition(" (")[2] for text in texts}
-        own, left_bytes = [], _MAX_OWN_FILES_BYTES
+        own, left_bytes = [], 12_000
         for file in sorted(files & self._own_files):
             left_bytes -= len(msgspec.json.encode(file)) + 1
             if left_bytes >= 0:

@@ -13,8 +13,6 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 UNIX_SOCKET = "unix socket"
 # A table of a host with many thousand sockets is read up to here.
 _MAX_TABLE_BYTES = 1 << 20
-# A socket that is not connected may be connected later.
-_UNCONNECTED_NS = 10 * NS_PER_SECOND
 # Reading the first of them takes no measurable time. The kernel goes through all places of a table of connections, also
 # the empty ones: 5 ms where the table is large. So this takes at most a share of a CPU, and at most this much of it in
 # advance.
@@ -68,7 +66,8 @@ class Sockets:
             self._known.clear()
         earned_ns = (now_ns - self._budget_at_ns) * _MAX_CPU_SHARE
         self._budget_ns, self._budget_at_ns = min(self._budget_ns + earned_ns, _ADVANCE_NS), now_ns
-        until_ns, began_ns = now_ns + _UNCONNECTED_NS, self._own_cpu_ns()
+        # A socket that is not connected may be connected later.
+        until_ns, began_ns = now_ns + 10 * NS_PER_SECOND, self._own_cpu_ns()
         for name in _TABLES:
             if not missing:
                 break

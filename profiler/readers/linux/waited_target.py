@@ -23,7 +23,6 @@ _MAX_DESCRIPTORS = 256
 _MAX_PATH_CHARS = 256
 _MAX_OWN_PAIRS = 256
 _WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
-_LOCK_COMMANDS = (7, 38)  # fcntl's F_SETLKW and F_OFD_SETLKW
 _SOCKET, _PIPE = "socket:[", "pipe:["
 _ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
 
@@ -59,8 +58,8 @@ class WaitResolver:
         match action:
             case "disk" | "sleep" | "lock" | "child":
                 return Wait(action)
-            case "record lock":
-                return Wait("lock") if call.int_argument(1) in _LOCK_COMMANDS else _OTHER
+            case "record lock":  # fcntl with F_SETLKW or F_OFD_SETLKW
+                return Wait("lock") if call.int_argument(1) in (7, 38) else _OTHER
             case "accept":
                 return Wait("network")
             case "file" | "socket":
