@@ -65,10 +65,9 @@ def test_the_record_has_what_was_reported() -> None:
     world.report(BUSY, BUSY)
     world.collector.final_reading(0.3)
     record = world.record()
-    assert record.neuron is not None
-    assert [core.index for core in record.neuron.cores] == [0, 1]
-    assert present(record.neuron.cores[0].utilization_percent).avg == 75
-    assert record.neuron.restarts == 2
+    neuron = present(record.neuron)
+    assert ([core.index for core in neuron.cores], neuron.restarts) == ([0, 1], 2)
+    assert present(neuron.cores[0].utilization_percent).avg == 75
     assert present(record.sampling).sources == ("neuron-monitor",)
     world.collector.stop(1)
     assert world.source.calls == ["start", "stop"]
@@ -118,13 +117,11 @@ def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_c
     world.report(BUSY)
     world.source.failure = ThreadFailure(0, "KeyError: 'cores'")
     record = world.record()
-    assert record.neuron is not None
     (warning,) = present(record.monitor).warnings
     assert "The collection of Neuron values stopped at 1970-" in warning
     checkpoint = with_collected(replace(RECORD, status="running"), (world.collector,))
-    assert checkpoint.neuron is None
     assert present(checkpoint.monitor).warnings == (warning,)
-    assert world.collector.latest() is None
+    assert (record.neuron is None, checkpoint.neuron, world.collector.latest()) == (False, None, None)
 
 
 def test_a_neuron_monitor_that_ended_is_named_and_is_no_source_until_its_next_report() -> None:
