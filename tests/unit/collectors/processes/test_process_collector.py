@@ -304,13 +304,8 @@ class RestartingBatch:
     def __init__(self, world: World, *, has_group: bool, gap: bool = True) -> None:
         self.world, self.gap = world, gap
         world.snapshot = self.snapshot
-        world.collector._machine = ProcessAccess(
-            open_processes=lambda _: fake_source(lambda: self.snapshot(world.at)),
-            open_cgroup=lambda pid, _: self.open_group(pid) if has_group else None,
-            oom_kills=lambda: 40,
-            own_cpu_ns=lambda: 0,
-            exit_waiter=world.exit_waiter,
-        )
+        open_cgroup = lambda pid, _: self.open_group(pid) if has_group else None  # noqa: E731
+        world.collector._machine = replace(world.collector._machine, open_cgroup=open_cgroup)
 
     def snapshot(self, at: float) -> ProcessSnapshot:
         if at < 25:
