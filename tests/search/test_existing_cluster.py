@@ -21,7 +21,7 @@ from tests.command_line import run_here
 from tests.documentation import ROOT, blocks
 from tests.lambda_environment import forget_environment
 from tests.search.produced import produced
-from tests.search.server import SearchServer, remove_ours
+from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, event, report
 from tests.shown_runs import waiting_stacks
 
@@ -41,8 +41,7 @@ def key_of_the_page(name: str) -> dict[str, Any]:
 
 def created(server: SearchServer, body: dict[str, Any]) -> str:
     """Make the key as the administrator does; returns it encoded."""
-    assert server.admin is not None
-    answer = requests.post(f"{server.url}/_security/api_key", json=body, auth=server.admin.pair, timeout=120)
+    answer = requests.post(f"{server.url}/_security/api_key", json=body, auth=server.admin, timeout=120)
     assert answer.ok, answer.text
     return str(answer.json()["encoded"])
 
@@ -68,9 +67,9 @@ def without(body: dict[str, Any], privilege: str) -> dict[str, Any]:
 @pytest.fixture
 def cluster(secured_elasticsearch: SearchServer) -> Iterator[SearchServer]:
     """The secured server, without indices and templates of ours before and afterwards."""
-    remove_ours(secured_elasticsearch)
+    secured_elasticsearch.remove_ours()
     yield secured_elasticsearch
-    remove_ours(secured_elasticsearch)
+    secured_elasticsearch.remove_ours()
 
 
 def imported(server: SearchServer, key: str) -> CompletedProcess[str]:
@@ -128,13 +127,8 @@ def test_a_report_whose_run_has_a_document_needs_no_privilege_to_read(
     key = created(cluster, without(key_of_the_page("task-profiler-forwarder"), "read"))
     for status in ("unknown", "success"):
         assert forwarded(cluster, key, report(status=status), monkeypatch)["indexed"] == 1
-    assert cluster.admin is not None
-    found = requests.get(
-        f"{cluster.url}/task-reports-2026.03/_doc/0123%2Fbatch",
-        auth=(cluster.admin.name, cluster.admin.password),
-        timeout=120,
-    ).json()
-    assert found["_source"]["task"]["status"] == "success"
+    address = f"{cluster.url}/task-reports-2026.03/_doc/0123%2Fbatch"
+    assert requests.get(address, auth=cluster.admin, timeout=120).json()["_source"]["task"]["status"] == "success"
 
 
 @pytest.fixture
@@ -149,8 +143,7 @@ def opensearch_with_pipeline(opensearch: SearchServer) -> Iterator[SearchServer]
         answer = requests.put(f"{opensearch.url}/{path}", json=body, timeout=120)
         assert answer.ok, answer.text
     yield opensearch
-    for index in requests.get(f"{opensearch.url}/_cat/indices/task-*?format=json", timeout=120).json():
-        requests.delete(f"{opensearch.url}/{index['index']}", timeout=120).raise_for_status()
+    opensearch.remove_ours()
     for path in ("_index_template/task-incoming", "_ingest/pipeline/task-profiler"):
         requests.delete(f"{opensearch.url}/{path}", timeout=120).raise_for_status()
 

@@ -287,13 +287,13 @@ def test_a_cluster_without_documents_is_an_error(search_server: SearchServer) ->
     )
 
 
-def test_documents_without_the_templates_are_an_error(search_server: SearchServer, index: str) -> None:
+def test_documents_without_the_templates_are_an_error(search_server: SearchServer) -> None:
     """Without a template the family's name is a text that cannot be aggregated."""
-    where = f"{search_server.url}/{index}-reports-1"
+    where = f"{search_server.url}/bare-reports-1"
     document = {"task": {"family": "nightly"}, "event": {"start": "2026-03-01T10:00:00Z"}}
     requests.post(f"{where}/_doc?refresh=true", json=document, timeout=120).raise_for_status()
     try:
-        done = recommend("--elasticsearch", search_server.url, "--prefix", index)
+        done = recommend("--elasticsearch", search_server.url, "--prefix", "bare")
     finally:
         requests.delete(where, timeout=120).raise_for_status()
     assert done.returncode == 1

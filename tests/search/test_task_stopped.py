@@ -22,13 +22,12 @@ from profiler.record.task_event import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import (
     create_idempotency_table,
-    forget_environment,
     function_environment,
     register_revisions,
 )
 from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, report, search
+from tests.search.test_forwarder import Context, Forward, call, event, forward, report, search
 from tests.unit.forwarder.task.test_task_event import container, definition
 from tests.unit.forwarder.task.test_task_event import event as task_event
 from tests.unit.forwarder.test_retry_plan import ended
@@ -46,16 +45,6 @@ class LambdaContext(Context):
     """What Powertools wants of a context besides the time."""
 
     function_name = "task_stopped"
-
-
-class ShortContext(LambdaContext):
-    """An invocation of 20 s of which each look at the time takes 1 s, however fast the machine is."""
-
-    _left_ms = 20_000
-
-    def get_remaining_time_in_millis(self) -> int:
-        self._left_ms -= 1000
-        return self._left_ms
 
 
 @contextlib.contextmanager
@@ -106,9 +95,7 @@ def test_a_report_is_found_by_its_id_before_a_refresh(aws: Any, forward: Forward
     assert forward(event(other), Context())["indexed"] == 1
     assert indexed_report() is None  # the index exists, the document does not
     text = run_report(status="failure", exitCode=1)
-    requests.put(
-        f"{search_server.url}/task-reports-2026.03/_settings", json={"index.refresh_interval": "-1"}, timeout=120
-    ).raise_for_status()
+    call(search_server, "PUT", "task-reports-2026.03/_settings", {"index.refresh_interval": "-1"})
     assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
     found = indexed_report()
     assert found is not None
@@ -128,7 +115,12 @@ def only_document(server: SearchServer) -> dict[str, Any]:
 
 
 def test_a_failure_is_indexed_and_posted_once(aws: Any, slack: FakeSlack, search_server: SearchServer) -> None:
+    """While Slack is out, the invocation fails and the document is there; the retry posts."""
     put(aws, run_report(status="failure", exitCode=1))
+    slack.script = [Answer(404, text="no_service")]
+    with pytest.raises(DeliveryError, match="SLACK_FAILURE_WEBHOOK_URL"):
+        handler.task_stopped(task_event(), LambdaContext())
+    assert only_document(search_server)["task"]["status"] == "failure"
     answers = [handler.task_stopped(task_event(), LambdaContext()) for _ in range(3)]
     assert answers == [{"status": "failure", "indexed": True, "notified": "failure"}] * 3
     assert len(slack.messages) == 1
@@ -174,31 +166,6 @@ def test_any_order_and_repetition_give_the_same_document(
     assert end == (expected, expected if expected in {"success", "failure"} else "unknown")
     assert documents[0]["record"] == text
     assert "memory" not in documents[0]["usage"]  # only the checkpoint has it
-
-
-def test_a_slack_outage_fails_the_invocation_and_the_retry_posts(
-    aws: Any, slack: FakeSlack, search_server: SearchServer
-) -> None:
-    put(aws, run_report(status="failure", exitCode=1))
-    slack.script = [Answer(404, text="no_service")]
-    with pytest.raises(DeliveryError, match="SLACK_FAILURE_WEBHOOK_URL"):
-        handler.task_stopped(task_event(), LambdaContext())
-    assert only_document(search_server)["task"]["status"] == "failure"
-    assert handler.task_stopped(task_event(), LambdaContext())["notified"] == "failure"
-    assert len(slack.messages) == 1
-
-
-def test_a_cluster_outage_raises_after_slack_was_posted(
-    aws: Any, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
-    forget_environment()
-    put(aws, run_report(status="failure", exitCode=1))
-    for _ in range(2):
-        with pytest.raises(DeliveryError, match="accepted no documents"):
-            handler.task_stopped(task_event(), ShortContext())
-    assert len(slack.messages) == 1
-    forget_environment()
 
 
 def test_the_duration_is_compared_with_recent_runs(
