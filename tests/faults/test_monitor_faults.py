@@ -17,9 +17,9 @@ from tests.faults.misbehaving import (
     FaultyTask,
     LogApi,
     Manner,
-    SecondMonitor,
 )
 from tests.integration.sidecar import Line, Sidecar, problems
+from tests.task_endpoint import Served
 from tests.values import present
 from tests.waiting import wait_until
 
@@ -30,16 +30,14 @@ NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "x", "A
 
 @pytest.fixture
 def endpoint() -> Iterator[FaultyEndpoint]:
-    served = FaultyEndpoint(FaultyTask())
-    yield served
-    served.close()
+    with FaultyEndpoint(FaultyTask()) as served:
+        yield served
 
 
 @pytest.fixture
 def logs() -> Iterator[LogApi]:
-    served = LogApi()
-    yield served
-    served.close()
+    with LogApi() as served:
+        yield served
 
 
 def let_pass(ticks: int) -> None:
@@ -218,21 +216,18 @@ def test_sigterm_after_the_put_does_not_change_the_exit_code(endpoint: FaultyEnd
 
 
 def test_two_monitors_in_one_task_report_on_the_batch_and_make_one_document(logs: LogApi) -> None:
-    endpoint = FaultyEndpoint(FaultyTask("task-monitor-2"))
-    endpoint.task.images["task-monitor-2"] = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"
-    try:
-        second = SecondMonitor(endpoint, "task-monitor-2")
-        with (
-            Sidecar(logs.environment(), beside=endpoint) as one,
-            Sidecar(logs.environment(), beside=second) as another,
-        ):
-            one.wait_for_samples()
-            wait_until(lambda: endpoint.task.monitors_seen >= {"task-monitor", "task-monitor-2"}, 120, "both monitors")
-            one.end_batch()
-            for monitor in (one, another):
-                output, errors = monitor.finish()
-                assert (output, problems(errors)) == ([], [])
-    finally:
-        endpoint.close()
+    task, name = FaultyTask("task-monitor-2"), "task-monitor-2"
+    task.images[name] = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"
+    with (
+        FaultyEndpoint(task) as endpoint,
+        Sidecar(logs.environment(), beside=endpoint) as one,
+        Sidecar(logs.environment(), beside=Served(task, endpoint.address_of(name))) as another,
+    ):
+        one.wait_for_samples()
+        wait_until(lambda: task.monitors_seen >= {"task-monitor", name}, 120, "both monitors")
+        one.end_batch()
+        for monitor in (one, another):
+            output, errors = monitor.finish()
+            assert (output, problems(errors)) == ([], [])
     assert [record["container"]["name"] for record in logs.records()] == ["batch", "batch"]
     assert len({place(line) for line in logs.lines}) == 1
