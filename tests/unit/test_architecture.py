@@ -107,18 +107,6 @@ def test_nothing_imports_the_public_api_which_is_above_all() -> None:
     assert not [module for module, path in modules().items() if module and "profiler" in own_imports(path)]
 
 
-def test_core_imports_nothing_of_ours() -> None:
-    for module, path in modules().items():
-        if package(module) == "core":
-            assert {package(name) for name in own_imports(path)} <= {"core"}, module
-
-
-def test_the_record_imports_core_alone() -> None:
-    for module, path in modules().items():
-        if package(module) == "record":
-            assert {package(name) for name in own_imports(path)} <= {"core", "record"}, module
-
-
 @cache
 def shipped() -> dict[str, Path]:
     """The modules that the forwarder's zip ships."""
@@ -172,16 +160,13 @@ def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "heavy",
-    ["boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click"],
+    "heavy", ["boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click"]
 )
 def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
     """What ``profiler.cli.wiring.build_monitor`` reaches by top-level imports is in memory beside the batch."""
     reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.wiring.build_monitor", without=heavy)
     assert "profiler.monitor.loop" in reached
-    assert not [
-        module for module in reached if module.startswith(("profiler.local_run", "profiler.monitor.prometheus"))
-    ]
+    assert not [one for one in reached if one.startswith(("profiler.local_run", "profiler.monitor.prometheus"))]
 
 
 def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
