@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
 
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import encode
+from profiler.record.record_model import Report, encode
 from profiler.runs.history.run_database import HistoryStore
 from tests import shown_runs
 from tests.fakes import FakeClock
@@ -106,6 +106,12 @@ def make_page(out: Path, *options: str) -> Path:
     return out
 
 
+def page_of(folder: Path, *reports: Report, more: bytes = b"", options: tuple[str, ...] = ()) -> Path:
+    """Write a page of these runs and of more lines."""
+    (folder / "lines").write_bytes(lines(reports) + more)
+    return make_page(folder / "page.html", "--from", str(folder / "lines"), *options)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
@@ -161,7 +167,4 @@ def opened(browser: Browser) -> Iterator[Opener]:
 @pytest.fixture(scope="session")
 def ecs_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of runs on ECS: three nights of a family, and one run of each kind of end."""
-    reports = (*shown_runs.night(), *OTHER_RUNS)
-    file = tmp_path_factory.mktemp("ecs") / "lines"
-    file.write_bytes(lines(reports) + MISSED)
-    return make_page(file.with_name("page.html"), "--from", str(file))
+    return page_of(tmp_path_factory.mktemp("ecs"), *shown_runs.night(), *OTHER_RUNS, more=MISSED)
