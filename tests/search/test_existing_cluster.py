@@ -149,7 +149,7 @@ def opensearch_with_pipeline(opensearch: SearchServer) -> Iterator[SearchServer]
 
 
 def lines_of_the_monitor() -> list[str]:
-    return [line for lines in produced() for stream in lines.by_stream.values() for line in stream]
+    return [line for lines in produced().values() for line in lines]
 
 
 def expected_documents(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
