@@ -109,9 +109,7 @@ def test_processes_are_layers_with_a_legend_and_a_card_at_the_cursor(opened: Ope
     for value in ("memory", "3.2 GB", "threads waiting for a CPU", "python3 export.py", "0.88 vCPU", "2.9 GB"):
         assert value in card.inner_text()
     assert "python3 export.py" in (slider.get_attribute("aria-valuetext") or "")
-    box, place = card.bounding_box(), tab.locator(".run-plot").bounding_box()
-    assert box is not None
-    assert place is not None
+    box, place = present(card.bounding_box()), present(tab.locator(".run-plot").bounding_box())
     assert place["x"] <= box["x"]
     assert box["x"] + box["width"] <= place["x"] + place["width"]
 

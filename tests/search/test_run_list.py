@@ -24,6 +24,7 @@ from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search
 from tests.shown_runs import missed_notice
+from tests.values import present
 
 __all__ = ["forward"]  # the fixture
 
@@ -47,8 +48,7 @@ def test_the_cluster_finds_the_same_runs_as_every_other_source(forward: Forward,
     with_event(search_server, "bcd1", record_only=True)
     corrected, restored = (next(source_of(search_server).runs(RunFilter(run=one))) for one in ("abc1", "bcd1"))
     assert (corrected.report.record.status, corrected.report.record.exit_code) == ("stopped", 0)
-    assert corrected.event is not None
-    assert corrected.event.stopped_reason == "Stopped by ann"
+    assert present(corrected.event).stopped_reason == "Stopped by ann"
     assert corrected.line == encode(RUNS[0])
     assert (restored.report.type, restored.report.schema_version) == ("task.report", "1.3")
     assert restored.report.time == restored.report.record.finished_at or restored.report.time

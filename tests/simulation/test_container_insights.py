@@ -28,6 +28,7 @@ from profiler.sizing.prices import PriceOverrides
 from tests.container_insights import MINUTE_MS, task_minute
 from tests.fakes import START_NS
 from tests.runs import evidence_of
+from tests.values import present
 
 SEED: Final = 20261122
 FAMILIES: Final = 300
@@ -129,9 +130,7 @@ def by_minute(run: Run, number: int, chance: random.Random | None = None) -> Rep
     task = SeenTask("jobs", kept[0][0])
     for event in kept:
         task.add(*event)
-    found = run_of_minutes(task, None, {"batch": None}, PriceOverrides())
-    assert found is not None
-    return found.report
+    return present(run_of_minutes(task, None, {"batch": None}, PriceOverrides())).report
 
 
 def minutes_of(run: Run, number: int) -> Iterator[tuple[PerformanceEvent, Minute]]:

@@ -30,6 +30,7 @@ from tests.simulation.known_runs import (
     observe,
     read_truth,
 )
+from tests.values import present
 
 _MAX_POINTS = 3.0
 _MIN_RIGHT_PERCENT = 95.0
@@ -142,8 +143,7 @@ def right_samples(phases: Sequence[PhaseTruth], started_ns: int, line: StacksLin
 
 def problems(seen: Observation, *, sees_calls: bool) -> list[str]:
     """What the record says otherwise than the program and the kernel."""
-    breakdown, found = seen.record.time_breakdown, []
-    assert breakdown is not None
+    breakdown, found = present(seen.record.time_breakdown), []
     said, truth = said_parts(breakdown), true_parts(seen.phases, sees_calls=sees_calls)
     differences = {part: said[part] - truth[part] for part in _PARTS}
     shown = (f"{part} {said[part]:.1f} ({truth[part]:.1f})" for part in _PARTS if said[part] or truth[part])
