@@ -165,17 +165,6 @@ def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
     assert float(killed["maxMemoryUsedMB"]) == KILLED.metrics.max_memory_used_mb
 
 
-def test_money_is_in_tiles_and_the_largest_saving_comes_first(opened: Opener, ecs_dashboard: Path) -> None:
-    tab = opened(ecs_dashboard)
-    tiles = dict(
-        zip(tab.locator("#tiles span").all_inner_texts(), tab.locator("#tiles b").all_inner_texts(), strict=True)
-    )
-    assert tiles["Cost of these runs"].startswith("$")
-    changes = tab.locator("#sizing td.change").all_inner_texts()
-    assert not any("-" in text for text in changes), "no negative saving"
-    assert any("more" in text or "saves" in text for text in changes)
-
-
 def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opened: Opener, tmp_path: Path) -> None:
     places = [("111122223333", "eu-west-1"), ("444455556666", "eu-west-1"), ("444455556666", "us-east-1")]
     reports = [
@@ -205,7 +194,7 @@ def test_a_task_with_two_reports_is_paid_once_and_shows_both(opened: Opener, tmp
     ]
     page = page_of(tmp_path, *both, run_report(1, cost=Cost(usd=1)), more=MISSED)
     tab = opened(page, "#run=both")
-    assert "$1.50" in tab.inner_text("#tiles")
+    assert "$1.50\nCost of these runs" in tab.inner_text("#tiles")
     shown = tab.inner_text("#detail-body .run-head + .note")
     assert shown.startswith("Container ")
     other = "side" if "Container batch" in shown else "batch"
