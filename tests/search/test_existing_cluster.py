@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ from tests.documentation import ROOT, blocks
 from tests.lambda_environment import forget_environment
 from tests.search.produced import produced
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, event, report
+from tests.search.test_forwarder import Context, call, event, report, search
 from tests.shown_runs import waiting_stacks
 
 pytestmark = pytest.mark.search
@@ -52,14 +51,12 @@ def ask(server: SearchServer, key: str, method: str, path: str, body: object | N
 
 
 def without(body: dict[str, Any], privilege: str) -> dict[str, Any]:
-    """The same key with one privilege less."""
+    """The same key with one privilege on indices less."""
     less = copy.deepcopy(body)
     (role,) = less["role_descriptors"].values()
-    role["cluster"] = [one for one in role.get("cluster", []) if one != privilege]
-    indices = [
-        {**one, "privileges": [name for name in one["privileges"] if name != privilege]} for one in role["indices"]
-    ]
-    role["indices"] = [one for one in indices if one["privileges"]]
+    for one in role["indices"]:
+        one["privileges"] = [name for name in one["privileges"] if name != privilege]
+    role["indices"] = [one for one in role["indices"] if one["privileges"]]
     assert less["role_descriptors"] != body["role_descriptors"]
     return less
 
@@ -70,10 +67,6 @@ def cluster(secured_elasticsearch: SearchServer) -> Iterator[SearchServer]:
     secured_elasticsearch.remove_ours()
     yield secured_elasticsearch
     secured_elasticsearch.remove_ours()
-
-
-def imported(server: SearchServer, key: str) -> CompletedProcess[str]:
-    return run_here(os.environ, "kibana", "import", "--elasticsearch", server.url, "--api-key", key)
 
 
 def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -87,7 +80,8 @@ def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.Mon
 
 
 def test_each_key_is_sufficient_for_its_purpose(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = imported(cluster, created(cluster, key_of_the_page("task-profiler-import")))
+    key = created(cluster, key_of_the_page("task-profiler-import"))
+    done = run_here(os.environ, "kibana", "import", "--elasticsearch", cluster.url, "--api-key", key)
     assert done.returncode == 0, done.stderr
     assert "installed: index template task-reports" in done.stdout
 
@@ -139,13 +133,12 @@ def opensearch_with_pipeline(opensearch: SearchServer) -> Iterator[SearchServer]
         "priority": 201,
         "template": {"settings": {"index.default_pipeline": "task-profiler"}},
     }
-    for path, body in (("_ingest/pipeline/task-profiler", PIPELINE), ("_index_template/task-incoming", incoming)):
-        answer = requests.put(f"{opensearch.url}/{path}", json=body, timeout=120)
-        assert answer.ok, answer.text
+    call(opensearch, "PUT", "_ingest/pipeline/task-profiler", PIPELINE)
+    call(opensearch, "PUT", "_index_template/task-incoming", incoming)
     yield opensearch
     opensearch.remove_ours()
     for path in ("_index_template/task-incoming", "_ingest/pipeline/task-profiler"):
-        requests.delete(f"{opensearch.url}/{path}", timeout=120).raise_for_status()
+        call(opensearch, "DELETE", path)
 
 
 def lines_of_the_monitor() -> list[str]:
@@ -158,8 +151,7 @@ def expected_documents(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]
     for line in lines:
         document = report_document(decode(line.encode()), line, ForwarderSettings())
         assert isinstance(document, Document)
-        fields = pruned(dict(document.initial_fields))
-        wanted[document.index, document.id] = fields
+        wanted[document.index, document.id] = pruned(dict(document.initial_fields))
     return wanted
 
 
@@ -185,8 +177,8 @@ def bulk(server: SearchServer, sources: list[dict[str, Any]]) -> None:
 
 
 def indexed(server: SearchServer) -> dict[tuple[str, str], dict[str, Any]]:
-    answer = requests.post(f"{server.url}/task-*/_search", json={"size": 1000}, timeout=120).json()
-    return {(hit["_index"], hit["_id"]): hit["_source"] for hit in answer["hits"]["hits"]}
+    hits = search(server, "task-*", size=1000)["hits"]["hits"]
+    return {(hit["_index"], hit["_id"]): hit["_source"] for hit in hits}
 
 
 def test_the_pipeline_creates_the_same_documents_as_the_forwarder(opensearch_with_pipeline: SearchServer) -> None:

@@ -31,9 +31,8 @@ from tests.panel_searches import MATCHING, other_search_body, search_body
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forwarding, search
-from tests.search.test_task_stopped import LambdaContext, played_aws, put
+from tests.search.test_task_stopped import CONTAINERS, LambdaContext, played_aws, put
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.task.test_task_event import container, definition
 from tests.unit.forwarder.task.test_task_event import event as task_event
 
 pytestmark = pytest.mark.search
@@ -91,7 +90,7 @@ def filled(search_server: SearchServer) -> Iterator[SearchServer]:
         slack = stack.enter_context(contextlib.closing(FakeSlack()))
         forward = stack.enter_context(forwarding(search_server, patch))
         aws = stack.enter_context(played_aws(patch, slack))
-        register("hourly")
+        boto3.client("ecs").register_task_definition(family="hourly", containerDefinitions=CONTAINERS)
         batch = stream("batch", SCRIPT["killed"])
         aws.create_log_stream(logGroupName=GROUP, logStreamName=batch)
         put(aws, produced()[batch][0], batch)
@@ -134,12 +133,6 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
         document = schedule_notice_document(schedule_line, encode_notice(schedule_line).decode(), ForwarderSettings())
         address = f"{server.url}/{document.index}/_doc/{quote(document.id, safe='')}"
         requests.put(address, json=document.fields, timeout=120).raise_for_status()
-
-
-def register(family: str) -> None:
-    """Have ECS know the family's task definition, as it knows nightly's."""
-    described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
-    boto3.client("ecs").register_task_definition(family=family, containerDefinitions=described["containerDefinitions"])
 
 
 @contextlib.contextmanager

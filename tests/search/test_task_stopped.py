@@ -28,7 +28,7 @@ from tests.lambda_environment import (
 from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, call, event, forward, report, search
-from tests.unit.forwarder.task.test_task_event import container, definition
+from tests.unit.forwarder.task.test_task_event import container
 from tests.unit.forwarder.task.test_task_event import event as task_event
 from tests.unit.forwarder.test_retry_plan import ended
 from tests.values import present
@@ -40,6 +40,7 @@ pytestmark = [pytest.mark.search, TWO_SERVERS]
 TASK_ID = "4dd5853f44b341ee8281f38229bee377"
 STREAM = f"ecs/batch/{TASK_ID}"
 FAMILY = "nightly"
+CONTAINERS = [container("task-monitor", essential=False, memory=64), container("batch", memory=64)]
 PLACE = {"accountId": "111122223333", "region": "us-west-2"}  # of the task's event
 
 
@@ -60,8 +61,7 @@ def played_aws(patch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[Any]:
         "KIBANA_URL": "https://kibana.example.com",
     }
     with function_environment(patch, **settings):
-        described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
-        register_revisions(FAMILY, described["containerDefinitions"])
+        register_revisions(FAMILY, CONTAINERS)
         create_idempotency_table("told")
         logs = boto3.client("logs")
         logs.create_log_group(logGroupName="/ecs/jobs")
