@@ -51,7 +51,6 @@ class AwsProxy(FakeHttpServer):
         self._page_size = page_size
         self.answers = dict(answers or {})
         self.failing: set[str] = set()
-        self.throttling: set[str] = set()
         self.refused: set[str] = set()
         self.operations: list[str] = []
         self.bodies: list[tuple[str, bytes]] = []
@@ -66,9 +65,6 @@ class AwsProxy(FakeHttpServer):
         self.before(operation, body)
         is_json = "json" in request.headers.get("Content-Type", "json")  # IAM's errors are XML
         if self._throttled_share and len(self.operations) % self._throttled_share == 0 and is_json:
-            self.throttled += 1
-            return _error("ThrottlingException", "Rate exceeded")
-        if operation in self.throttling:
             self.throttled += 1
             return _error("ThrottlingException", "Rate exceeded")
         refusal = self._refusal(operation, body)

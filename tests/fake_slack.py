@@ -6,7 +6,6 @@ it is empty every good request is taken.
 """
 
 import json
-import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -50,7 +49,6 @@ class FakeSlack(FakeHttpServer):
         self.script: list[Answer] = []
         self.received: list[Received] = []
         self.requests = 0
-        self._closed = threading.Event()
         self.webhook_url = self.url + WEBHOOK_PATH
         self.base_url = f"{self.url}/api/"
 
@@ -59,16 +57,12 @@ class FakeSlack(FakeHttpServer):
         """The bodies that were taken."""
         return [received.body for received in self.received]
 
-    def close(self) -> None:
-        self._closed.set()
-        super().close()
-
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         self.requests += 1
         answer = self.script.pop(0) if self.script else self._taken(request, body)
         if answer.hang:
-            self._closed.wait()
+            self.closed.wait()
         if answer.hang or answer.drop:
             request.close_connection = True
             return

@@ -5,14 +5,22 @@ import json
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 
 class FakeHttpServer:
-    """A small HTTP server on a free port; ``answer`` gives status, headers and body of each request."""
+    """A small HTTP server on a free port; ``answer`` gives status, headers and body of each request.
+
+    ``closed`` is what an answer waits for that never comes.
+    """
 
     def __init__(self) -> None:
+        self.closed = threading.Event()
+        self.listen(0)
+
+    def listen(self, port: int) -> None:
         outer = self
+        self.closed.clear()
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -33,7 +41,7 @@ class FakeHttpServer:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -53,8 +61,15 @@ class FakeHttpServer:
         raise NotImplementedError
 
     def close(self) -> None:
+        self.closed.set()
         self._server.shutdown()
         self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
 class FakeElasticsearch(FakeHttpServer):

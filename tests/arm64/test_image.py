@@ -24,11 +24,8 @@ def in_container(engine: Engine, image: str, *command: str, entrypoint: str = "t
     return engine.command("run", "--rm", platform, *rights, f"--entrypoint={entrypoint}", image, *command)
 
 
-def test_docker_names_the_image_arm64(engine: Engine, monitor_image: str) -> None:
+def test_the_image_and_every_compiled_module_of_it_is_for_arm64(engine: Engine, monitor_image: str) -> None:
     assert engine.api.call("GET", f"/images/{monitor_image}/json")["Architecture"] == "arm64"
-
-
-def test_every_compiled_module_of_the_image_is_for_arm64(engine: Engine, monitor_image: str) -> None:
     code = (
         "import json, pathlib, platform; "
         "files = pathlib.Path('/opt/task-profiler').rglob('*.so'); "

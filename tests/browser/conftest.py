@@ -7,13 +7,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, ViewportSize, sync_playwright
 
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import encode
+from profiler.record.record_model import Report, encode
 from profiler.runs.history.run_database import HistoryStore
 from tests import shown_runs
 from tests.fakes import FakeClock
@@ -50,48 +51,13 @@ OTHER_RUNS = tuple(
 
 
 Opener = Callable[..., Page]
+Theme = Literal["light", "dark"]
 # The theme changes the colours alone, and the width the places alone.
 LOOKS = pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1440, "light")])
 
 
-class PageOpener:
-    """Opens pages, and collects errors and requests."""
-
-    def __init__(self, browser: Browser) -> None:
-        self.trouble: list[str] = []
-        self._browser = browser
-        self._contexts: list[BrowserContext] = []
-
-    def open(
-        self, file: Path, address: str = "", *, width: int = 1280, theme: str = "light", zone: str = "UTC"
-    ) -> Page:
-        """Open a page and wait until everything is drawn."""
-        context = self._browser.new_context(
-            viewport={"width": width, "height": 900},
-            timezone_id=zone,
-            color_scheme="dark" if theme == "dark" else "light",
-        )
-        self._contexts.append(context)
-        tab = context.new_page()
-        tab.on("console", self._on_console)
-        tab.on("pageerror", lambda error: self.trouble.append(str(error)))
-        tab.on("request", lambda request: self._on_request(request.url, file))
-        tab.goto(file.as_uri() + address)
-        ready(tab)
-        return tab
-
-    def close(self) -> None:
-        """Close all pages."""
-        for context in self._contexts:
-            context.close()
-
-    def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"}:
-            self.trouble.append(message.text)
-
-    def _on_request(self, url: str, file: Path) -> None:
-        if url.partition("#")[0] != file.as_uri() and not url.startswith(("data:", "blob:")):
-            self.trouble.append(url)
+def is_foreign(url: str, page: Path) -> bool:
+    return url.partition("#")[0] != page.as_uri() and not url.startswith(("data:", "blob:"))
 
 
 def ready(tab: Page) -> None:
@@ -104,6 +70,12 @@ def make_page(out: Path, *options: str) -> Path:
     finished = subprocess.run(words, capture_output=True, check=False, timeout=120)
     assert finished.returncode == 0, finished.stderr
     return out
+
+
+def page_of(folder: Path, *reports: Report, more: bytes = b"", options: tuple[str, ...] = ()) -> Path:
+    """Write a page of these runs and of more lines."""
+    (folder / "lines").write_bytes(lines(reports) + more)
+    return make_page(folder / "page.html", "--from", str(folder / "lines"), *options)
 
 
 @pytest.fixture(scope="session")
@@ -151,17 +123,33 @@ def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Opener]:
-    """Open pages; after the test, check that there was no error and no request."""
-    opener = PageOpener(browser)
-    yield opener.open
-    opener.close()
-    assert opener.trouble == []
+    """Open pages, and wait until each is drawn; after the test, check that there was no error and no request."""
+    trouble: list[str] = []
+
+    def open_page(
+        file: Path,
+        address: str = "",
+        *,
+        width: int = 1280,
+        theme: Literal["light", "dark"] = "light",
+        zone: str = "UTC",
+    ) -> Page:
+        size: ViewportSize = {"width": width, "height": 900}
+        tab = browser.new_context(viewport=size, timezone_id=zone, color_scheme=theme).new_page()
+        tab.on("console", lambda said: trouble.append(said.text) if said.type in {"error", "warning"} else None)
+        tab.on("pageerror", lambda error: trouble.append(str(error)))
+        tab.on("request", lambda asked: trouble.append(asked.url) if is_foreign(asked.url, file) else None)
+        tab.goto(file.as_uri() + address)
+        ready(tab)
+        return tab
+
+    yield open_page
+    for context in tuple(browser.contexts):
+        context.close()
+    assert trouble == []
 
 
 @pytest.fixture(scope="session")
 def ecs_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of runs on ECS: three nights of a family, and one run of each kind of end."""
-    reports = (*shown_runs.night(), *OTHER_RUNS)
-    file = tmp_path_factory.mktemp("ecs") / "lines"
-    file.write_bytes(lines(reports) + MISSED)
-    return make_page(file.with_name("page.html"), "--from", str(file))
+    return page_of(tmp_path_factory.mktemp("ecs"), *shown_runs.night(), *OTHER_RUNS, more=MISSED)

@@ -25,14 +25,12 @@ def violations(tab: Page) -> list[str]:
 
 
 @LOOKS
-def test_the_overview_has_no_violation(opened: Opener, ecs_dashboard: Path, theme: str, width: int) -> None:
+def test_the_overview_and_an_opened_run_have_no_violation(
+    opened: Opener, ecs_dashboard: Path, theme: str, width: int
+) -> None:
     tab = opened(ecs_dashboard, theme=theme, width=width)
     tab.locator("#sizing td.advice button").first.click()
     assert violations(tab) == []
-
-
-@LOOKS
-def test_an_opened_run_has_no_violation(opened: Opener, ecs_dashboard: Path, theme: str, width: int) -> None:
     tab = opened(ecs_dashboard, f"#run={shown_runs.out_of_memory().record.task_id}", theme=theme, width=width)
     tab.wait_for_selector("#detail[open] .facts")
     assert violations(tab) == []

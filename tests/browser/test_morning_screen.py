@@ -10,10 +10,9 @@ from playwright.sync_api import Page
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.record_model import Report
 from tests import shown_runs
-from tests.browser.conftest import LOOKS, MISSED, Opener, make_page, ready
+from tests.browser.conftest import LOOKS, MISSED, Opener, page_of, ready
 from tests.browser.test_accessibility import violations
 from tests.browser.test_report import OVERFLOW
-from tests.runs import lines
 
 pytestmark = pytest.mark.browser
 LONG = "nightly-export-of-orders-and-invoices-to-the-warehouse-of-eu"
@@ -30,11 +29,9 @@ def at(report: Report, days_ago: int, family: str = "nightly-etl") -> Report:
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("nights") / "lines"
     etl, failed = shown_runs.etl(), shown_runs.failure()
     reports = [at(etl, 10), at(etl, 2), at(KILLED, 0), at(failed, 0), at(etl, 0), at(failed, 1, LONG)]
-    file.write_bytes(lines([*reports, at(shown_runs.unmeasured(), 9, LONG)]) + MISSED)
-    return make_page(file.with_name("page.html"), "--from", str(file))
+    return page_of(tmp_path_factory.mktemp("nights"), *reports, at(shown_runs.unmeasured(), 9, LONG), more=MISSED)
 
 
 def names(tab: Page) -> list[str]:
@@ -42,8 +39,13 @@ def names(tab: Page) -> list[str]:
     return found
 
 
-def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights: Path, tmp_path: Path) -> None:
+def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights: Path) -> None:
+    """Red is for kills, failures and 90 % alone. Each run is in one tile."""
     tab = opened(nights)
+    kinds = tab.evaluate("[...document.querySelectorAll('#morning a')].map((one) => one.className.trim())")
+    assert kinds == ["heat memory", "heat memory", "killed  two", "unmeasured", "heat memory failed two"]
+    tiles = tab.locator("#tiles .tile:has(.outcome)").all_inner_texts()
+    assert tiles == ["4\nSucceeded", "2\nFailed", "1\nOut of memory"]
     assert tab.evaluate("document.querySelector('#failed + .panel').contains(document.getElementById('morning'))")
     assert names(tab) == [
         "nightly-etl, 2026-11-10, memory peak 81 %, success",
@@ -60,7 +62,6 @@ def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights:
     row = tab.locator("#morning tbody tr").first.inner_text()
     assert "19m 42s" in row
     assert "$" in row
-    tab.screenshot(path=tmp_path / "morning.png")
     tab.get_by_role("link", name=re.compile("2026-11-20, .* killed")).click()
     tab.wait_for_selector("#detail[open] .verdict.bad")
     assert tab.evaluate("location.hash") == f"#run=nightly-etl-{KILLED.record.task_id[:8]}-0"
@@ -110,8 +111,7 @@ def test_the_nights_scroll_in_their_own_box(opened: Opener, nights: Path, width:
 
 def test_families_beyond_the_first_are_shown_on_demand(opened: Opener, tmp_path: Path) -> None:
     runs = [at(shown_runs.etl(), number % 4, f"family-{number:02d}") for number in range(34)]
-    (tmp_path / "lines").write_bytes(lines([*runs, at(KILLED, 4, "killed-one")]))
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    tab = opened(page_of(tmp_path, *runs, at(KILLED, 4, "killed-one")))
     assert tab.locator("#morning tbody tr").count() == 30
     assert tab.locator("#morning tbody tr", has_text="killed-one").count() == 1
     assert "30 of 35 families" in tab.inner_text("#morning")
@@ -130,12 +130,6 @@ def test_the_heatmap_shows_a_peak_or_an_average_and_the_address_keeps_it(opened:
     assert not other.is_visible("#clear"), "it is no filter"
 
 
-def test_red_is_for_kills_failures_and_90_percent_alone(opened: Opener, nights: Path) -> None:
-    tab = opened(nights)
-    kinds = tab.evaluate("[...document.querySelectorAll('#morning a')].map((one) => one.className.trim())")
-    assert kinds == ["heat memory", "heat memory", "killed  two", "unmeasured", "heat memory failed two"]
-
-
 def test_the_page_begins_with_the_last_night_and_its_failures(opened: Opener, nights: Path) -> None:
     tab = opened(nights)
     shown = tab.inner_text("#last-night")
@@ -152,18 +146,12 @@ def test_the_page_begins_with_the_last_night_and_its_failures(opened: Opener, ni
     assert yesterday.inner_text("#last-night").startswith("Last night: 1 missed")
 
 
-def test_each_run_is_in_one_tile(opened: Opener, nights: Path) -> None:
-    tab = opened(nights)
-    tiles = tab.locator("#tiles .tile:has(.outcome)").all_inner_texts()
-    assert tiles == ["4\nSucceeded", "2\nFailed", "1\nOut of memory"]
-
-
 def test_a_page_of_few_runs_is_the_list_alone(opened: Opener, tmp_path: Path) -> None:
-    (tmp_path / "lines").write_bytes(lines([at(shown_runs.etl(), day) for day in range(20)]))
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    page = page_of(tmp_path, *(at(shown_runs.etl(), day) for day in range(20)))
+    tab = opened(page)
     assert tab.locator("#all > :visible h2").all_inner_texts() == ["Runs"]
     assert not tab.is_visible("#filters")
-    other = opened(tmp_path / "page.html", "#outcome=failure")
+    other = opened(page, "#outcome=failure")
     assert other.is_visible("#clear"), "a filter of the address can be removed"
 
 

@@ -10,12 +10,11 @@ from playwright.sync_api import Page
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import Container, Cost, Report, encode
+from profiler.record.record_model import Container, Cost
 from tests import shown_runs
-from tests.browser.conftest import MISSED, RUNS, Opener, make_page, ready
+from tests.browser.conftest import MISSED, RUNS, Opener, page_of, ready
 from tests.browser.test_report import count, wait_for_count
 from tests.fakes import START_NS
-from tests.runs import lines
 from tests.runs import report as run_report
 
 pytestmark = pytest.mark.browser
@@ -30,9 +29,7 @@ def bars(tab: Page) -> Counter[str]:
     return Counter(name.rpartition(", ")[2] for name in tab.evaluate(BARS))
 
 
-def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(
-    opened: Opener, ecs_dashboard: Path, tmp_path: Path
-) -> None:
+def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard)
     tab.click("#night-controls button:has-text('All')")
     assert bars(tab) == {"success": 5, "failure": 1, "out of memory": 2, "stopped": 1, "running": 1}
@@ -43,7 +40,6 @@ def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(
         "[...new Set([...document.querySelectorAll('#night a')].map((one) => getComputedStyle(one).backgroundColor))]"
     )
     assert len(colours) == 5, "the outcome is the colour"
-    tab.screenshot(path=tmp_path / "night.png", full_page=True)
 
 
 def test_the_night_chart_moves_by_days(opened: Opener, ecs_dashboard: Path) -> None:
@@ -137,8 +133,7 @@ def test_days_clusters_and_tags_select_runs(opened: Opener, tmp_path: Path) -> N
             shown_runs.night(), ("data", "data", "shop"), ("jobs", "night", "night"), strict=True
         )
     ]
-    (tmp_path / "lines").write_bytes(lines(runs) + MISSED)
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    tab = opened(page_of(tmp_path, *runs, more=MISSED))
     tab.fill("#from", "2026-11-19")
     wait_for_count(tab, 2)
     tab.fill("#to", "2026-11-19")
@@ -154,8 +149,7 @@ def test_days_clusters_and_tags_select_runs(opened: Opener, tmp_path: Path) -> N
 
 def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
     odd = replace(shown_runs.failure(), record=replace(shown_runs.failure().record, family='=1+1,"x"', task_id="odd"))
-    (tmp_path / "lines").write_bytes(b"\n".join(encode(one) for one in (*shown_runs.night(), odd)))
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    tab = opened(page_of(tmp_path, *shown_runs.night(), odd))
     with tab.expect_download() as waiting:
         tab.click("#csv")
     with Path(waiting.value.path()).open(encoding="utf-8-sig", newline="") as file:
@@ -171,22 +165,6 @@ def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
     assert float(killed["maxMemoryUsedMB"]) == KILLED.metrics.max_memory_used_mb
 
 
-def test_money_is_in_tiles_and_the_largest_saving_comes_first(opened: Opener, ecs_dashboard: Path) -> None:
-    tab = opened(ecs_dashboard)
-    tiles = dict(
-        zip(tab.locator("#tiles span").all_inner_texts(), tab.locator("#tiles b").all_inner_texts(), strict=True)
-    )
-    assert tiles["Cost of these runs"].startswith("$")
-    changes = tab.locator("#sizing td.change").all_inner_texts()
-    assert not any("-" in text for text in changes), "no negative saving"
-    assert any("more" in text or "saves" in text for text in changes)
-
-
-def page_of(folder: Path, *reports: Report, options: tuple[str, ...] = ()) -> Path:
-    (folder / "lines").write_bytes(lines(reports) + (MISSED if len(reports) <= 20 else b""))
-    return make_page(folder / "page.html", "--from", str(folder / "lines"), *options)
-
-
 def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opened: Opener, tmp_path: Path) -> None:
     places = [("111122223333", "eu-west-1"), ("444455556666", "eu-west-1"), ("444455556666", "us-east-1")]
     reports = [
@@ -194,7 +172,7 @@ def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opene
         for account, region in places
         for number in range(2)
     ]
-    tab = opened(page_of(tmp_path, *reports))
+    tab = opened(page_of(tmp_path, *reports, more=MISSED))
     assert "6 runs of 3 families" in tab.inner_text("#about")
     sized = tab.locator("#sizing td.family").all_inner_texts()
     assert sorted(sized) == [f"nightly ({account}, {region})" for account, region in places]
@@ -206,20 +184,17 @@ def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opene
     wait_for_count(tab, 2)
 
 
-def both_containers() -> list[Report]:
-    """A task of which two containers have a report, each with the cost of the whole task until then."""
-    return [
+def test_a_task_with_two_reports_is_paid_once_and_shows_both(opened: Opener, tmp_path: Path) -> None:
+    """The report of each container has the cost of the whole task until then."""
+    both = [
         run_report(
             container=Container(name=name), task_id="both", cost=Cost(usd=usd), metrics={"duration_ms": 1000 * seconds}
         )
         for name, usd, seconds in (("batch", 0.5, 500), ("side", 0.25, 250))
     ]
-
-
-def test_a_task_with_two_reports_is_paid_once_and_shows_both(opened: Opener, tmp_path: Path) -> None:
-    page = page_of(tmp_path, *both_containers(), run_report(1, cost=Cost(usd=1)))
+    page = page_of(tmp_path, *both, run_report(1, cost=Cost(usd=1)), more=MISSED)
     tab = opened(page, "#run=both")
-    assert "$1.50" in tab.inner_text("#tiles")
+    assert "$1.50\nCost of these runs" in tab.inner_text("#tiles")
     shown = tab.inner_text("#detail-body .run-head + .note")
     assert shown.startswith("Container ")
     other = "side" if "Container batch" in shown else "batch"
@@ -244,9 +219,8 @@ def test_a_missed_run_is_a_mark_and_a_row_of_a_table(opened: Opener, tmp_path: P
     missed = shown_runs.missed_notice()
     long = {"due_at": "2026-11-20T05:00:00.000Z", "message": "without-a-break" * 100}
     alone = replace(missed, family="alone", notice=replace(missed.notice, **long))
-    notices = [encode_notice(one) for one in (missed, alone)]
-    (tmp_path / "lines").write_bytes(lines(shown_runs.night()) + b"\n".join(notices))
-    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    notices = b"\n".join(encode_notice(one) for one in (missed, alone))
+    tab = opened(page_of(tmp_path, *shown_runs.night(), more=notices))
     marks = tab.locator("#night .lane .mark")
     assert marks.count() == 2
     assert marks.first.get_attribute("aria-label") == missed.notice.message

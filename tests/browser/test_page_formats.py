@@ -23,14 +23,14 @@ pytestmark = pytest.mark.browser
 RANDOM_VALUES = 3000
 
 
-def evaluated(browser: Browser, function: str, values: Sequence[Any]) -> list[str]:
-    """Return what the function of formats.js makes of each value."""
+def evaluated(browser: Browser, expression: str, values: Sequence[Any]) -> list[str]:
+    """Return what an expression with the functions of formats.js makes of each value."""
     page = browser.new_page()
     page.set_content(f'<script type="importmap">{import_map(read_assets().modules)}</script>')
     texts: list[str] = page.evaluate(
-        "async ([name, values]) => { const formats = await import('#page/formats.js'); "
-        "return values.map((value) => formats[name](value)); }",
-        [function, values],
+        "async (values) => { const formats = await import('#page/formats.js'); "
+        f"return values.map((value) => formats.{expression}); }}",
+        values,
     )
     page.close()
     return texts
@@ -49,16 +49,16 @@ def evaluated(browser: Browser, function: str, values: Sequence[Any]) -> list[st
 def test_the_page_has_the_formats_of_the_terminal(
     browser: Browser, function: str, python: Callable[[float], str], cases: tuple[tuple[float, str], ...]
 ) -> None:
-    assert evaluated(browser, function, [value for value, _ in cases]) == [text for _, text in cases]
+    assert evaluated(browser, f"{function}(value)", [value for value, _ in cases]) == [text for _, text in cases]
     chance = random.Random(function)
     values = [10 ** chance.uniform(-7, 10) for _ in range(RANDOM_VALUES)]
     values += [chance.randrange(1 << 20) / 8 for _ in range(RANDOM_VALUES)]  # with ties between two roundings
-    assert evaluated(browser, function, values) == [python(value) for value in values]
+    assert evaluated(browser, f"{function}(value)", values) == [python(value) for value in values]
 
 
 def test_the_page_has_the_task_sizes_of_the_terminal(browser: Browser) -> None:
     sizes = [(1, 2048), (0.25, 512), (None, 1024), (4, None)]
-    texts = evaluated(browser, "asTaskSize", [{"vcpu": vcpu, "mb": mb} for vcpu, mb in sizes])
+    texts = evaluated(browser, "asTaskSize(value)", [{"vcpu": vcpu, "mb": mb} for vcpu, mb in sizes])
     assert texts == [format_task_size(*size) for size in sizes]
 
 
@@ -66,12 +66,5 @@ def test_the_page_has_the_changes_of_the_terminal(browser: Browser) -> None:
     chance = random.Random("changes")
     pairs = [(new, old) for new, old, _ in CHANGES]
     pairs += [(10 ** chance.uniform(-3, 5), 10 ** chance.uniform(-3, 5)) for _ in range(RANDOM_VALUES)]
-    page = browser.new_page()
-    page.set_content(f'<script type="importmap">{import_map(read_assets().modules)}</script>')
-    texts = page.evaluate(
-        "async (pairs) => { const { asChangeFrom, asMemory } = await import('#page/formats.js'); "
-        "return pairs.map(([value, old]) => asChangeFrom(value, old, asMemory)); }",
-        pairs,
-    )
-    page.close()
+    texts = evaluated(browser, "asChangeFrom(...value, formats.asMemory)", pairs)
     assert texts == [format_change(*pair, format_memory) for pair in pairs]

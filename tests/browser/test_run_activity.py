@@ -17,10 +17,10 @@ from profiler.record.activity_model import (
     TimeBreakdown,
     WaitTarget,
 )
-from profiler.record.record_model import Report, encode
+from profiler.record.record_model import Report
 from profiler.runs.step_series import steps_of_record
 from tests import shown_runs
-from tests.browser.conftest import LOOKS, Opener, make_page
+from tests.browser.conftest import LOOKS, Opener, page_of
 from tests.browser.test_accessibility import violations
 from tests.browser.test_report import INJECTIONS, OVERFLOW
 from tests.report_page import run_of, write_page
@@ -36,10 +36,8 @@ DIALOG_OVERFLOW = "((one) => one.scrollWidth - one.clientWidth)(document.getElem
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page that the command made of a record, its stacks, and an older run."""
-    file = tmp_path_factory.mktemp("activity") / "lines"
-    texts = (encode(shown_runs.etl(days_ago=1)), msgspec.json.encode(shown_runs.waiting_stacks()), encode(WAITING))
-    file.write_bytes(b"\n".join(text.strip() for text in texts))
-    return make_page(file.with_name("page.html"), "--from", str(file))
+    stacks = msgspec.json.encode(shown_runs.waiting_stacks())
+    return page_of(tmp_path_factory.mktemp("activity"), shown_runs.etl(days_ago=1), WAITING, more=stacks)
 
 
 def written(file: Path, report: Report, stacks: StacksLine) -> Path:
@@ -111,9 +109,7 @@ def test_processes_are_layers_with_a_legend_and_a_card_at_the_cursor(opened: Ope
     for value in ("memory", "3.2 GB", "threads waiting for a CPU", "python3 export.py", "0.88 vCPU", "2.9 GB"):
         assert value in card.inner_text()
     assert "python3 export.py" in (slider.get_attribute("aria-valuetext") or "")
-    box, place = card.bounding_box(), tab.locator(".run-plot").bounding_box()
-    assert box is not None
-    assert place is not None
+    box, place = present(card.bounding_box()), present(tab.locator(".run-plot").bounding_box())
     assert place["x"] <= box["x"]
     assert box["x"] + box["width"] <= place["x"] + place["width"]
 
@@ -184,12 +180,11 @@ def test_the_flame_graph_is_used_by_keyboard_alone(opened: Opener, page: Path) -
     assert tab.locator("#detail[open]").count() == 0
 
 
-def test_a_click_zooms_and_search_marks_frames(opened: Opener, page: Path, tmp_path: Path) -> None:
+def test_a_click_zooms_and_search_marks_frames(opened: Opener, page: Path) -> None:
     tab = opened(page, ADDRESS)
     tab.get_by_label("Search", exact=True).last.fill("ETL/load")
     assert tab.locator(".frame.match").all_inner_texts() == ["load_orders (etl/load.py)"]
     assert "16 % of the samples match" in tab.inner_text("#detail")
-    tab.screenshot(path=tmp_path / "search.png")
     tab.keyboard.press("Escape")
     assert tab.locator(".frame.match").count() == 0
     frame(tab, "load_orders").click()
@@ -210,7 +205,6 @@ def test_deep_stacks_and_long_names_fit(opened: Opener, tmp_path: Path, width: i
     tab.keyboard.press("PageDown")
     assert tab.evaluate(DIALOG_OVERFLOW) <= 0
     assert violations(tab) == []
-    tab.locator(".flame").screenshot(path=tmp_path / f"deep-{width}-{theme}.png")
 
 
 def test_no_text_of_a_process_or_function_becomes_html(opened: Opener, tmp_path: Path) -> None:
@@ -258,32 +252,21 @@ OVERLAPPING_TEXTS = """() => {
 }"""
 
 
-def full_run() -> tuple[Report, StacksLine]:
-    """The devices, and a kernel peak near the limit."""
-    made, stacks = deep_run()
-    record = made.record
-    series = present(record.series)
+def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(opened: Opener, tmp_path: Path) -> None:
+    """A run with devices, and a kernel peak near the limit."""
+    report, stacks = deep_run()
     devices = replace(
-        series,
+        present(report.record.series),
         gpu_utilization_percent=tuple(float(step) for step in range(119)),
         neuron_utilization_percent=(50.0,) * 119,
     )
-    metrics = replace(
-        record.metrics, max_memory_used_mb=4000, memory_peak_source="kernel", max_memory_used_at=None, vcpu_size=16
-    )
-    return replace(made, record=replace(record, series=devices, metrics=metrics)), stacks
-
-
-def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(opened: Opener, tmp_path: Path) -> None:
-    report, stacks = full_run()
+    peak = {"max_memory_used_mb": 4000, "memory_peak_source": "kernel", "max_memory_used_at": None}
+    metrics = replace(report.record.metrics, vcpu_size=16, **peak)
+    report = replace(report, record=replace(report.record, series=devices, metrics=metrics))
     steps = steps_of_record(report.record)
     count = len(steps.ends_ms)
-    steps = replace(
-        steps,
-        block_read_bytes=[2**24] * count,
-        block_write_bytes=[2**30] * count,
-        gpu_memory_mb=[90_000] * count,
-    )
+    bytes_and_gpu = {"block_read_bytes": [2**24], "block_write_bytes": [2**30], "gpu_memory_mb": [90_000]}
+    steps = replace(steps, **{name: value * count for name, value in bytes_and_gpu.items()})
     run = replace(run_of(report), steps=steps)
     tab = opened(write_page(tmp_path / "page.html", [run], [stacks]), ADDRESS, width=390)
     assert tab.evaluate(OVERLAPPING_TEXTS) == []

@@ -7,9 +7,9 @@ import pytest
 from playwright.sync_api import Page
 
 from profiler.forwarder.run_links import ecs_task, log_stream
-from profiler.record.record_model import Metrics, Report, encode
 from tests import shown_runs
-from tests.browser.conftest import Opener, make_page
+from tests.browser.conftest import Opener, page_of
+from tests.browser.test_report import OVERFLOW
 from tests.values import present
 
 pytestmark = pytest.mark.browser
@@ -32,9 +32,7 @@ def shown_range(tab: Page) -> list[float]:
     return limits
 
 
-def test_an_out_of_memory_run_has_a_sentence_a_mark_and_its_last_success(
-    opened: Opener, ecs_dashboard: Path, tmp_path: Path
-) -> None:
+def test_an_out_of_memory_run_has_a_sentence_a_mark_and_its_last_success(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
     assert "ran out of memory after 14m 06s" in tab.inner_text(".verdict.bad")
     assert {"start", "killed: out of memory", "limit 4 GB"} <= set(annotations(tab))
@@ -44,7 +42,6 @@ def test_an_out_of_memory_run_has_a_sentence_a_mark_and_its_last_success(
     assert {"vcpu", "mb", "vcpu of the other run", "mb of the other run", "memory peak"} <= set(names)
     assert "last success" in tab.locator(".compare select option:checked").inner_text()
     assert "memory peak ≥4 GB at +14m 04s" in text_of(tab).lower().replace("gb", "GB")
-    tab.screenshot(path=tmp_path / "killed.png")
     tab.select_option(".compare select", "")
     names = tab.evaluate("document.getElementById('run-plot').data.map((trace) => trace.name)")
     assert not any("other run" in name for name in names)
@@ -155,35 +152,23 @@ def test_another_run_to_compare_with_leaves_the_shown_part_and_the_place(opened:
     assert "#run=" in (link.get_attribute("href") or "")
 
 
-@pytest.mark.parametrize(
-    ("task_id", "expected"),
-    [
-        ("laptop-1", ("The kernel killed 2 processes because the memory was exhausted.", "worker", "Processes")),
-        ("train-1", ("GPUs", "Peak temperature")),
-        ("infer-1", ("NeuronCores", "NeuronCore")),
-        ("unmeasured-one-1", ("This page has no time series for this run",)),
-        ("running-one-1", ("running",)),
-    ],
-)
-def test_what_was_recorded_is_shown(
-    opened: Opener, ecs_dashboard: Path, task_id: str, expected: tuple[str, ...]
-) -> None:
-    tab = opened(ecs_dashboard, f"#run={task_id}")
-    tab.wait_for_selector("#detail[open] dl.facts")
-    shown = text_of(tab)
-    for text in expected:
-        assert text in shown
+def test_what_was_recorded_is_shown(opened: Opener, ecs_dashboard: Path) -> None:
+    for task_id, expected in {
+        "laptop-1": ("The kernel killed 2 processes because the memory was exhausted.", "worker", "Processes"),
+        "train-1": ("GPUs", "Peak temperature"),
+        "infer-1": ("NeuronCores", "NeuronCore"),
+        "unmeasured-one-1": ("This page has no time series for this run",),
+        "running-one-1": ("running",),
+    }.items():
+        tab = opened(ecs_dashboard, f"#run={task_id}")
+        tab.wait_for_selector("#detail[open] dl.facts")
+        assert [text for text in expected if text not in text_of(tab)] == []
 
 
 def test_a_run_fits_a_phone_without_broken_words(opened: Opener, tmp_path: Path) -> None:
-    made: Report = shown_runs.out_of_memory()
-    metrics: Metrics = made.record.metrics
-    (tmp_path / "lines").write_bytes(
-        b"\n".join(encode(one) for one in (made, *shown_runs.night()[1:])) if metrics.duration_ms else b""
-    )
-    page = make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines"), "--run", made.record.task_id)
+    page = page_of(tmp_path, *shown_runs.night(), options=("--run", KILLED.task_id))
     tab = opened(page, width=390, theme="dark")
-    assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    assert tab.evaluate(OVERFLOW) <= 0
     narrow: list[Any] = tab.evaluate(
         """[...document.querySelectorAll('td, th, dt')].filter((one) => {
           const longest = Math.max(...one.textContent.split(/\\s+/).map((word) => word.length));
@@ -191,4 +176,3 @@ def test_a_run_fits_a_phone_without_broken_words(opened: Opener, tmp_path: Path)
         }).map((one) => one.textContent)"""
     )
     assert narrow == []
-    tab.screenshot(path=tmp_path / "phone.png", full_page=True)

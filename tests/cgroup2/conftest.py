@@ -1,5 +1,6 @@
 """Fixtures of the tests in a virtual machine with cgroup v2."""
 
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from profiler.record.record_model import Record, decode
 from tests.cgroup2.machine import MachineFailedError, MachineMissingError, default_cache, prepare, write_archive
 from tests.prerequisites import skip_or_fail
+from tests.values import present
 
 _TIMEOUT_SECONDS = 3600.0
 _PATHS = ("profiler", "tests/cgroup2", "tests/e2e", "tests/http_server.py", "tests/waiting.py")
@@ -56,3 +59,19 @@ def results(request: pytest.FixtureRequest, outcomes: Outcomes) -> Results:
         raise MachineFailedError(outcome["error"])
     found: Results = outcome["results"]
     return found
+
+
+def of(scenario: str, *values: object) -> Any:
+    """Give the parameters of a test about this scenario."""
+    return pytest.param(*values, marks=pytest.mark.scenario(scenario), id=scenario)
+
+
+def record_of(result: Any, *, exit_code: int) -> Record:
+    """Return the record of a run that ended with this code."""
+    assert result["exitCode"] == exit_code, result["errors"]
+    assert result["report"] is not None, result["errors"]
+    return decode(json.dumps(result["report"])).record
+
+
+def max_used_mb(record: Record) -> float:
+    return present(record.metrics.max_memory_used_mb)

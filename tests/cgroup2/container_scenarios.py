@@ -14,11 +14,11 @@ import os
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cgroup2.scenarios import SCENARIOS, Results
+from tests.cgroup2.scenarios import Results
 from tests.cgroup2.units import LIMIT_SECONDS, PYTHON, file_on_disk
 from tests.e2e.docker_api import DockerApi
 from tests.e2e.engine import Engine
@@ -30,42 +30,19 @@ _CHECKOUT = Path.cwd()
 _MOUNTS = tuple((path, str(path)) for path in (Path("/usr"), _CHECKOUT))
 _LINKS = ("bin", "sbin", "lib", "lib64")
 _ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/tmp"}
-_SPIKE_MIB = 800
-# The monitor's start takes some seconds on an emulated processor.
-_WAIT = ("--wait-seconds", "15")
+SPIKE_MIB = 800
+_SPIKE = ("--spike-mib", str(SPIKE_MIB))
 _FILE = "/input"
 
 
-def register() -> None:
-    """Add these scenarios to those of `run`."""
-    for as_root in (True, False):
-        user = "root" if as_root else "user"
-        SCENARIOS[f"spike_at_the_end_{user}"] = functools.partial(_spike_at_the_end, as_root=as_root)
-        SCENARIOS[f"early_spike_{user}"] = functools.partial(_early_spike, as_root=as_root)
-    SCENARIOS["container_killed"] = _container_killed
-    SCENARIOS["container_child_killed"] = _container_child_killed
-    SCENARIOS["container_reads_a_file_twice"] = _reads_a_file_twice
+def _batch(memory_mib: int, *load: str) -> ContainerSpec:
+    """A batch that waits for the monitor, whose start takes some seconds on an emulated processor."""
+    return batch_container("--wait-seconds", "15", *load, memory_mib=memory_mib)
 
 
-def _spike_at_the_end(*, as_root: bool) -> Results:
+def _spike_at_the_end() -> Results:
     """Five tasks with a spike just before the end: only the group's mark after the last process includes it."""
-    spike = (*_WAIT, "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0")
-    return {"tasks": [_perform(batch_container(*spike, memory_mib=1024), as_root=as_root) for _ in range(5)]}
-
-
-def _early_spike(*, as_root: bool) -> Results:
-    """A spike in the middle of the run."""
-    spike = (*_WAIT, "--spike-mib", str(_SPIKE_MIB), "--idle-seconds", "10")
-    return _perform(batch_container(*spike, memory_mib=1024), as_root=as_root)
-
-
-def _container_killed() -> Results:
-    return _perform(batch_container(*_WAIT, "--oom", memory_mib=256), as_root=True)
-
-
-def _container_child_killed() -> Results:
-    load = (*_WAIT, "--oom-child", "--idle-seconds", "5", "--exit-code", "3")
-    return _perform(batch_container(*load, memory_mib=256), as_root=True)
+    return {"tasks": [_perform(_batch(1024, *_SPIKE, "--spike-seconds", "0")) for _ in range(5)]}
 
 
 def _reads_a_file_twice() -> Results:
@@ -80,10 +57,10 @@ def _reads_a_file_twice() -> Results:
         batch = dataclasses.replace(
             batch, command=(PYTHON, "-B", "-c", program), read_only_mounts=(*batch.read_only_mounts, mount)
         )
-        return _perform(batch, as_root=True)
+        return _perform(batch)
 
 
-def _perform(batch: ContainerSpec, *, as_root: bool) -> dict[str, Any]:
+def _perform(batch: ContainerSpec, *, as_root: bool = True) -> dict[str, Any]:
     """Run a task whose containers share a process namespace; return the monitor's report and the kernel's mark."""
     monitor = dataclasses.replace(
         monitor_container(_ENVIRONMENT, as_root=as_root),
@@ -139,3 +116,13 @@ def _files_of(program: str) -> Iterator[Path]:
             yield real
             if real.is_symlink():
                 yield real.resolve()
+
+
+SCENARIOS: dict[str, Callable[[], Results]] = {
+    "spike_at_the_end_root": _spike_at_the_end,
+    "early_spike_root": lambda: _perform(_batch(1024, *_SPIKE, "--idle-seconds", "10")),
+    "early_spike_user": lambda: _perform(_batch(1024, *_SPIKE, "--idle-seconds", "10"), as_root=False),
+    "container_killed": lambda: _perform(_batch(256, "--oom")),
+    "container_child_killed": lambda: _perform(_batch(256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3")),
+    "container_reads_a_file_twice": _reads_a_file_twice,
+}

@@ -26,7 +26,7 @@ import tarfile
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,10 +116,7 @@ class Machine:
     def run(self, archive: Path, folder: Path, timeout_seconds: float) -> Finished:
         """Boot with the archive as second disk, wait until the machine powers off, and return its results.
 
-        Args:
-            archive: a tar archive with the script ``job.sh``.
-            folder: for temporary files.
-            timeout_seconds: QEMU is killed after this time; the results written before are returned.
+        QEMU is killed after the timeout; the results written before are returned. Temporary files go to the folder.
         """
         results, console = folder / "results", folder / "console"
         command = (
@@ -148,11 +145,7 @@ def default_cache() -> Path:
 
 
 def prepare(repository: Path, cache: Path) -> Machine:
-    """Return the machine for this checkout's dependencies; build it if it is not in the cache.
-
-    Raises:
-        MachineMissingError: the host lacks a program, or cannot make this machine.
-    """
+    """Return the machine for this checkout's dependencies; build it if it is not in the cache."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
         install = f"apt-get install --no-install-recommends {' '.join(HOST_PACKAGES)}"
@@ -207,7 +200,8 @@ def _build(folder: Path, dependencies: Sequence[str]) -> None:
     partial = folder.with_suffix(_PARTIAL)
     root = partial / "root"
     root.mkdir(parents=True)
-    with _deleted_afterwards(partial):
+    with contextlib.ExitStack() as stack:
+        stack.callback(_delete_tree, partial)
         packages = ",".join(_MACHINE_PACKAGES)
         _run("debootstrap", "--variant=minbase", f"--include={packages}", _RELEASE, str(root))
         _install_python_packages(root, dependencies)
@@ -234,24 +228,10 @@ def _install_python_packages(root: Path, dependencies: Sequence[str]) -> None:
     site_packages = root / _SITE_PACKAGES
     _run(
         *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"),
-        *(
-            "--target",
-            str(site_packages),
-            "--only-binary=:all:",
-            "--implementation=cp",
-            "--platform=manylinux2014_x86_64",
-        ),
-        *(f"--python-version={_PYTHON_VERSION}", *dependencies),
+        *("--target", str(site_packages), "--only-binary=:all:", "--implementation=cp"),
+        *("--platform=manylinux2014_x86_64", f"--python-version={_PYTHON_VERSION}", *dependencies),
     )
     _run("chroot", str(root), "python3", "-m", "compileall", "-q", f"/{_SITE_PACKAGES}")
-
-
-@contextlib.contextmanager
-def _deleted_afterwards(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        _delete_tree(folder)
 
 
 def _delete_tree(folder: Path) -> None:
@@ -260,12 +240,7 @@ def _delete_tree(folder: Path) -> None:
 
 
 def _run(*command: str, timeout_seconds: float = _BUILD_SECONDS, environment: Mapping[str, str] | None = None) -> None:
-    """Run a program to its end; kill it after the timeout.
-
-    Raises:
-        MachineFailedError: its exit code is not 0.
-        subprocess.TimeoutExpired: it was killed.
-    """
+    """Run a program to its end, with exit code 0; kill it after the timeout, which raises TimeoutExpired."""
     with tempfile.TemporaryFile() as output:
         done = subprocess.run(
             command,

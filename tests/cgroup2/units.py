@@ -13,8 +13,6 @@ PYTHON = "/usr/bin/python3"
 DELEGATED = ("Delegate=yes",)
 LIMIT_SECONDS = 240.0
 
-_MIB = 2**20
-
 
 def profile(
     *command: str,
@@ -23,15 +21,7 @@ def profile(
     options: Sequence[str] = (),
     is_scope: bool = False,
 ) -> dict[str, Any]:
-    """Run a command under `run` in a new unit; return the report and the output.
-
-    Args:
-        command: the command with its arguments.
-        properties: of the unit, as `systemd-run --property` takes them.
-        user: who runs it.
-        options: of `run`.
-        is_scope: makes a scope; otherwise the unit is a service.
-    """
+    """Run a command under `run` with these options in a new unit, a service or a scope; return report and output."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o777)
@@ -69,7 +59,7 @@ def file_on_disk(size_mib: int) -> Iterator[Path]:
     """Give a file that is not in the page cache: the kernel charges its pages to the first reader's group."""
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
         for _ in range(size_mib):
-            file.write(os.urandom(_MIB))
+            file.write(os.urandom(2**20))
         file.flush()
         os.fsync(file.fileno())
         Path("/proc/sys/vm/drop_caches").write_text("1")

@@ -1,15 +1,13 @@
 """What the monitor lives with, misbehaving on demand: the task metadata endpoint and PutLogEvents."""
 
 import json
-import socket
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from tests.http_server import FakeHttpServer
+from tests.integration.sidecar import Line, Sidecar
 from tests.task_endpoint import GROUP, STREAM, Task
 
 _VCPU_USED = 0.4
@@ -37,86 +35,33 @@ class FaultyTask(Task):
         return document
 
 
-class FaultyEndpoint:
+class FaultyEndpoint(FakeHttpServer):
     """Serves a task to any of its containers; may die and come back at the same address."""
 
     def __init__(self, task: FaultyTask) -> None:
+        super().__init__()
         self.task = task
-        self._port = 0
-        self._connections: set[socket.socket] = set()
-        self._server = self._serve()
-        self._port = self._server.server_address[1]
         self.address = self.address_of("task-monitor")
 
     def address_of(self, container: str) -> str:
-        return f"http://127.0.0.1:{self._port}/v4/{container}"
-
-    def close(self) -> None:
-        """Nobody listens any more, and open connections are gone."""
-        self._server.shutdown()
-        self._server.server_close()
-        for connection in tuple(self._connections):
-            connection.shutdown(socket.SHUT_RDWR)
+        return f"{self.url}/v4/{container}"
 
     def come_back(self) -> None:
-        self._server = self._serve()
+        self.listen(self.port)
 
-    def _serve(self) -> ThreadingHTTPServer:
-        outer = self
+    def serve(self, request: BaseHTTPRequestHandler) -> None:
+        """Answer as long as it lives; later, an open connection is closed."""
+        if self.closed.is_set():
+            request.close_connection = True
+        else:
+            super().serve(request)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def setup(self) -> None:
-                super().setup()
-                outer._connections.add(self.connection)
-
-            def finish(self) -> None:
-                outer._connections.discard(self.connection)
-                super().finish()
-
-            def do_GET(self) -> None:
-                body = json.dumps(outer._document(self.path)).encode()
-                head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-                try:
-                    self.wfile.write(head.encode() + body)
-                except OSError:  # the monitor had stopped waiting
-                    self.close_connection = True
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        return server
-
-    def _document(self, path: str) -> dict[str, object]:
-        _, _, own, *rest = path.split("/")
+    def answer(self, request: BaseHTTPRequestHandler, _body: bytes) -> tuple[int, dict[str, str], bytes]:
+        _, _, own, *rest = request.path.split("/")
         if rest == ["task", "stats"]:
             self.task.monitors_seen.add(own)
-        documents: dict[str, Callable[[], dict[str, object]]] = {
-            "": lambda: self.task.container(own),
-            "task": self.task.task,
-            "task/stats": self.task.stats,
-        }
-        return documents["/".join(rest)]()
-
-
-@dataclass(frozen=True)
-class SecondMonitor:
-    """What a second copy of the monitor sees of the same task."""
-
-    endpoint: FaultyEndpoint
-    name: str
-
-    @property
-    def task(self) -> Task:
-        return self.endpoint.task
-
-    @property
-    def address(self) -> str:
-        return self.endpoint.address_of(self.name)
+        documents = {"": lambda: self.task.container(own), "task": self.task.task, "task/stats": self.task.stats}
+        return 200, {"Content-Type": "application/json"}, json.dumps(documents["/".join(rest)]()).encode()
 
 
 @dataclass(frozen=True)
@@ -133,6 +78,13 @@ class Manner:
     quotes: bool = False
 
 
+def run_to_end(sidecar: Sidecar) -> tuple[list[Line], list[Line]]:
+    """Let the monitor take samples, and end the batch; returns what the monitor wrote to stdout and to stderr."""
+    sidecar.wait_for_samples()
+    sidecar.end_batch()
+    return sidecar.finish()
+
+
 IS_SILENT = Manner(takes=False, hangs=True)
 TAKES_AND_IS_SILENT = Manner(hangs=True)
 
@@ -146,15 +98,10 @@ class LogApi(FakeHttpServer):
         self.requests = 0
         self.lines: list[str] = []
         self.quoted: list[str] = []
-        self._closed = threading.Event()
 
     def environment(self) -> dict[str, str]:
         """The variables with which boto3 reaches it."""
-        return {
-            "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "AWS_ENDPOINT_URL": self.url,
-        }
+        return {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_ENDPOINT_URL": self.url}
 
     def records(self) -> list[dict[str, Any]]:
         """The records of the lines that the batch's stream holds."""
@@ -168,7 +115,7 @@ class LogApi(FakeHttpServer):
             self.lines += [event["message"] for event in put["logEvents"]]
         self.requests += 1
         if manner.hangs:
-            self._closed.wait()
+            self.closed.wait()
         answered = {"nextSequenceToken": "1"}
         if manner.quotes:
             self.quoted.append(str(request.headers))
@@ -177,7 +124,3 @@ class LogApi(FakeHttpServer):
             )
             answered = {"__type": "InvalidSignatureException", "message": message}
         return manner.status, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(answered).encode()
-
-    def close(self) -> None:
-        self._closed.set()
-        super().close()

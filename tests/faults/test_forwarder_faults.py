@@ -1,7 +1,6 @@
 """The forwarder on a real socket while the cluster does not respond and the invocation's time runs out."""
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 
@@ -20,16 +19,11 @@ class Cluster(FakeElasticsearch):
     def __init__(self) -> None:
         super().__init__()
         self.is_silent = True
-        self._closed = threading.Event()
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         if self.is_silent:
-            self._closed.wait()
+            self.closed.wait()
         return super().answer(request, body)
-
-    def close(self) -> None:
-        self._closed.set()
-        super().close()
 
 
 class Context:
@@ -45,14 +39,13 @@ class Context:
 
 @pytest.fixture(params=["elasticsearch", "opensearch"])
 def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    served = Cluster()
-    monkeypatch.setenv("ELASTICSEARCH_URL", served.url)
-    monkeypatch.setenv("SEARCH_ENGINE", request.param)
-    monkeypatch.delenv("FAILED_ITEMS_QUEUE_URL", raising=False)
-    forget_environment()
-    yield served
-    forget_environment()
-    served.close()
+    with Cluster() as served:
+        monkeypatch.setenv("ELASTICSEARCH_URL", served.url)
+        monkeypatch.setenv("SEARCH_ENGINE", request.param)
+        monkeypatch.delenv("FAILED_ITEMS_QUEUE_URL", raising=False)
+        forget_environment()
+        yield served
+        forget_environment()
 
 
 def test_a_silent_cluster_fails_the_invocation_within_its_time_and_the_next_try_loses_nothing(cluster: Cluster) -> None:
@@ -93,8 +86,5 @@ def test_what_makes_no_document_needs_no_cluster(
     with pytest.raises(SettingsError):
         handler.forward_logs(subscription_event(json.dumps(REPORT)), Context(4_500))
     assert cluster.bulks == []
-
-
-def test_a_health_check_needs_no_settings(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEARCH_ENGINE", "solr")
     assert handler.forward_logs(encoded(HEALTH_CHECK), Context(4_500)) == NOTHING

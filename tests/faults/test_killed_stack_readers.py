@@ -8,6 +8,7 @@ may be stopped (state T or t) or traced, and each process must go on computing.
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pytest
 from profiler.collectors.stacks.py_spy import find_py_spy
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import list_children
+from tests.values import present
 from tests.waiting import wait_until
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
@@ -47,14 +49,10 @@ _MANY_THREADS = 2  # makes list_children look at all threads
 def is_stopped(pid: int) -> bool:
     """Whether a thread of the process is stopped or traced. A process that has ended is neither."""
     try:
-        return any(_is_thread_stopped(thread) for thread in Path(f"/proc/{pid}/task").iterdir())
+        texts = [(thread / "status").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return False
-
-
-def _is_thread_stopped(thread: Path) -> bool:
-    fields = dict(line.split(":\t", 1) for line in (thread / "status").read_text().splitlines() if ":\t" in line)
-    return fields["State"][0] in "Tt" or fields["TracerPid"].strip() != "0"
+    return any(re.search(r"^(State:\t[Tt]|TracerPid:\t[^0])", text, re.MULTILINE) for text in texts)
 
 
 def cpu_ns(pid: int) -> int:
@@ -82,8 +80,7 @@ def target() -> Iterator[subprocess.Popen[bytes]]:
 
 def attach(pid: int) -> subprocess.Popen[bytes]:
     """Start py-spy as the sampler does."""
-    assert _SPY is not None
-    command = (_SPY, "dump", "--nonblocking", "--json", "--pid", str(pid))
+    command = (present(_SPY), "dump", "--nonblocking", "--json", "--pid", str(pid))
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

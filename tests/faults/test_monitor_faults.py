@@ -17,9 +17,10 @@ from tests.faults.misbehaving import (
     FaultyTask,
     LogApi,
     Manner,
-    SecondMonitor,
+    run_to_end,
 )
 from tests.integration.sidecar import Line, Sidecar, problems
+from tests.task_endpoint import Served
 from tests.values import present
 from tests.waiting import wait_until
 
@@ -30,16 +31,14 @@ NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "x", "A
 
 @pytest.fixture
 def endpoint() -> Iterator[FaultyEndpoint]:
-    served = FaultyEndpoint(FaultyTask())
-    yield served
-    served.close()
+    with FaultyEndpoint(FaultyTask()) as served:
+        yield served
 
 
 @pytest.fixture
 def logs() -> Iterator[LogApi]:
-    served = LogApi()
-    yield served
-    served.close()
+    with LogApi() as served:
+        yield served
 
 
 def let_pass(ticks: int) -> None:
@@ -64,9 +63,7 @@ def test_an_endpoint_that_dies_and_returns_costs_samples_and_no_cpu_time(
         let_pass(TICKS)
         endpoint.come_back()
         used_by_then = endpoint.task.cpu_seconds()
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        output, errors = sidecar.finish()
+        output, errors = run_to_end(sidecar)
     assert output == []
     (record,) = logs.records()
     whole_run(record, used_by_then)
@@ -84,9 +81,7 @@ def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyE
         let_pass(TICKS)
         used_by_then = endpoint.task.cpu_seconds()
         sidecar.process.send_signal(signal.SIGCONT)
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        sidecar.finish()
+        run_to_end(sidecar)
     (record,) = logs.records()
     whole_run(record, used_by_then)
     assert record["sampling"]["missedTicks"] >= TICKS - 1
@@ -121,9 +116,7 @@ def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(endpoint: Fau
         sidecar.start()
         sidecar.wait_for_samples()
         used_by_then = endpoint.task.cpu_seconds() - 2 * INTERVAL_SECONDS * 0.4
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        sidecar.finish()
+        run_to_end(sidecar)
     (record,) = logs.records()
     whole_run(record, used_by_then)
     assert record["monitor"]["restarts"] == 1
@@ -164,9 +157,7 @@ def place(line: str) -> tuple[str, str]:
 def test_a_report_that_cloudwatch_does_not_answer_is_printed(endpoint: FaultyEndpoint, logs: LogApi) -> None:
     logs.manner = IS_SILENT
     with Sidecar(logs.environment(), beside=endpoint, STOP_SECONDS="8") as sidecar:
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        output, errors = sidecar.finish()
+        output, errors = run_to_end(sidecar)
     assert logs.lines == []
     assert logs.requests >= 1
     ((kind, status),) = [(line["type"], line["record"]["status"]) for line in output]
@@ -182,9 +173,7 @@ def test_a_full_disk_under_stdout_costs_the_checkpoints_and_not_the_report(
         Path("/dev/full").open("wb") as full,
         Sidecar(logs.environment(), output=full, beside=endpoint, CHECKPOINT_SECONDS="0.2") as sidecar,
     ):
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        _, errors = sidecar.finish()
+        _, errors = run_to_end(sidecar)
     (record,) = logs.records()
     assert record["status"] == "success"
     lost = problems(errors)
@@ -197,9 +186,7 @@ def test_a_report_that_can_go_nowhere_is_said_to_be_lost(endpoint: FaultyEndpoin
         Path("/dev/full").open("wb") as full,
         Sidecar(NOBODY, output=full, beside=endpoint, STOP_SECONDS="2") as sidecar,
     ):
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        _, errors = sidecar.finish()
+        _, errors = run_to_end(sidecar)
     not_put, lost = problems(errors)
     assert "The report goes to the monitor's own output" in not_put
     assert "The report is not printed" in lost
@@ -218,21 +205,18 @@ def test_sigterm_after_the_put_does_not_change_the_exit_code(endpoint: FaultyEnd
 
 
 def test_two_monitors_in_one_task_report_on_the_batch_and_make_one_document(logs: LogApi) -> None:
-    endpoint = FaultyEndpoint(FaultyTask("task-monitor-2"))
-    endpoint.task.images["task-monitor-2"] = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"
-    try:
-        second = SecondMonitor(endpoint, "task-monitor-2")
-        with (
-            Sidecar(logs.environment(), beside=endpoint) as one,
-            Sidecar(logs.environment(), beside=second) as another,
-        ):
-            one.wait_for_samples()
-            wait_until(lambda: endpoint.task.monitors_seen >= {"task-monitor", "task-monitor-2"}, 120, "both monitors")
-            one.end_batch()
-            for monitor in (one, another):
-                output, errors = monitor.finish()
-                assert (output, problems(errors)) == ([], [])
-    finally:
-        endpoint.close()
+    task, name = FaultyTask("task-monitor-2"), "task-monitor-2"
+    task.images[name] = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"
+    with (
+        FaultyEndpoint(task) as endpoint,
+        Sidecar(logs.environment(), beside=endpoint) as one,
+        Sidecar(logs.environment(), beside=Served(task, endpoint.address_of(name))) as another,
+    ):
+        one.wait_for_samples()
+        wait_until(lambda: task.monitors_seen >= {"task-monitor", name}, 120, "both monitors")
+        one.end_batch()
+        for monitor in (one, another):
+            output, errors = monitor.finish()
+            assert (output, problems(errors)) == ([], [])
     assert [record["container"]["name"] for record in logs.records()] == ["batch", "batch"]
     assert len({place(line) for line in logs.lines}) == 1

@@ -18,7 +18,7 @@ from moto import mock_aws
 import handler
 from profiler.forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import TOKEN, WEBHOOK_PATH, Answer, FakeSlack
-from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
+from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner, run_to_end
 from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.integration.sidecar import Sidecar, problems
 from tests.integration.test_lambda_zip import REPORT, subscription_event
@@ -148,15 +148,11 @@ def set_all(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
 def test_forward_logs_shows_no_secret(
     engine: str, refusal: str | None, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Cluster(refusal)
-    url = cluster.url
-    try:
+    with Cluster(refusal) as cluster:
         for sign_in in SIGN_INS.values():
             with monkeypatch.context() as environment:
-                set_all(environment, {"ELASTICSEARCH_URL": url, "SEARCH_ENGINE": engine, **sign_in})
+                set_all(environment, {"ELASTICSEARCH_URL": cluster.url, "SEARCH_ENGINE": engine, **sign_in})
                 left.invoke(handler.forward_logs, subscription_event("hello", json.dumps(REPORT)))
-    finally:
-        cluster.close()
     assert len(set(cluster.authorizations)) == 2  # by key and by user
     assert len(left.raised) == (0 if refusal is None else len(SIGN_INS))
     assert SECRET not in left.all()
@@ -188,20 +184,14 @@ def test_a_password_in_the_clusters_address_is_not_shown(
 def test_what_goes_to_the_failure_queue_holds_no_secret(aws: None, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
     sqs = boto3.client("sqs")
     queue_url = sqs.create_queue(QueueName="failed")["QueueUrl"]
-    cluster = Cluster(None)
-    url = cluster.url
-    set_all(
-        monkeypatch,
-        {"ELASTICSEARCH_URL": url, "FAILED_ITEMS_QUEUE_URL": queue_url, **SIGN_INS["secret"], **SIGN_INS["user"]},
-    )
-    try:
-        broken = json.dumps(REPORT).replace('"success"', "7")
+    broken = json.dumps(REPORT).replace('"success"', "7")
+    with Cluster(None) as cluster:
+        settings = {"ELASTICSEARCH_URL": cluster.url, "FAILED_ITEMS_QUEUE_URL": queue_url}
+        set_all(monkeypatch, {**settings, **SIGN_INS["secret"], **SIGN_INS["user"]})
         left.invoke(handler.forward_logs, subscription_event(broken))
         (message,) = sqs.receive_message(QueueUrl=queue_url)["Messages"]
         sqs.delete_queue(QueueUrl=queue_url)
         left.invoke(handler.forward_logs, subscription_event(broken))
-    finally:
-        cluster.close()
     assert len(left.raised) == 1
     assert "Expected `str" in message["Body"]
     assert SECRET not in left.all() + message["Body"]
@@ -225,28 +215,20 @@ SLACKS: dict[str, list[Answer]] = {
 def test_task_stopped_shows_no_secret(
     how: str, answers: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slack, cluster = FakeSlack(), Cluster(None)
-    slack.script = list(SLACKS[answers])
-    webhook = {"slack_failure_webhook_url": slack.webhook_url}
-    boto3.client("secretsmanager").update_secret(SecretId="slack", SecretString=json.dumps(webhook))
-    ways = {
-        "webhook": {"SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url},
-        "bot": {
-            "SLACK_BOT_TOKEN": TOKEN,
-            "SLACK_FAILURE_CHANNEL": "C0FAILURE",
-            "SLACK_BASE_URL": slack.base_url,
-        },
-        "secret": {"SLACK_SECRET_ID": "slack"},
-    }
     works = answers == "takes it"
-    url = cluster.url
-    with_cluster = {"ELASTICSEARCH_URL": url, **SIGN_INS["secret"]} if works else {}
-    set_all(monkeypatch, {**with_cluster, **ways[how]})
-    try:
+    with FakeSlack() as slack, Cluster(None) as cluster:
+        slack.script = list(SLACKS[answers])
+        webhook = {"slack_failure_webhook_url": slack.webhook_url}
+        boto3.client("secretsmanager").update_secret(SecretId="slack", SecretString=json.dumps(webhook))
+        bot = {"SLACK_BOT_TOKEN": TOKEN, "SLACK_FAILURE_CHANNEL": "C0FAILURE", "SLACK_BASE_URL": slack.base_url}
+        ways = {
+            "webhook": {"SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url},
+            "bot": bot,
+            "secret": {"SLACK_SECRET_ID": "slack"},
+        }
+        with_cluster = {"ELASTICSEARCH_URL": cluster.url, **SIGN_INS["secret"]} if works else {}
+        set_all(monkeypatch, {**with_cluster, **ways[how]})
         left.invoke(handler.task_stopped, task_event(), seconds=20 if works else 4.5)
-    finally:
-        slack.close()
-        cluster.close()
     assert slack.requests > 0
     assert bool(left.raised) == (not works)
     assert SECRET not in left.all()
@@ -273,13 +255,10 @@ class OtlpBackend(FakeHttpServer):
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", "application/x-protobuf"])
 def test_the_export_shows_no_secret(kind: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
     queue_url = boto3.client("sqs").create_queue(QueueName="not-exported")["QueueUrl"]
-    backend = OtlpBackend(kind)
-    headers = f"api-key=Bearer%20{API_KEY},x-other={PASSWORD}"
-    set_all(monkeypatch, {"OTLP_ENDPOINT": backend.url, "OTLP_HEADERS": headers, "FAILED_ITEMS_QUEUE_URL": queue_url})
-    try:
+    headers = {"OTLP_HEADERS": f"api-key=Bearer%20{API_KEY},x-other={PASSWORD}"}
+    with OtlpBackend(kind) as backend:
+        set_all(monkeypatch, {"OTLP_ENDPOINT": backend.url, **headers, "FAILED_ITEMS_QUEUE_URL": queue_url})
         left.invoke(handler.task_stopped, task_event(), seconds=20)
-    finally:
-        backend.close()
     (message,) = boto3.client("sqs").receive_message(QueueUrl=queue_url)["Messages"]
     boto3.client("sqs").delete_queue(QueueUrl=queue_url)
     assert backend.keys == {f"Bearer {API_KEY}"}
@@ -298,18 +277,11 @@ CREDENTIALS = {
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_the_monitor_shows_no_secret(status: int) -> None:
     """AWS quotes the canonical request of a wrong signature, which contains the session token."""
-    logs, endpoint = LogApi(), FaultyEndpoint(FaultyTask())
-    logs.manner = Manner(status=status, takes=status == 200, quotes=True)
-    try:
-        with Sidecar(
-            {**logs.environment(), **CREDENTIALS}, beside=endpoint, STOP_SECONDS="8", CHECKPOINT_SECONDS="0.2"
-        ) as sidecar:
-            sidecar.wait_for_samples()
-            sidecar.end_batch()
-            output, errors = sidecar.finish()
-    finally:
-        endpoint.close()
-        logs.close()
+    with LogApi() as logs, FaultyEndpoint(FaultyTask()) as endpoint:
+        logs.manner = Manner(status=status, takes=status == 200, quotes=True)
+        environment = {**logs.environment(), **CREDENTIALS}
+        with Sidecar(environment, beside=endpoint, STOP_SECONDS="8", CHECKPOINT_SECONDS="0.2") as sidecar:
+            output, errors = run_to_end(sidecar)
     assert any(SECRET in quote for quote in logs.quoted)
     assert bool(problems(errors)) == (status != 200)
     assert SECRET not in json.dumps([output, errors, logs.lines])

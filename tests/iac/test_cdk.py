@@ -18,6 +18,8 @@ from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
 from profiler.task_definitions.container_snippets import camel_case
 
+IMAGE = ecs.ContainerImage.from_registry("team/task-profiler:1")
+
 
 def scheduled_task(stack: Stack) -> Any:
     cluster = ecs.Cluster(stack, "Cluster", vpc=ec2.Vpc(stack, "Vpc", max_azs=2))
@@ -46,16 +48,18 @@ def put_statements(template: Any) -> list[Any]:
     return [one for one in statements if one["Action"] == "logs:PutLogEvents"]
 
 
+def added(batch: Any, **options: Any) -> Any:
+    """The definition of this batch to which the command has added its monitor."""
+    definition: Any = camel_case({"ContainerDefinitions": [batch], "TaskRoleArn": "x"})
+    return add_monitor(definition, AddMonitorOptions(image="team/task-profiler:1", **options)).definition
+
+
 def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> None:
     stack = Stack(App(), "Jobs")
-    scheduled_task(stack).task_definition.add_extension(
-        TaskMonitor(image=ecs.ContainerImage.from_registry("team/task-profiler:1"))
-    )
+    scheduled_task(stack).task_definition.add_extension(TaskMonitor(image=IMAGE))
     properties, template = synthesised(stack)
     batch, monitor = properties["ContainerDefinitions"]
-    definition: Any = camel_case({"ContainerDefinitions": [batch], "TaskRoleArn": "x"})
-    added: Any = add_monitor(definition, AddMonitorOptions(image="team/task-profiler:1")).definition
-    assert camel_case(monitor) == added["containerDefinitions"][1]
+    assert camel_case(monitor) == added(batch)["containerDefinitions"][1]
     assert monitor["LogConfiguration"] == batch["LogConfiguration"]
     assert monitor["Environment"] == [{"Name": "TASK_PROFILER_CONTAINER", "Value": "ScheduledContainer"}]
     (put,) = put_statements(template)
@@ -65,8 +69,7 @@ def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> N
 def test_the_own_stream_needs_no_permission_and_the_monitor_is_last() -> None:
     stack = Stack(App(), "Jobs")
     task_definition = scheduled_task(stack).task_definition
-    image = ecs.ContainerImage.from_registry("team/task-profiler:1")
-    task_definition.add_extension(TaskMonitor(image=image, report_stream="monitor"))
+    task_definition.add_extension(TaskMonitor(image=IMAGE, report_stream="monitor"))
     task_definition.add_container("Later", image=ecs.ContainerImage.from_registry("proxy:1"), essential=False)
     properties, template = synthesised(stack)
     *_, later, monitor = properties["ContainerDefinitions"]
@@ -77,15 +80,12 @@ def test_the_own_stream_needs_no_permission_and_the_monitor_is_last() -> None:
 
 def test_stacks_are_those_of_the_command() -> None:
     stack = Stack(App(), "Jobs")
-    image = ecs.ContainerImage.from_registry("team/task-profiler:1")
-    scheduled_task(stack).task_definition.add_extension(TaskMonitor(image=image, stacks="moments"))
+    scheduled_task(stack).task_definition.add_extension(TaskMonitor(image=IMAGE, stacks="moments"))
     properties, _ = synthesised(stack)
     batch, monitor = properties["ContainerDefinitions"]
-    definition: Any = camel_case({"ContainerDefinitions": [batch], "TaskRoleArn": "x"})
-    options = AddMonitorOptions(image="team/task-profiler:1", stacks="moments")
-    added: Any = add_monitor(definition, options).definition
-    assert properties["PidMode"] == added["pidMode"]
-    expected = added["containerDefinitions"][1]
+    definition = added(batch, stacks="moments")
+    assert properties["PidMode"] == definition["pidMode"]
+    expected = definition["containerDefinitions"][1]
     assert camel_case(monitor) == {name: value for name, value in expected.items() if name != "dockerLabels"}
 
 
@@ -110,11 +110,8 @@ def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream() -> N
     _, monitor = properties["ContainerDefinitions"]
     group = monitor["LogConfiguration"]["Options"]["awslogs-group"]
     variables = {one["Name"]: one["Value"] for one in monitor["Environment"]}
-    assert variables == {
-        "TASK_PROFILER_CONTAINER": "etl",
-        "TASK_PROFILER_LOG_GROUP": group,
-        "TASK_PROFILER_TAGS": "true",
-    }
+    named = {"TASK_PROFILER_CONTAINER": "etl", "TASK_PROFILER_LOG_GROUP": group, "TASK_PROFILER_TAGS": "true"}
+    assert variables == named
     assert "task-profiler" in json.dumps(monitor["Image"])
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -30,14 +31,22 @@ def tofu() -> str:
     return found
 
 
+def run(tofu: str, folder: Path, *words: str, given: str | None = None) -> CompletedProcess[str]:
+    return subprocess.run([tofu, *words], cwd=folder, input=given, capture_output=True, text=True, check=False)
+
+
+def apply(tofu: str, folder: Path, text: str) -> CompletedProcess[str]:
+    (folder / "main.tf").write_text(text)
+    done = run(tofu, folder, "init", "-input=false", "-no-color")
+    assert done.returncode == 0, done.stderr
+    return run(tofu, folder, "apply", "-auto-approve", "-input=false", "-no-color")
+
+
 def applied(tofu: str, folder: Path, text: str) -> Any:
     """Apply a configuration and return the value of its output ``result``."""
-    (folder / "main.tf").write_text(text)
-    for words in (["init", "-input=false"], ["apply", "-auto-approve", "-input=false"]):
-        done = subprocess.run([tofu, *words, "-no-color"], cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    shown = subprocess.run([tofu, "output", "-json", "result"], cwd=folder, capture_output=True, text=True, check=True)
-    return json.loads(shown.stdout)
+    done = apply(tofu, folder, text)
+    assert done.returncode == 0, done.stderr
+    return json.loads(run(tofu, folder, "output", "-json", "result").stdout)
 
 
 def test_one_module_has_the_containers_of_all_tasks(tofu: str, tmp_path: Path) -> None:
@@ -74,13 +83,8 @@ output "result" {{ value = jsonencode(module.monitor.container_definitions) }}
     own = ContainerRequest(
         image="own:1", container="main", log_group="/ecs/other", region="eu-west-1", stream_prefix="x"
     )
-    variables = {
-        "TASK_PROFILER_CONTAINER": "main",
-        "TASK_PROFILER_EMF": "true",
-        "TASK_PROFILER_REPORT_STREAM": "monitor",
-        "TASK_PROFILER_TAGS": "false",
-    }
-    environment = [{"name": name, "value": value} for name, value in variables.items()]
+    variables = {"CONTAINER": "main", "EMF": "true", "REPORT_STREAM": "monitor", "TAGS": "false"}
+    environment = [{"name": f"TASK_PROFILER_{name}", "value": value} for name, value in variables.items()]
     assert found["etl"] == {**monitor_container(own), "environment": environment}
 
 
@@ -93,15 +97,7 @@ module "monitor" {{
 }}
 output "result" {{ value = module.monitor.container_definitions }}
 """
-    (tmp_path / "main.tf").write_text(text)
-    subprocess.run([tofu, "init", "-input=false"], cwd=tmp_path, capture_output=True, check=True)
-    done = subprocess.run(
-        [tofu, "apply", "-auto-approve", "-input=false", "-no-color"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = apply(tofu, tmp_path, text)
     assert (done.returncode, "upper-case environment variables" in done.stderr) == (1, True)
 
 
@@ -111,19 +107,12 @@ def test_what_the_command_prints_for_terraform_is_the_container(tofu: str, tmp_p
     assert json.loads(applied(tofu, tmp_path, text)) == monitor_container(request)
 
 
-@pytest.mark.parametrize("file", sorted(MODULE.glob("*.tf")), ids=lambda file: file.name)
-def test_the_module_is_formatted(tofu: str, file: Path) -> None:
-    assert subprocess.run([tofu, "fmt", "-check", str(file)], capture_output=True, check=False).returncode == 0
-
-
-def test_the_configurations_of_the_documentation_are_valid_and_formatted(tofu: str) -> None:
-    """Only syntax and form: the provider of AWS is not in a package registry."""
+def test_the_module_and_the_configurations_of_the_documentation_are_formatted(tofu: str) -> None:
+    """Of the latter only syntax and form: the provider of AWS is not in a package registry."""
     texts = re.findall(r"```hcl\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(texts) == 2
-    for text in texts:
-        done = subprocess.run(
-            [tofu, "fmt", "-check", "-diff", "-"], input=text, capture_output=True, text=True, check=False
-        )
+    for text in (*texts, *(file.read_text() for file in MODULE.glob("*.tf"))):
+        done = run(tofu, MODULE, "fmt", "-check", "-diff", "-", given=text)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

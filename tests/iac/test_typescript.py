@@ -41,5 +41,4 @@ def test_the_extension_compiles(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stacks", [None, "on"])
 def test_what_the_command_prints_compiles(stacks: StacksAccess | None, tmp_path: Path) -> None:
     request = ContainerRequest(image="team/task-profiler:1", log_group="/ecs/etl", stacks=stacks)
-    text = container_text(request, "cdk")
-    compile_typescript(tmp_path, HEAD + text)
+    compile_typescript(tmp_path, HEAD + container_text(request, "cdk"))

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { changeText, isUsual, lastSuccess, peakText } from "#page/comparison.js";
 import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content } from "#page/content.js";
-import { asChangeFrom, asMemory } from "#page/formats.js";
+import { asMemory } from "#page/formats.js";
 import { bySaving } from "#page/right_sizing_table.js";
 import { sortRuns } from "#page/runs_table.js";
 import { adviceText, monthlySaving, possibleSaving, runAdviceText } from "#page/what_if_table.js";
@@ -28,13 +28,6 @@ test("a change within the family's usual range is noise, and five runs must be k
   assert.equal(changeText(row, runs), "+50 %");
   assert.equal(changeText({ ...row, value: 104 }, runs), "usual");
   assert.equal(changeText(row, []), "fewer than five runs");
-});
-
-test("a change is in percent of the other run", () => {
-  assert.equal(asChangeFrom(110, 100, asMemory), "+10 %");
-  assert.equal(asChangeFrom(97, 100, asMemory), "-3 %");
-  assert.equal(asChangeFrom(0, 0.0039, asMemory), "=");
-  assert.equal(asChangeFrom(1, 0, asMemory), "");
 });
 
 test("peaks that were found differently have a note", () => {

@@ -1,13 +1,12 @@
 """Fixtures of the tests against real search servers; each server starts once, for the first test that needs it."""
 
 import contextlib
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache, partial
+from typing import Any
 
 import pytest
-import requests
 from xdist.scheduler import LoadScopeScheduling
 
 import handler
@@ -15,7 +14,7 @@ from profiler.forwarder import event_document
 from profiler.forwarder.search_cluster import document_delivery
 from tests.contract.conftest import slack  # noqa: F401  pytest finds the fixture by this name
 from tests.prerequisites import skip_or_fail
-from tests.search.elasticsearch import VERSION_7, VERSION_8, running_elasticsearch, running_secured_elasticsearch
+from tests.search.elasticsearch import VERSION_7, VERSION_8, running_elasticsearch
 from tests.search.maven import ServerMissingError
 from tests.search.opensearch import running_opensearch
 from tests.search.server import SearchServer
@@ -24,7 +23,7 @@ _RUNNING: dict[str, Callable[[], AbstractContextManager[SearchServer]]] = {
     "elasticsearch8": partial(running_elasticsearch, VERSION_8),
     "elasticsearch7": partial(running_elasticsearch, VERSION_7),
     "opensearch": running_opensearch,
-    "secured": partial(running_secured_elasticsearch, VERSION_8),
+    "secured": partial(running_elasticsearch, VERSION_8, has_security=True),
 }
 # For what every server answers alike: the newest Elasticsearch, and the engine that was forked from Elasticsearch 7.10.
 TWO_SERVERS = pytest.mark.parametrize("search_server", ["elasticsearch8", "opensearch"], indirect=True)
@@ -71,33 +70,17 @@ def _started() -> Iterator[Callable[[str], SearchServer]]:
         yield start
 
 
-@pytest.fixture(scope="session", params=["elasticsearch8", "elasticsearch7", "opensearch"])
-def search_server(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
-    """Give every server that a user may have, one after the other."""
-    return _started(request.param)
+def _servers(*names: str) -> Any:
+    """Make a fixture that gives one of these servers after the other."""
+
+    @pytest.fixture(scope="session", params=names)
+    def server(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
+        return _started(request.param)
+
+    return server
 
 
-@pytest.fixture(scope="session", params=["elasticsearch7"])
-def elasticsearch7(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
-    return _started(request.param)
-
-
-@pytest.fixture(scope="session", params=["opensearch"])
-def opensearch(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
-    return _started(request.param)
-
-
-@pytest.fixture(scope="session", params=["secured"])
-def secured_elasticsearch(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
-    """Give an Elasticsearch 8 that asks who is calling; its `admin` may do everything."""
-    return _started(request.param)
-
-
-@pytest.fixture
-def index(search_server: SearchServer) -> Iterator[str]:
-    """Give the name of an index that is not there yet; it is deleted after the test."""
-    name = f"test-{uuid.uuid4().hex}"
-    yield name
-    requests.delete(
-        f"{search_server.url}/{name}", params={"ignore_unavailable": "true"}, timeout=120
-    ).raise_for_status()
+search_server = _servers("elasticsearch8", "elasticsearch7", "opensearch")  # every one that a user may have
+elasticsearch7 = _servers("elasticsearch7")
+opensearch = _servers("opensearch")
+secured_elasticsearch = _servers("secured")  # it asks who is calling; its `admin` may do everything

@@ -1,77 +1,98 @@
 """Runs Elasticsearch from the distribution that Elastic publishes for integration tests.
 
 It is the real server with few of its modules: there are no scripts, no ingest pipelines, no index lifecycle, no
-reindex and no delete by query. A template that names a lifecycle policy is therefore refused.
+reindex and no delete by query. A template that names a lifecycle policy is therefore refused. The distribution also
+lacks the analysis module, without which Elasticsearch cannot make the index where it keeps API keys, users and roles.
+A plugin of a few lines knows the names that this index asks for.
 """
 
+import base64
 import contextlib
+import hashlib
 import os
 import shutil
+import subprocess
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.search.maven import Artifact, ServerMissingError, fetch_zip, require_program
-from tests.search.security import ADMIN, SETTINGS, secure
-from tests.search.server import HEAP_OPTIONS, Credentials, Launch, SearchServer, free_ports, running
+from tests.search.maven import ServerMissingError, fetch_zip, require_program
+from tests.search.server import HEAP_OPTIONS, SearchServer, free_ports, running
 
 VERSION_7: Final = "7.17.29"
 VERSION_8: Final = "8.7.1"  # later ones do not answer `GET /` in this distribution, which the clients ask for
 
-_GROUP: Final = "org.elasticsearch.distribution.integ-test-zip"
 _UNPRIVILEGED: Final = "nobody"  # Elasticsearch refuses to run as root
+_ADMIN: Final = ("admin", "admin-of-the-tests")
+_SECURITY: Final = {
+    "xpack.security.enabled": "true",
+    "xpack.security.authc.api_key.enabled": "true",
+    "xpack.security.http.ssl.enabled": "false",
+    "xpack.security.transport.ssl.enabled": "false",
+}
+_COMPILE_SECONDS: Final = 60.0
+_DESCRIPTOR: Final = """\
+name=security-index
+description=Names that the index of API keys asks for
+version=1
+elasticsearch.version={version}
+java.version=11
+classname=SecurityIndexPlugin
+"""
 
 
 def fetch_elasticsearch(version: str) -> Path:
     """Return the distribution's zip, fetched at the first call on this machine."""
-    return fetch_zip(Artifact(group=_GROUP, name="elasticsearch", version=version))
+    return fetch_zip("org.elasticsearch.distribution.integ-test-zip", "elasticsearch", version)
 
 
 @contextlib.contextmanager
-def running_elasticsearch(version: str, java_options: Sequence[str] = HEAP_OPTIONS) -> Iterator[SearchServer]:
-    """Give an Elasticsearch without security for the length of the block."""
-    settings = {"xpack.security.enabled": "false"}
-    with _server(version, settings=settings, admin=None, java_options=java_options) as server:
-        yield server
+def running_elasticsearch(version: str, *, has_security: bool = False) -> Iterator[SearchServer]:
+    """Give an Elasticsearch for the length of the block.
 
-
-@contextlib.contextmanager
-def running_secured_elasticsearch(version: str) -> Iterator[SearchServer]:
-    """Give an Elasticsearch that asks who is calling, with one user who may do everything.
-
-    More users, roles and API keys are made through its `_security` API.
+    With security it asks who is calling, and has one user who may do everything. More users, roles and API keys are
+    made through its `_security` API.
     """
-    with _server(version, settings=SETTINGS, admin=ADMIN) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _server(
-    version: str,
-    *,
-    settings: Mapping[str, str],
-    admin: Credentials | None,
-    java_options: Sequence[str] = HEAP_OPTIONS,
-) -> Iterator[SearchServer]:
     java = require_program("java")
     archive = fetch_elasticsearch(version)
     with tempfile.TemporaryDirectory(prefix="task-profiler-search-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         home = _unpack(archive, folder)
         http_port, transport_port = free_ports(2)
-        ports = {"http.port": str(http_port), "transport.port": str(transport_port)}
-        _configure(home / "config", {**_common_settings(folder), **ports, **settings})
-        if admin is not None:
-            secure(home, version)
-        launch = Launch(
+        settings = {
+            "cluster.name": "task-profiler-tests",
+            "cluster.routing.allocation.disk.threshold_enabled": "false",  # a full disk says nothing about the product
+            "discovery.type": "single-node",
+            "network.host": "127.0.0.1",
+            "path.data": str(folder / "data"),
+            "path.logs": str(folder / "logs"),
+            "http.port": str(http_port),
+            "transport.port": str(transport_port),
+            **(_SECURITY if has_security else {"xpack.security.enabled": "false"}),
+        }
+        config = "".join(f"{name}: {value}\n" for name, value in settings.items())
+        (home / "config" / "elasticsearch.yml").write_text(config)
+        if has_security:
+            _add_admin(home / "config")
+            _add_plugin(home, version)
+        server = SearchServer(
+            engine="elasticsearch",
+            port=http_port,
             command=(str(home / "bin" / "elasticsearch"),),
-            environment=_environment(folder, java, java_options),
+            environment={
+                "PATH": os.environ.get("PATH", os.defpath),
+                "HOME": str(folder),
+                "ES_JAVA_HOME": os.environ.get("JAVA_HOME") or str(java.resolve().parent.parent),
+                "ES_JAVA_OPTS": " ".join(HEAP_OPTIONS),
+                "JDK_JAVA_OPTIONS": "-XX:-UsePerfData",  # also for the programs that start the server
+                "ES_TMPDIR": str(folder / "tmp"),
+            },
             folder=folder,
             user=_give_away(folder),
+            admin=_ADMIN if has_security else None,
         )
-        server = SearchServer(engine="elasticsearch", version=version, port=http_port, launch=launch, admin=admin)
         with running(server):
             yield server
 
@@ -88,31 +109,24 @@ def _unpack(archive: Path, folder: Path) -> Path:
     return home
 
 
-def _common_settings(folder: Path) -> dict[str, str]:
-    return {
-        "cluster.name": "task-profiler-tests",
-        "cluster.routing.allocation.disk.threshold_enabled": "false",  # a full disk here says nothing about the product
-        "discovery.type": "single-node",
-        "network.host": "127.0.0.1",
-        "path.data": str(folder / "data"),
-        "path.logs": str(folder / "logs"),
-    }
+def _add_admin(config: Path) -> None:
+    name, password = _ADMIN
+    digest = hashlib.sha1(password.encode()).digest()  # of their hashes, one that Python has too
+    (config / "users").write_text(f"{name}:{{SHA}}{base64.b64encode(digest).decode()}\n")
+    (config / "users_roles").write_text(f"superuser:{name}\n")
 
 
-def _configure(config: Path, settings: Mapping[str, str]) -> None:
-    (config / "elasticsearch.yml").write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
-
-
-def _environment(folder: Path, java: Path, java_options: Sequence[str]) -> dict[str, str]:
-    home = os.environ.get("JAVA_HOME") or str(java.resolve().parent.parent)
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(folder),
-        "ES_JAVA_HOME": home,
-        "ES_JAVA_OPTS": " ".join(java_options),
-        "JDK_JAVA_OPTIONS": "-XX:-UsePerfData",  # also for the programs that start the server
-        "ES_TMPDIR": str(folder / "tmp"),
-    }
+def _add_plugin(home: Path, version: str) -> None:
+    folder = home / "plugins" / "security-index"
+    classes = home.parent / "classes"
+    source = Path(__file__).with_name("SecurityIndexPlugin.java")
+    options = ("-J-XX:-UsePerfData", "-nowarn", "-cp", f"{home}/lib/*", "-d", str(classes))
+    subprocess.run((require_program("javac"), *options, source), timeout=_COMPILE_SECONDS, check=True)
+    folder.mkdir()
+    (folder / "plugin-descriptor.properties").write_text(_DESCRIPTOR.format(version=version))
+    with zipfile.ZipFile(folder / "security-index.jar", "w") as jar:
+        for path in classes.iterdir():
+            jar.write(path, path.name)
 
 
 def _give_away(folder: Path) -> str | None:

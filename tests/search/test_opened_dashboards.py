@@ -10,17 +10,19 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, ElementHandle, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from kibana.build import DASHBOARDS
 from kibana.dashboard_model import Dashboard
 from kibana.saved_objects import object_id
-from tests.browser.conftest import CHROMIUM, FLAGS
+from tests.browser.conftest import browser  # noqa: F401  pytest finds the fixture by this name
+from tests.values import present
 from tools import example_documents, pictures
 
 pytestmark = [pytest.mark.search, pytest.mark.timeout(600)]
 
 DASHBOARDS_VARIABLE, CLUSTER_VARIABLE = "TEST_DASHBOARDS_URL", "TEST_CLUSTER_URL"
+RUN = next(dashboard for dashboard in DASHBOARDS if dashboard.key == "task-run")
 WIDTH, HEIGHT = 1600, 6200  # all panels are on the screen: those below are not drawn
 _DRAWN = '[data-render-complete="true"]'
 _EMPTY = "No results found"
@@ -46,23 +48,22 @@ def server() -> str:
     return url
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def tab(chromium: Browser) -> Iterator[Page]:
+def tab(server: str, request: pytest.FixtureRequest) -> Iterator[Page]:
+    assert server
+    chromium: Browser = request.getfixturevalue("browser")  # only where there is a server
     page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT}, timezone_id="UTC")
     yield page
     page.close()
 
 
-def opened(tab: Page, address: str, panels: int) -> list[str]:
+def address_of(server: str, dashboard: Dashboard) -> str:
+    return f"{server}/app/dashboards#/view/{object_id('dashboard', dashboard.key)}"
+
+
+def opened(tab: Page, address: str, dashboard: Dashboard) -> list[str]:
     """Open a dashboard. Returns the errors of the page and of its requests."""
+    panels = len(dashboard.panels) + 2  # the links and the filters
     trouble: list[str] = []
     tab.on("pageerror", lambda error: trouble.append(str(error)))
     tab.on("response", lambda answer: trouble.append(answer.url) if answer.status >= 400 else None)
@@ -73,11 +74,6 @@ def opened(tab: Page, address: str, panels: int) -> list[str]:
     tab.wait_for_function("!document.querySelector('.euiLoadingChart')", timeout=120_000)
     tab.wait_for_selector('[data-test-subj="globalLoadingIndicator-hidden"]', state="attached", timeout=120_000)
     return trouble
-
-
-def panels_of(dashboard: Dashboard) -> int:
-    """The number of panels with the links and the filters."""
-    return len(dashboard.panels) + 2
 
 
 def problems(tab: Page) -> dict[str, list[str]]:
@@ -93,16 +89,14 @@ NONE: dict[str, list[str]] = {"toasts": [], "empty": [], "failed": [], "cut": []
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
 def test_every_panel_is_drawn(server: str, tab: Page, dashboard: Dashboard) -> None:
-    address = f"{server}/app/dashboards#/view/{object_id('dashboard', dashboard.key)}"
-    assert opened(tab, address, panels_of(dashboard)) == []
+    assert opened(tab, address_of(server, dashboard), dashboard) == []
     assert problems(tab) == NONE
     assert tab.evaluate("document.querySelectorAll('a[href*=\"task.id\"]').length") > 0
 
 
 def test_a_link_of_a_run_opens_its_dashboard_at_the_run_s_times(server: str, tab: Page) -> None:
-    (run,) = [dashboard for dashboard in DASHBOARDS if dashboard.key == "task-run"]
     found = pictures.killed_run(os.environ[CLUSTER_VARIABLE])
-    assert opened(tab, found["links"]["run"], panels_of(run)) == []
+    assert opened(tab, found["links"]["run"], RUN) == []
     assert problems(tab) == NONE
     links = {one.inner_text() for one in tab.query_selector_all('a[href*="task.id"]')}
     assert links == {found["task"]["id"], "Charts"}
@@ -111,29 +105,21 @@ def test_a_link_of_a_run_opens_its_dashboard_at_the_run_s_times(server: str, tab
 def test_the_link_of_a_task_id_shows_the_course_of_a_run_that_is_shorter_than_a_time_bucket(
     server: str, tab: Page
 ) -> None:
-    (run,) = [dashboard for dashboard in DASHBOARDS if dashboard.key == "task-run"]
     task = pictures.killed_run(os.environ[CLUSTER_VARIABLE])["task"]["id"]
-    period = "?_g=(time:(from:now-30d,to:now))"
-    address = f"{server}/app/dashboards#/view/{object_id('dashboard', run.key)}{period}"
+    address = f"{address_of(server, RUN)}?_g=(time:(from:now-30d,to:now))"
     tab.set_viewport_size({"width": 1440, "height": HEIGHT})
-    opened(tab, f"{address}&_a=(query:(language:kuery,query:'task.id:%22{task}%22'))", panels_of(run))
+    opened(tab, f"{address}&_a=(query:(language:kuery,query:'task.id:%22{task}%22'))", RUN)
     points = [len(chart.query_selector_all("circle")) for chart in tab.query_selector_all(".visChart")]
     assert len([number for number in points if number > 2]) == 2  # CPU and memory
-    headings = tab.query_selector_all('[role="columnheader"]')
-    visible = {heading.inner_text().strip() for heading in headings if ends_at(heading) < 1440}
+    headings = [(one, present(one.bounding_box())) for one in tab.query_selector_all('[role="columnheader"]')]
+    visible = {heading.inner_text().strip() for heading, box in headings if box["x"] + box["width"] < 1440}
     assert {"Outcome", "Duration", "USD", "Reason", "Peak %", "Advised MB"} <= visible
-
-
-def ends_at(heading: ElementHandle) -> float:
-    box = heading.bounding_box()
-    assert box is not None
-    return box["x"] + box["width"]
 
 
 def test_a_sum_of_money_without_a_run_is_not_zero(server: str, tab: Page) -> None:
     sizing = next(dashboard for dashboard in DASHBOARDS if dashboard.key == "right-sizing")
-    address = f"{server}/app/dashboards#/view/{object_id('dashboard', sizing.key)}"
-    opened(tab, f"{address}?_g=(time:(from:'2020-01-01T00:00:00Z',to:'2020-01-02T00:00:00Z'))", panels_of(sizing))
+    period = "?_g=(time:(from:'2020-01-01T00:00:00Z',to:'2020-01-02T00:00:00Z'))"
+    opened(tab, address_of(server, sizing) + period, sizing)
     shown = tab.inner_text("#dashboardViewport")
     assert "$" not in shown
     assert shown.count(_EMPTY) == len(sizing.panels) - 1  # all but the number of tasks that are too small
@@ -141,16 +127,16 @@ def test_a_sum_of_money_without_a_run_is_not_zero(server: str, tab: Page) -> Non
 
 def test_a_link_to_another_dashboard_keeps_pinned_filters_and_the_time_range(server: str, tab: Page) -> None:
     """All dashboards begin with the same range."""
-    overview, run = DASHBOARDS[:2]
+    overview = DASHBOARDS[0]
     pinned = (
         "('$state':(store:globalState),meta:(alias:!n,disabled:!f,key:task.family,negate:!f,"
         f"params:(query:nightly-etl),type:phrase,index:'{object_id('data-view', 'reports')}'),"
         "query:(match_phrase:(task.family:nightly-etl)))"
     )
-    address = f"{server}/app/dashboards#/view/{object_id('dashboard', overview.key)}"
-    opened(tab, f"{address}?_g=(time:(from:{overview.time_range},to:now),filters:!({pinned}))", panels_of(overview))
-    tab.get_by_role("link", name=run.title, exact=True).click()
-    tab.wait_for_url(f"**{object_id('dashboard', run.key)}**")
+    period = f"?_g=(time:(from:{overview.time_range},to:now),filters:!({pinned}))"
+    opened(tab, address_of(server, overview) + period, overview)
+    tab.get_by_role("link", name=RUN.title, exact=True).click()
+    tab.wait_for_url(f"**{object_id('dashboard', RUN.key)}**")
     tab.wait_for_selector('[data-test-subj~="filter"]')
     assert "nightly-etl" in tab.inner_text('[data-test-subj~="filter"]')
     assert tab.get_by_text("Last 7 days").count() > 0

@@ -37,13 +37,9 @@ def command(*words: str, given: bytes = b"") -> CompletedProcess[str]:
         return run_here(os.environ, *(file.name if word == "-" else word for word in words))
 
 
-def recommend(*words: str, given: bytes = b"") -> CompletedProcess[str]:
-    return command("recommend", *words, given=given)
-
-
 def objects(*words: str, given: bytes = b"") -> dict[str, Any]:
     """What ``--json`` prints, by family."""
-    done = recommend("--json", *words, given=given)
+    done = command("recommend", "--json", *words, given=given)
     assert done.returncode == 0, done.stderr
     return {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
 
@@ -177,7 +173,7 @@ def test_families_are_selected_by_name_and_pattern(forward: Forward, search_serv
     assert set(objects(*there, "ec2", "gr*")) == {"ec2", "grown"}
     assert set(objects(*there, "[bi]*d*")) == {"beside", "bound", "idle"}
     assert set(objects(*there, "?c2")) == {"ec2"}
-    none = recommend(*there, "weekly")
+    none = command("recommend", *there, "weekly")
     assert none.returncode == 1
     assert "No run of weekly in the indices task-reports-*" in none.stderr
 
@@ -241,7 +237,7 @@ def test_families_with_the_same_name_in_several_accounts_are_separate(
     indexed(forward, search_server, runs)
 
     def lines_of(*words: str) -> str:
-        done = recommend("--json", *words, given=lines(runs))
+        done = command("recommend", "--json", *words, given=lines(runs))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -279,7 +275,7 @@ def test_a_run_without_a_report_is_ignored_unless_it_ran_out_of_memory(
 
 
 def test_a_cluster_without_documents_is_an_error(search_server: SearchServer) -> None:
-    done = recommend("--elasticsearch", search_server.url, "--prefix", "nobodys")
+    done = command("recommend", "--elasticsearch", search_server.url, "--prefix", "nobodys")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "task-profiler: No runs in the indices nobodys-reports-*: check URL and --prefix, and that the "
@@ -287,13 +283,13 @@ def test_a_cluster_without_documents_is_an_error(search_server: SearchServer) ->
     )
 
 
-def test_documents_without_the_templates_are_an_error(search_server: SearchServer, index: str) -> None:
+def test_documents_without_the_templates_are_an_error(search_server: SearchServer) -> None:
     """Without a template the family's name is a text that cannot be aggregated."""
-    where = f"{search_server.url}/{index}-reports-1"
+    where = f"{search_server.url}/bare-reports-1"
     document = {"task": {"family": "nightly"}, "event": {"start": "2026-03-01T10:00:00Z"}}
     requests.post(f"{where}/_doc?refresh=true", json=document, timeout=120).raise_for_status()
     try:
-        done = recommend("--elasticsearch", search_server.url, "--prefix", index)
+        done = command("recommend", "--elasticsearch", search_server.url, "--prefix", "bare")
     finally:
         requests.delete(where, timeout=120).raise_for_status()
     assert done.returncode == 1

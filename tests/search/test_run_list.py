@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-import requests
 from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions
@@ -22,8 +21,9 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from tests.run_sources import IDS, RUNS, check_source
 from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, search
+from tests.search.test_forwarder import Context, Forward, call, event, forward, search
 from tests.shown_runs import missed_notice
+from tests.values import present
 
 __all__ = ["forward"]  # the fixture
 
@@ -35,8 +35,7 @@ def source_of(server: SearchServer) -> RunSource:
 
 
 def put(server: SearchServer, index: str, task_id: str, document: dict[str, Any]) -> None:
-    answer = requests.put(f"{server.url}/{index}/_doc/{task_id}?refresh=true", json=document, timeout=120)
-    assert answer.ok, answer.text
+    call(server, "PUT", f"{index}/_doc/{task_id}?refresh=true", document)
 
 
 def test_the_cluster_finds_the_same_runs_as_every_other_source(forward: Forward, search_server: SearchServer) -> None:
@@ -47,8 +46,7 @@ def test_the_cluster_finds_the_same_runs_as_every_other_source(forward: Forward,
     with_event(search_server, "bcd1", record_only=True)
     corrected, restored = (next(source_of(search_server).runs(RunFilter(run=one))) for one in ("abc1", "bcd1"))
     assert (corrected.report.record.status, corrected.report.record.exit_code) == ("stopped", 0)
-    assert corrected.event is not None
-    assert corrected.event.stopped_reason == "Stopped by ann"
+    assert present(corrected.event).stopped_reason == "Stopped by ann"
     assert corrected.line == encode(RUNS[0])
     assert (restored.report.type, restored.report.schema_version) == ("task.report", "1.3")
     assert restored.report.time == restored.report.record.finished_at or restored.report.time

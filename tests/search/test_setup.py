@@ -9,7 +9,8 @@ import pytest
 import requests
 
 from tests.command_line import run_here
-from tests.search.server import SearchServer, remove_ours
+from tests.search.server import SearchServer
+from tests.values import present
 
 pytestmark = pytest.mark.search
 
@@ -20,12 +21,14 @@ def kibana(*words: str) -> CompletedProcess[str]:
     return run_here(os.environ, "kibana", *words)
 
 
-def import_(*options: str) -> CompletedProcess[str]:
-    return kibana("import", *options)
-
-
-def test_the_templates_can_be_installed_repeatedly(search_server: SearchServer) -> None:
-    done, again = (import_("--elasticsearch", search_server.url, "--prefix", "team") for _ in range(2))
+def test_the_templates_can_be_installed_repeatedly_and_a_dry_run_installs_nothing(search_server: SearchServer) -> None:
+    words = ("import", "--elasticsearch", search_server.url, "--prefix", "team")
+    dry = kibana(*words, "--dry-run").stdout
+    assert "would install: index template team-reports" in dry
+    assert "would install: index team-checkpoints-2" in dry
+    assert requests.get(f"{search_server.url}/_index_template/team-reports", timeout=120).status_code == 404
+    assert requests.get(f"{search_server.url}/team-*", timeout=120).json() == {}
+    done, again = kibana(*words), kibana(*words)
     assert (done.returncode, again.returncode) == (0, 0), done.stderr + again.stderr
     assert "installed: index template team-reports" in again.stdout
     assert ("index team-reports-2" in done.stdout, "index team-reports-2" in again.stdout) == (True, False)
@@ -46,17 +49,9 @@ def test_the_templates_can_be_installed_repeatedly(search_server: SearchServer) 
         requests.delete(f"{search_server.url}/_index_template/team-{name}", timeout=120).raise_for_status()
 
 
-def test_a_dry_run_installs_nothing(search_server: SearchServer) -> None:
-    done = import_("--elasticsearch", search_server.url, "--prefix", "dry", "--dry-run")
-    assert "would install: index template dry-reports" in done.stdout
-    assert "would install: index dry-checkpoints-2" in done.stdout
-    assert requests.get(f"{search_server.url}/_index_template/dry-reports", timeout=120).status_code == 404
-    assert requests.get(f"{search_server.url}/dry-*", timeout=120).json() == {}
-
-
 def test_remove_takes_away_what_was_installed_and_nothing_else(search_server: SearchServer) -> None:
     url, words = search_server.url, ("--elasticsearch", search_server.url, "--prefix", "gone")
-    assert import_(*words).returncode == 0
+    assert kibana("import", *words).returncode == 0
     foreign = {"index_patterns": ["gone-logs-*"], "priority": 1}
     requests.put(f"{url}/_index_template/gone-logs", json=foreign, timeout=120).raise_for_status()
     requests.put(f"{url}/gone-reports-queue", json={}, timeout=120).raise_for_status()
@@ -91,18 +86,16 @@ def test_remove_takes_away_what_was_installed_and_nothing_else(search_server: Se
 
 
 def test_sign_in(secured_elasticsearch: SearchServer) -> None:
-    admin = secured_elasticsearch.admin
-    assert admin is not None
-    remove_ours(secured_elasticsearch)
+    secured_elasticsearch.remove_ours()
     there = ("--elasticsearch", secured_elasticsearch.url)
-    user = ("--user", f"{admin.name}:{admin.password}")
+    user = ("--user", ":".join(present(secured_elasticsearch.admin)))
     refused = run_here(os.environ, "recommend", *there)
     assert refused.returncode == 1
     assert "check URL, sign-in" in refused.stderr
     assert "No runs in" in run_here(os.environ, "recommend", *there, *user).stderr
-    refused = import_(*there)
+    refused = kibana("import", *there)
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
     assert "check URL and sign-in" in refused.stderr
-    done = import_(*there, *user)
+    done = kibana("import", *there, *user)
     assert done.returncode == 0, done.stderr

@@ -22,16 +22,16 @@ from profiler.record.task_event import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import (
     create_idempotency_table,
-    forget_environment,
     function_environment,
     register_revisions,
 )
 from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, report, search
-from tests.unit.forwarder.task.test_task_event import container, definition
+from tests.search.test_forwarder import Context, Forward, call, event, forward, report, search
+from tests.unit.forwarder.task.test_task_event import container
 from tests.unit.forwarder.task.test_task_event import event as task_event
 from tests.unit.forwarder.test_retry_plan import ended
+from tests.values import present
 
 __all__ = ["forward"]  # the fixture
 
@@ -40,22 +40,14 @@ pytestmark = [pytest.mark.search, TWO_SERVERS]
 TASK_ID = "4dd5853f44b341ee8281f38229bee377"
 STREAM = f"ecs/batch/{TASK_ID}"
 FAMILY = "nightly"
+CONTAINERS = [container("task-monitor", essential=False, memory=64), container("batch", memory=64)]
+PLACE = {"accountId": "111122223333", "region": "us-west-2"}  # of the task's event
 
 
 class LambdaContext(Context):
     """What Powertools wants of a context besides the time."""
 
     function_name = "task_stopped"
-
-
-class ShortContext(LambdaContext):
-    """An invocation of 20 s of which each look at the time takes 1 s, however fast the machine is."""
-
-    _left_ms = 20_000
-
-    def get_remaining_time_in_millis(self) -> int:
-        self._left_ms -= 1000
-        return self._left_ms
 
 
 @contextlib.contextmanager
@@ -69,8 +61,7 @@ def played_aws(patch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[Any]:
         "KIBANA_URL": "https://kibana.example.com",
     }
     with function_environment(patch, **settings):
-        described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
-        register_revisions(FAMILY, described["containerDefinitions"])
+        register_revisions(FAMILY, CONTAINERS)
         create_idempotency_table("told")
         logs = boto3.client("logs")
         logs.create_log_group(logGroupName="/ecs/jobs")
@@ -93,8 +84,7 @@ def put(logs: Any, line: str, stream: str = STREAM) -> None:
 
 def indexed_report() -> ReportLine | None:
     """Look up the report of the event's batch by its id."""
-    task = parse_stopped_task(task_event())
-    assert task is not None
+    task = present(parse_stopped_task(task_event()))
     cluster = handler._cluster(handler._settings())
     budget = InvocationTime(LambdaContext())
     return find_indexed_report(cluster, budget, ForwarderSettings(), task, EventContainer(name="batch"))
@@ -106,12 +96,9 @@ def test_a_report_is_found_by_its_id_before_a_refresh(aws: Any, forward: Forward
     assert forward(event(other), Context())["indexed"] == 1
     assert indexed_report() is None  # the index exists, the document does not
     text = run_report(status="failure", exitCode=1)
-    requests.put(
-        f"{search_server.url}/task-reports-2026.03/_settings", json={"index.refresh_interval": "-1"}, timeout=120
-    ).raise_for_status()
+    call(search_server, "PUT", "task-reports-2026.03/_settings", {"index.refresh_interval": "-1"})
     assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
-    found = indexed_report()
-    assert found is not None
+    found = present(indexed_report())
     assert (found.text, found.is_final, found.is_indexed) == (text, True, True)
 
 
@@ -128,7 +115,12 @@ def only_document(server: SearchServer) -> dict[str, Any]:
 
 
 def test_a_failure_is_indexed_and_posted_once(aws: Any, slack: FakeSlack, search_server: SearchServer) -> None:
+    """While Slack is out, the invocation fails and the document is there; the retry posts."""
     put(aws, run_report(status="failure", exitCode=1))
+    slack.script = [Answer(404, text="no_service")]
+    with pytest.raises(DeliveryError, match="SLACK_FAILURE_WEBHOOK_URL"):
+        handler.task_stopped(task_event(), LambdaContext())
+    assert only_document(search_server)["task"]["status"] == "failure"
     answers = [handler.task_stopped(task_event(), LambdaContext()) for _ in range(3)]
     assert answers == [{"status": "failure", "indexed": True, "notified": "failure"}] * 3
     assert len(slack.messages) == 1
@@ -176,41 +168,13 @@ def test_any_order_and_repetition_give_the_same_document(
     assert "memory" not in documents[0]["usage"]  # only the checkpoint has it
 
 
-def test_a_slack_outage_fails_the_invocation_and_the_retry_posts(
-    aws: Any, slack: FakeSlack, search_server: SearchServer
-) -> None:
-    put(aws, run_report(status="failure", exitCode=1))
-    slack.script = [Answer(404, text="no_service")]
-    with pytest.raises(DeliveryError, match="SLACK_FAILURE_WEBHOOK_URL"):
-        handler.task_stopped(task_event(), LambdaContext())
-    assert only_document(search_server)["task"]["status"] == "failure"
-    assert handler.task_stopped(task_event(), LambdaContext())["notified"] == "failure"
-    assert len(slack.messages) == 1
-
-
-def test_a_cluster_outage_raises_after_slack_was_posted(
-    aws: Any, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
-    forget_environment()
-    put(aws, run_report(status="failure", exitCode=1))
-    for _ in range(2):
-        with pytest.raises(DeliveryError, match="accepted no documents"):
-            handler.task_stopped(task_event(), ShortContext())
-    assert len(slack.messages) == 1
-    forget_environment()
-
-
 def test_the_duration_is_compared_with_recent_runs(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
 ) -> None:
     """Those of the same account and Region. The notice of a run that took longer says what it waited for."""
-    own = parse_stopped_task(task_event())
-    assert own is not None
-    place = {"accountId": own.account_id, "region": own.region}
-    elsewhere = {"accountId": "999988887777", "region": own.region}
+    elsewhere = {**PLACE, "accountId": "999988887777"}
     last = {"processor": {"model": "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"}}
-    recent = [report(f"{number}", metrics={"durationMs": 1000}, **place, **last) for number in range(8)]
+    recent = [report(f"{number}", metrics={"durationMs": 1000}, **PLACE, **last) for number in range(8)]
     others = [report(f"other-{number}", metrics={"durationMs": 9000}, **elsewhere) for number in range(8)]
     forward(event(*recent, *others), Context())
     search(search_server)
@@ -231,11 +195,8 @@ def test_the_duration_is_compared_with_recent_runs(
 def test_a_success_that_did_nothing_is_announced_as_a_failure(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = parse_stopped_task(task_event())
-    assert own is not None
-    place = {"accountId": own.account_id, "region": own.region}
     usual = {"durationMs": 1_200_000, "cpuSeconds": 900.5, "blockReadBytes": 2_254_857_830, "blockWriteBytes": 0}
-    forward(event(*(report(f"{number}", metrics=usual, **place) for number in range(8))), Context())
+    forward(event(*(report(f"{number}", metrics=usual, **PLACE) for number in range(8))), Context())
     search(search_server)
     monkeypatch.setenv("NOTIFY_UNUSUAL", "true")
     put(aws, run_report(metrics={**usual, "durationMs": 3000, "cpuSeconds": 0.2, "blockReadBytes": 0}))
@@ -248,12 +209,11 @@ def test_a_success_that_did_nothing_is_announced_as_a_failure(
 
 
 def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, search_server: SearchServer) -> None:
-    place = {"accountId": "111122223333", "region": "us-west-2"}
     runs = [
-        report("1" * 32, **place, metrics={"maxMemoryUsedMB": 700.5}),
-        report("2" * 32, **place, metrics={"maxMemoryUsedMB": 650.0}),
-        report("3" * 32, **place, status="failure", exitCode=137, metrics={"maxMemoryUsedMB": 1024.0}),
-        report("4" * 32, **{**place, "region": "eu-west-1"}, metrics={"maxMemoryUsedMB": 900.0}),
+        report("1" * 32, **PLACE, metrics={"maxMemoryUsedMB": 700.5}),
+        report("2" * 32, **PLACE, metrics={"maxMemoryUsedMB": 650.0}),
+        report("3" * 32, **PLACE, status="failure", exitCode=137, metrics={"maxMemoryUsedMB": 1024.0}),
+        report("4" * 32, **{**PLACE, "region": "eu-west-1"}, metrics={"maxMemoryUsedMB": 900.0}),
     ]
     for number, text in enumerate(runs, 1):
         assert forward(event(text, stream=f"ecs/batch/{str(number) * 32}"), Context())["indexed"] == 1
@@ -263,6 +223,5 @@ def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, s
     assert family.highest_peak_mb(retry) == 700.5
     killed_id, record = family.killed_run(retry, "33333333")
     assert killed_id == "3" * 32
-    assert record is not None
-    assert record.exit_code == 137
+    assert present(record).exit_code == 137
     assert family.killed_run(retry, "44444444") == (None, None)

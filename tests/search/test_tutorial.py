@@ -1,12 +1,10 @@
 """From an empty virtual environment to the first document in Elasticsearch: an account of 101 nightly tasks."""
 
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
 
 import profiler
 from tests.aws import FakeAws, fake_aws
@@ -15,16 +13,15 @@ from tests.search.server import SearchServer
 from tests.search.test_forwarder import search
 from tests.tutorial import FAMILY, TutorialReader, answers, build_wheel, register_families
 
-pytestmark = [pytest.mark.search, pytest.mark.timeout(900)]
+# moto's server warns of its own gaps.
+pytestmark = [pytest.mark.search, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
 FAMILIES = 101  # one more than AWS lists on a page
 
 
 @pytest.fixture
 def aws() -> Iterator[FakeAws]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # moto's server names its own gaps
-        with fake_aws() as played:
-            yield played
+    with fake_aws() as played:
+        yield played
 
 
 def test_an_account_of_more_families_than_a_page_reports_after_four_commands(
@@ -54,7 +51,4 @@ def test_an_account_of_more_families_than_a_page_reports_after_four_commands(
         (hit,) = search(elasticsearch7)["hits"]["hits"]
         assert hit["_source"]["task"]["family"] == FAMILY
     finally:
-        for name in requests.get(f"{elasticsearch7.url}/_cat/indices/task-*?format=json", timeout=120).json():
-            requests.delete(f"{elasticsearch7.url}/{name['index']}", timeout=120).raise_for_status()
-        for name in ("reports", "checkpoints", "logs", "notices"):
-            requests.delete(f"{elasticsearch7.url}/_index_template/task-{name}", timeout=120)
+        elasticsearch7.remove_ours()

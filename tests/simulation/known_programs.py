@@ -3,10 +3,9 @@
     python known_programs.py TRUTH_FILE SERVER_PORT DISK_FILE PHASE:SECONDS …
 
 The file alone is the program: it uses only the standard library. A phase is one function. After each phase the program
-appends a JSON line to ``TRUTH_FILE``: when the phase began and ended, the CPU time of its processes, the time that they
-waited for a CPU, and, as a second witness, that for which the kernel saw any thread of the machine wait for one. The
-server at ``SERVER_PORT`` of the loopback interface (known_runs.py) answers after the number of seconds that
-it receives. ``DISK_FILE`` is read past the page cache.
+appends a JSON line to ``TRUTH_FILE``: when the phase began and ended, the CPU time of its processes, and the time that
+they waited for a CPU. The server at ``SERVER_PORT`` of the loopback interface (known_runs.py) answers after the number
+of seconds that it receives. ``DISK_FILE`` is read past the page cache.
 """
 
 import asyncio
@@ -24,7 +23,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,33 +33,16 @@ _GROWTH_BYTES, _GROWTH_PAUSE_SECONDS = 1 << 20, 0.1
 _HOLD_SECONDS = 600
 _FIRST_OWN_ARGUMENT = 4
 _WORKERS, _WORKER_SECONDS = 32, 0.005
-_PRESSURE_FILE = Path("/proc/pressure/cpu")
 _START_TICKS = 19  # in /proc/self/stat, counted from the state
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What the phases use: the port of the server, and the file that is read."""
-
-    port: int
-    disk_file: str
-
-
 # Runs for the seconds; returns the nanoseconds that other threads and processes of the phase waited for a CPU.
-Phase = Callable[[float, Surroundings], int]
+Phase = Callable[[float], int | None]
 
 
 def cpu_wait_ns() -> int:
     """How long the calling thread has waited for a CPU."""
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
-
-
-def _pressure_seconds() -> float | None:
-    """How long some thread of the machine has waited for a CPU, as the kernel counts it; None if it does not."""
-    if not _PRESSURE_FILE.exists():
-        return None
-    some, _, _ = _PRESSURE_FILE.read_text().partition("\n")
-    return int(some.rpartition("total=")[2]) / 1e6
 
 
 def _cpu_seconds() -> float:
@@ -75,59 +56,62 @@ def _spin(seconds: float) -> None:
         sum(range(1000))
 
 
-def compute(seconds: float, _: Surroundings) -> int:
+def compute(seconds: float) -> None:
     """One thread computes."""
     _spin(seconds)
-    return 0
 
 
-def compute_half(seconds: float, _: Surroundings) -> int:
+def compute_half(seconds: float) -> None:
     """Half the time one thread computes, half the time it sleeps. A period would coincide with that of the samples."""
     until, randomness = time.monotonic() + seconds, random.Random(1)
     while time.monotonic() < until:
         _spin(randomness.uniform(_MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS))
         time.sleep(randomness.uniform(_MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS))
-    return 0
 
 
-def _ask(seconds: float, port: int) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port))
+def _server() -> tuple[str, int]:
+    return "127.0.0.1", int(sys.argv[2])
+
+
+def _disk_file() -> str:
+    return sys.argv[3]
+
+
+def _ask(seconds: float) -> socket.socket:
+    connection = socket.create_connection(_server())
     connection.settimeout(None)
     connection.sendall(f"{seconds}\n".encode())
     return connection
 
 
-def receive(seconds: float, surroundings: Surroundings) -> int:
+def receive(seconds: float) -> None:
     """Wait in recv for an answer."""
-    with _ask(seconds, surroundings.port) as connection:
+    with _ask(seconds) as connection:
         connection.recv(1)
-    return 0
 
 
-def receive_with_timeout(seconds: float, surroundings: Surroundings) -> int:
+def receive_with_timeout(seconds: float) -> None:
     """Wait in poll for an answer, as every client with a timeout does."""
-    with _ask(seconds, surroundings.port) as connection:
+    with _ask(seconds) as connection:
         connection.settimeout(_HOLD_SECONDS)
         connection.recv(1)
-    return 0
 
 
-def receive_in_event_loop(seconds: float, surroundings: Surroundings) -> int:
+def receive_in_event_loop(seconds: float) -> None:
     """Wait in epoll for an answer."""
 
     async def read() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", surroundings.port)
+        reader, writer = await asyncio.open_connection(*_server())
         writer.write(f"{seconds}\n".encode())
         await reader.read(1)
         writer.close()
 
     asyncio.run(read())
-    return 0
 
 
-def read_disk(seconds: float, surroundings: Surroundings) -> int:
+def read_disk(seconds: float) -> None:
     """Read blocks past the page cache."""
-    descriptor = os.open(surroundings.disk_file, os.O_RDONLY | os.O_DIRECT)
+    descriptor = os.open(_disk_file(), os.O_RDONLY | os.O_DIRECT)
     blocks = os.fstat(descriptor).st_size // _BLOCK_BYTES
     until = time.monotonic() + seconds
     with mmap.mmap(-1, _BLOCK_BYTES) as buffer:
@@ -136,21 +120,18 @@ def read_disk(seconds: float, surroundings: Surroundings) -> int:
             if time.monotonic() >= until:
                 break
     os.close(descriptor)
-    return 0
 
 
-def wait_for_lock(seconds: float, _: Surroundings) -> int:
+def wait_for_lock(seconds: float) -> None:
     """Wait for a lock that nothing releases."""
     lock = threading.Lock()
     lock.acquire()
     lock.acquire(timeout=seconds)
-    return 0
 
 
-def sleep(seconds: float, _: Surroundings) -> int:
+def sleep(seconds: float) -> None:
     """Sleep."""
     time.sleep(seconds)
-    return 0
 
 
 class _AlarmError(Exception):
@@ -161,7 +142,7 @@ def _raise_alarm(*_: object) -> None:
     raise _AlarmError
 
 
-def read_pipe(seconds: float, _: Surroundings) -> int:
+def read_pipe(seconds: float) -> None:
     """Wait for a pipe into which nothing writes."""
     reader, writer = os.pipe()
     signal.signal(signal.SIGALRM, _raise_alarm)
@@ -170,39 +151,32 @@ def read_pipe(seconds: float, _: Surroundings) -> int:
         os.read(reader, 1)
     os.close(reader)
     os.close(writer)
-    return 0
 
 
-def pause(seconds: float, _: Surroundings) -> int:
+def pause(seconds: float) -> None:
     """Wait for a signal, which counts as other."""
     signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.pause()
-    return 0
 
 
-def run_child(seconds: float, surroundings: Surroundings) -> int:
+def run_child(seconds: float) -> None:
     """Wait for a program that shows no known kind."""
-    command = [sys.executable, __file__, os.devnull, str(surroundings.port), surroundings.disk_file, f"pause:{seconds}"]
-    subprocess.run(command, check=True)
-    return 0
+    subprocess.run([sys.executable, __file__, os.devnull, *sys.argv[2:4], f"pause:{seconds}"], check=True)
 
 
-def _in_thread(phase: Phase, seconds: float, surroundings: Surroundings, waits: list[int]) -> threading.Thread:
-    def work() -> None:
-        phase(seconds, surroundings)
-        waits.append(cpu_wait_ns())
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
-
-
-def threads_of_many_kinds(seconds: float, surroundings: Surroundings) -> int:
+def threads_of_many_kinds(seconds: float) -> int:
     """A thread receives, one sleeps, one waits for a lock, and the main thread for all of them."""
     waits: list[int] = []
-    phases = (receive, sleep, wait_for_lock)
-    for thread in [_in_thread(phase, seconds, surroundings, waits) for phase in phases]:
+
+    def work(phase: Phase) -> None:
+        phase(seconds)
+        waits.append(cpu_wait_ns())
+
+    threads = [threading.Thread(target=work, args=(phase,)) for phase in (receive, sleep, wait_for_lock)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
         thread.join()
     return sum(waits)
 
@@ -224,30 +198,30 @@ def _in_processes(works: Sequence[Callable[[], object]]) -> list[Any]:
         return [json.loads(line) for line in lines]
 
 
-def _phases_in_processes(phases: Sequence[Phase], seconds: float, surroundings: Surroundings) -> int:
+def _phases_in_processes(phases: Sequence[Phase], seconds: float) -> int:
     def work(phase: Phase) -> int:
-        phase(seconds, surroundings)
+        phase(seconds)
         return cpu_wait_ns()
 
     return sum(_in_processes([partial(work, phase) for phase in phases]))
 
 
-def processes_of_many_kinds(seconds: float, surroundings: Surroundings) -> int:
+def processes_of_many_kinds(seconds: float) -> int:
     """A process receives, one sleeps, one waits for a signal, and their parent for all of them."""
-    return _phases_in_processes((receive, sleep, pause), seconds, surroundings)
+    return _phases_in_processes((receive, sleep, pause), seconds)
 
 
-def sleeping_processes(seconds: float, surroundings: Surroundings) -> int:
+def sleeping_processes(seconds: float) -> int:
     """Eight processes sleep; their parent waits for them."""
-    return _phases_in_processes((sleep,) * 8, seconds, surroundings)
+    return _phases_in_processes((sleep,) * 8, seconds)
 
 
-def computing_process(seconds: float, surroundings: Surroundings) -> int:
+def computing_process(seconds: float) -> int:
     """A process computes and one receives."""
-    return _phases_in_processes((compute, receive), seconds, surroundings)
+    return _phases_in_processes((compute, receive), seconds)
 
 
-def _herd(threads: int, seconds: float, _: Surroundings) -> int:
+def _herd(threads: int, seconds: float) -> int:
     """Threads that wake together once a second. The time until the last of them runs, less their CPU time, is waited.
 
     They pass on Python's lock only when they sleep: threads that wait for it would wake again and again.
@@ -285,7 +259,7 @@ def _compute_together(began: float, seconds: float) -> list[int]:
     return waits
 
 
-def pool_of_32(seconds: float, _: Surroundings) -> int:
+def pool_of_32(seconds: float) -> int:
     """32 processes compute together for a moment once a second. In each, the longest wait of a process counts."""
     began = time.monotonic()
     waits_of_all = _in_processes([partial(_compute_together, began, seconds)] * _WORKERS)
@@ -293,7 +267,7 @@ def pool_of_32(seconds: float, _: Surroundings) -> int:
     return sum(map(max, zip(*waits_of_all, strict=True)))
 
 
-def grow(_: float, __: Surroundings) -> int:
+def grow(_: float) -> None:
     """Use more memory until something kills the process."""
     kept = []
     while True:
@@ -322,15 +296,13 @@ def _start() -> dict[str, object]:
 
 def main() -> None:
     """Run the phases one after the other."""
-    surroundings = Surroundings(int(sys.argv[2]), sys.argv[3])
     with Path(sys.argv[1]).open("a") as truth:
         print(json.dumps(_start()), file=truth, flush=True)
         for argument in sys.argv[_FIRST_OWN_ARGUMENT:]:
             name, _, seconds = argument.partition(":")
             before = time.time_ns(), _cpu_seconds(), cpu_wait_ns()
-            pressure_seconds = _pressure_seconds()
             print(json.dumps({"began": name, "at_ns": before[0]}), file=truth, flush=True)
-            others_wait_ns = PHASES[name](float(seconds), surroundings)
+            others_wait_ns = PHASES[name](float(seconds)) or 0
             phase = {
                 "phase": name,
                 "began_ns": before[0],
@@ -338,8 +310,6 @@ def main() -> None:
                 "cpu_seconds": _cpu_seconds() - before[1],
                 "wait_seconds": (cpu_wait_ns() - before[2] + others_wait_ns) / 1e9,
             }
-            if pressure_seconds is not None:
-                phase["pressure_seconds"] = (_pressure_seconds() or 0) - pressure_seconds
             print(json.dumps(phase), file=truth, flush=True)
 
 

@@ -55,7 +55,6 @@ class PhaseTruth(Struct, frozen=True, kw_only=True):
     ended_ns: int
     cpu_seconds: float
     wait_seconds: float
-    pressure_seconds: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -64,16 +63,11 @@ class PhaseTruth(Struct, frozen=True, kw_only=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of a program's control group."""
+    """The limits of a program's control group, which it does not need without any."""
 
     cpus: float | None = None
     memory_mib: int | None = None
     has_slow_disk: bool = False
-
-    @property
-    def are_any(self) -> bool:
-        """Whether the program needs a control group."""
-        return self != Limits()
 
 
 class Observation(Struct, frozen=True, kw_only=True):
@@ -161,11 +155,8 @@ def _inside(folders: Sequence[Path], command: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _neighbour(*, is_wanted: bool) -> Iterator[tuple[str, ...]]:
+def _neighbour() -> Iterator[tuple[str, ...]]:
     """A process outside of the batch that computes on one CPU. Yields the prefix that binds a command to this CPU."""
-    if not is_wanted:
-        yield ()
-        return
     bind = ("taskset", "--cpu-list", "0")
     with subprocess.Popen([*bind, sys.executable, "-c", "while True: pass"]) as process:
         try:
@@ -256,12 +247,7 @@ def read_truth(path: Path) -> tuple[PhaseTruth, ...]:
 
 
 def observe(
-    phases: Sequence[str],
-    mode: Mode,
-    *,
-    limits: Limits,
-    has_neighbour: bool,
-    interval_seconds: float,
+    phases: Sequence[str], mode: Mode, *, limits: Limits, has_neighbour: bool, interval_seconds: float
 ) -> Observation:
     """Run a program in one of the ways, and read its truth."""
     with contextlib.ExitStack() as stack:
@@ -271,15 +257,14 @@ def observe(
         disk_file.write_bytes(os.urandom(_DISK_FILE_BYTES))
         os.sync()
         task = _OwnTask()
-        groups = (
-            stack.enter_context(control_group(limits, task.docker_id("batch"), disk_file)) if limits.are_any else ()
-        )
+        group = control_group(limits, task.docker_id("batch"), disk_file)
+        groups = () if limits == Limits() else stack.enter_context(group)
         port = stack.enter_context(answering_server())
         first = () if mode == "run" else (_FIRST_PHASE,)
         execution = Execution(
             task=task,
             program=(sys.executable, str(_PROGRAM), str(truth), str(port), str(disk_file), *first, *phases),
-            bind=stack.enter_context(_neighbour(is_wanted=has_neighbour)),
+            bind=stack.enter_context(_neighbour()) if has_neighbour else (),
             folders=groups,
             folder=folder,
             interval_seconds=interval_seconds,

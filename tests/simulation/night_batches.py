@@ -39,93 +39,72 @@ class Course:
         self.disk_size_mb = disk_size_mb
         self.memory_mb = rng.uniform(0.03, 0.15) * memory_limit_mb
         self.disk_mb = rng.uniform(1_500, 3_000)
-        self._cpu_ns, self._network, self._block = array("q", [0]), array("q", [0]), array("q", [0])
-        self._memory, self._disk = array("d", [self.memory_mb]), array("d", [self.disk_mb])
+        self.cpu_ns, self.network, self.block = array("q", [0]), array("q", [0]), array("q", [0])
+        self.memory, self.disk = array("d", [self.memory_mb]), array("d", [self.disk_mb])
         self.restarts: list[int] = []
 
     @property
     def seconds(self) -> int:
         """The length so far."""
-        return len(self._cpu_ns) - 1
-
-    @property
-    def last_work_second(self) -> int:
-        """The last second with at least 20 ms of CPU time."""
-        cpu_ns = self._cpu_ns
-        return next((at for at in range(self.seconds, 0, -1) if cpu_ns[at] - cpu_ns[at - 1] > 20e6), 0)
+        return len(self.cpu_ns) - 1
 
     def add(self, cpu_ms: float = 0, network: float = 0, block: float = 0) -> None:
         """One more second, with the current memory and disk."""
-        self._cpu_ns.append(self._cpu_ns[-1] + round(cpu_ms * 1e6))
-        self._network.append(self._network[-1] + round(network))
-        self._block.append(self._block[-1] + round(block))
-        self._memory.append(self.memory_mb)
-        self._disk.append(self.disk_mb)
+        self.cpu_ns.append(self.cpu_ns[-1] + round(cpu_ms * 1e6))
+        self.network.append(self.network[-1] + round(network))
+        self.block.append(self.block[-1] + round(block))
+        self.memory.append(self.memory_mb)
+        self.disk.append(self.disk_mb)
 
     def work(self, seconds: int) -> None:
         """Add seconds of ordinary work: CPU, network, some disk."""
         for _ in range(seconds):
             self.add(self.rng.uniform(50, 900), self.rng.uniform(0, 4e6), self.rng.choice((0, 0, 2e5)))
 
-    def points(self, period: int, traits: "Traits", prints: Callable[[int], bool]) -> Iterator[Point]:
-        """The readings, except in the gaps. ``prints`` returns whether the monitor prints a line in this second."""
-        rng, noise, gap_until = Random(self.rng.random()), 0, 0
-        restarts, before = sorted(self.restarts), (0, 0)
-        for second in range(1, self.seconds + 1):
-            noise += _ARP_BYTES * (rng.random() < _ARP_RATE) + _KEEPALIVE_BYTES * (second % _KEEPALIVE_SECONDS == 0)
-            if prints(second) and traits.is_fargate:
-                noise += rng.randint(*_LINE_BYTES)
-            if restarts and second >= restarts[0]:
-                restarts.pop(0)
-                before = (self._cpu_ns[second - 1], self._block[second - 1])
-            gap_until = max(gap_until, second + traits.gaps.get(second, 0))
-            if second % period or second < gap_until:
-                continue
-            network = None if traits.has_no_network else self._network[second] + noise
-            sample = ContainerSample(
-                read_ns=second * NS_PER_SECOND,
-                cpu_ns=self._cpu_ns[second] - before[0],
-                memory_used_bytes=round(self._memory[second] * MIB),
-                network_rx_bytes=None if network is None else network // 3 * 2,
-                network_tx_bytes=None if network is None else network // 3,
-                block_read_bytes=self._block[second] - before[1],
-                block_write_bytes=0,
-            )
-            yield Point(second, sample, round(self._disk[second]) if traits.is_fargate else None)
-
-
-class Traits(Struct, frozen=True, kw_only=True):
-    """How a run is measured. ``gaps`` are seconds without readings, by their first second."""
-
-    is_fargate: bool
-    gaps: Mapping[int, int] = {}
-    has_no_network: bool = False
-
 
 Program = Callable[[Course], None]
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """A generated run. ``fault`` is what is wrong with it; ``since_seconds`` is when that began.
+    """A generated run, and how it is measured. ``fault`` is what is wrong with it.
 
-    ``end_seconds`` is the end of the run, for a leak the kill. ``expected_seconds`` is the setting of the family.
+    ``gaps`` are seconds without readings, by their first second. ``expected_seconds`` is the setting of the family.
     """
 
     name: str
     fault: str | None
-    since_seconds: int
     course: Course
-    traits: Traits
+    is_fargate: bool
+    gaps: Mapping[int, int]
+    has_no_network: bool
     expected_seconds: int | None
 
-    @property
-    def end_seconds(self) -> int:
-        """The length of the run."""
-        return self.course.seconds
-
     def points(self, prints: Callable[[int], bool]) -> Iterator[Point]:
-        """The readings; ``prints`` returns whether the monitor prints a line in a second."""
-        return self.course.points(FARGATE_PERIOD if self.traits.is_fargate else EC2_PERIOD, self.traits, prints)
+        """The readings, except in the gaps. ``prints`` returns whether the monitor prints a line in this second."""
+        course, period = self.course, FARGATE_PERIOD if self.is_fargate else EC2_PERIOD
+        rng, noise, gap_until = Random(course.rng.random()), 0, 0
+        restarts, before = sorted(course.restarts), (0, 0)
+        for second in range(1, course.seconds + 1):
+            noise += _ARP_BYTES * (rng.random() < _ARP_RATE) + _KEEPALIVE_BYTES * (second % _KEEPALIVE_SECONDS == 0)
+            if prints(second) and self.is_fargate:
+                noise += rng.randint(*_LINE_BYTES)
+            if restarts and second >= restarts[0]:
+                restarts.pop(0)
+                before = (course.cpu_ns[second - 1], course.block[second - 1])
+            gap_until = max(gap_until, second + self.gaps.get(second, 0))
+            if second % period or second < gap_until:
+                continue
+            network = None if self.has_no_network else course.network[second] + noise
+            sample = ContainerSample(
+                read_ns=second * NS_PER_SECOND,
+                cpu_ns=course.cpu_ns[second] - before[0],
+                memory_used_bytes=round(course.memory[second] * MIB),
+                network_rx_bytes=None if network is None else network // 3 * 2,
+                network_tx_bytes=None if network is None else network // 3,
+                block_read_bytes=course.block[second] - before[1],
+                block_write_bytes=0,
+            )
+            yield Point(second, sample, round(course.disk[second]) if self.is_fargate else None)
 
 
 def _etl(course: Course) -> None:
@@ -373,14 +352,9 @@ def _batch(rng: Random, name: str, program: Program, fault: str | None) -> Batch
     return Batch(
         name=name,
         fault=fault,
-        since_seconds=_fault_start(fault, course, expected_seconds),
         course=course,
-        traits=Traits(is_fargate=is_fargate, gaps=gaps, has_no_network=fault is None and rng.random() < 0.05),
+        is_fargate=is_fargate,
+        gaps=gaps,
+        has_no_network=fault is None and rng.random() < 0.05,
         expected_seconds=expected_seconds,
     )
-
-
-def _fault_start(fault: str | None, course: Course, expected_seconds: int | None) -> int:
-    if fault is not None and FAULTS[fault][0] == "stuck":
-        return course.last_work_second
-    return expected_seconds or 0 if fault == "three times as long" else 0

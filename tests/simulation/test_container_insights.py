@@ -22,12 +22,13 @@ from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Metrics, Report, Sampling, TaskSize
 from profiler.runs.past_runs.minute_record import Minute, PerformanceEvent, SeenTask, run_of_minutes
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import MINUTE_MARGIN_PERCENT, Policy
-from profiler.sizing.evidence import Evidence, Families
 from profiler.sizing.prices import PriceOverrides
 from tests.container_insights import MINUTE_MS, task_minute
 from tests.fakes import START_NS
+from tests.runs import evidence_of
+from tests.values import present
 
 SEED: Final = 20261122
 FAMILIES: Final = 300
@@ -129,9 +130,7 @@ def by_minute(run: Run, number: int, chance: random.Random | None = None) -> Rep
     task = SeenTask("jobs", kept[0][0])
     for event in kept:
         task.add(*event)
-    found = run_of_minutes(task, None, {"batch": None}, PriceOverrides())
-    assert found is not None
-    return found.report
+    return present(run_of_minutes(task, None, {"batch": None}, PriceOverrides())).report
 
 
 def minutes_of(run: Run, number: int) -> Iterator[tuple[PerformanceEvent, Minute]]:
@@ -149,19 +148,6 @@ def minutes_of(run: Run, number: int) -> Iterator[tuple[PerformanceEvent, Minute
         yield msgspec.convert(event, PerformanceEvent), msgspec.convert(event, Minute)
 
 
-def highest_minute_mb(reports: Sequence[Report]) -> float:
-    return max(report.record.metrics.max_memory_used_mb or 0 for report in reports)
-
-
-def advice(reports: Sequence[Report], policy: Policy) -> Advice:
-    families = Families()
-    for report in reports:
-        families.add(report)
-    (evidence,) = families.evidence().values()
-    assert isinstance(evidence, Evidence)
-    return advise(evidence, policy, PriceOverrides())
-
-
 @pytest.mark.slow
 def test_minutes_give_the_advice_of_whole_records() -> None:
     chance = random.Random(SEED)
@@ -172,12 +158,11 @@ def test_minutes_give_the_advice_of_whole_records() -> None:
             continue
         insights = [by_minute(run, number, chance) for number, run in enumerate(runs)]
         peak_mb = max(run.peak_mb for run in runs)
-        if peak_mb > MAX_HIDDEN_PEAK * highest_minute_mb(insights):
+        if peak_mb > MAX_HIDDEN_PEAK * max(one.record.metrics.max_memory_used_mb or 0 for one in insights):
             continue
-        seen = advice(insights, Policy()).choice.size
-        known = advice(
-            [whole(run, number) for number, run in enumerate(runs)], Policy(memory_margin_percent=MINUTE_MARGIN_PERCENT)
-        )
+        seen = advise(evidence_of(insights), Policy(), PriceOverrides()).choice.size
+        reports = (whole(run, number) for number, run in enumerate(runs))
+        known = advise(evidence_of(reports), Policy(memory_margin_percent=MINUTE_MARGIN_PERCENT), PriceOverrides())
         compared += 1
         same += seen == known.choice.size
         assert (seen.memory_mb or 0) >= MIN_PEAK_MARGIN * peak_mb

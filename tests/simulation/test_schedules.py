@@ -7,7 +7,6 @@ then the tasks of a cluster cannot be read for a quarter of an hour.
 
 import random
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
@@ -21,15 +20,7 @@ from profiler.schedules.due_times import are_times_known, due_times
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
 from profiler.schedules.watch_memory import TaskMemory
 from tests.schedule_oracle import DAY, utc
-from tests.simulation.simulated_schedules import (
-    GRACE_NS,
-    HOUR_NS,
-    MINUTE_NS,
-    Simulated,
-    in_ns,
-    look,
-    simulate,
-)
+from tests.simulation.simulated_schedules import GRACE_NS, HOUR_NS, MINUTE_NS, Simulated, in_ns, look, simulate
 
 _EVERY_NS = 5 * MINUTE_NS
 _LOOK_BACK_NS = 55 * MINUTE_NS
@@ -75,8 +66,6 @@ class Watcher:
 
     def __init__(self, simulated: Sequence[Simulated], due_ns: Sequence[Sequence[int]], *, has_memory: bool) -> None:
         self.announced: set[Announcement] = set()
-        self.outcomes: Counter[str] = Counter()
-        self.calls = 0
         self._simulated = simulated
         self._due_ns = due_ns
         self._look_back_ns = _LONG_LOOK_BACK_NS if has_memory else _LOOK_BACK_NS
@@ -112,14 +101,12 @@ class Watcher:
             self._judge(now_ns, clusters)
 
     def _judge(self, now_ns: int, clusters: dict[str, ClusterTasks]) -> None:
-        self.calls += 1
         since_ns = now_ns - self._look_back_ns
         with patch("profiler.schedules.due_outcomes.due_times", self._due_times):
             schedules = self._to_judge(since_ns, now_ns)
             judged = judge_schedules(schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=GRACE_NS)
         for one in judged:
             for due in one.due_times:
-                self.outcomes[due.outcome] += 1
                 if due.outcome in _ANNOUNCED:
                     self.announced.add((self._numbers[one.schedule.name], due.due_ns, due.outcome))
 

@@ -2,8 +2,8 @@
 
 The programs (known_programs.py) write down themselves when each phase began and ended, how much CPU time it used and
 how long it waited for a CPU. Each program runs by ``task-profiler run``, beside a monitor with ``SYS_PTRACE`` and
-beside one without. The rest of a phase's time belongs to the phase's kind. Two more witnesses of the wait for a CPU are
-the kernel's pressure (PSI) and the time for which a limited control group was throttled.
+beside one without. The rest of a phase's time belongs to the phase's kind. Another witness of the wait for a CPU is the
+time for which a limited control group was throttled.
 """
 
 import os
@@ -30,6 +30,7 @@ from tests.simulation.known_runs import (
     observe,
     read_truth,
 )
+from tests.values import present
 
 _MAX_POINTS = 3.0
 _MIN_RIGHT_PERCENT = 95.0
@@ -142,19 +143,13 @@ def right_samples(phases: Sequence[PhaseTruth], started_ns: int, line: StacksLin
 
 def problems(seen: Observation, *, sees_calls: bool) -> list[str]:
     """What the record says otherwise than the program and the kernel."""
-    breakdown, found = seen.record.time_breakdown, []
-    assert breakdown is not None
+    breakdown, found = present(seen.record.time_breakdown), []
     said, truth = said_parts(breakdown), true_parts(seen.phases, sees_calls=sees_calls)
     differences = {part: said[part] - truth[part] for part in _PARTS}
     shown = (f"{part} {said[part]:.1f} ({truth[part]:.1f})" for part in _PARTS if said[part] or truth[part])
     sys.stdout.write("; ".join(shown) + "\n")
     if max(map(abs, differences.values())) > _MAX_POINTS:
         found.append(f"differences of the parts in points: {differences}")
-    known = [phase for phase in seen.phases if phase.pressure_seconds is not None]
-    if known and not seen.throttled_seconds:  # the pressure lacks time for which a limit throttles
-        pressure = 100 * sum(phase.pressure_seconds or 0 for phase in known) / sum(phase.seconds for phase in known)
-        if said["waitingForCpu"] > pressure + _MAX_POINTS:
-            found.append(f"{said['waitingForCpu']:.1f} % wait for a CPU, where the kernel saw {pressure:.1f} %")
     waited, throttled = seen.record.metrics.cpu_wait_seconds, seen.throttled_seconds
     if waited is not None and throttled and 100 * abs(waited - throttled) > _MAX_WAIT_DIFFERENCE_PERCENT * throttled:
         found.append(f"{waited:.2f} s wait for a CPU, and throttled for {throttled:.2f} s")
