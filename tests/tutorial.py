@@ -12,7 +12,7 @@ import sys
 import venv
 from pathlib import Path
 
-from tests.aws import FakeAws, push_image
+from tests.aws import FakeAws, push_image, start_by_schedule
 from tests.documentation import ROOT, scripts
 from tests.fake_docker import FakeDocker
 from tests.sidecars import awslogs
@@ -137,7 +137,7 @@ def answers(output: str) -> list[str]:
 def register_families(aws: FakeAws, count: int) -> None:
     """An account's nightly tasks: each family has a schedule and a log group, and all share a role."""
     ecs, scheduler, logs = map(aws.client, ("ecs", "scheduler", "logs"))
-    cluster = ecs.create_cluster(clusterName=CLUSTER)["cluster"]["clusterArn"]
+    ecs.create_cluster(clusterName=CLUSTER)
     iam = aws.client("iam")
     role, execution_role = (
         iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]["Arn"] for name in (CLUSTER, "execution")
@@ -150,7 +150,7 @@ def register_families(aws: FakeAws, count: int) -> None:
         group = f"/ecs/{family}"
         logs.create_log_group(logGroupName=group)
         batch = {"name": "batch", "image": "etl:1", "essential": True, "memory": 1920}  # moto adds memories
-        made = ecs.register_task_definition(
+        ecs.register_task_definition(
             family=family,
             taskRoleArn=role,
             executionRoleArn=execution_role,
@@ -159,17 +159,8 @@ def register_families(aws: FakeAws, count: int) -> None:
             cpu="512",
             memory="2048",
             containerDefinitions=[{**batch, "logConfiguration": awslogs(group, region=aws.region)}],
-        )["taskDefinition"]["taskDefinitionArn"]
-        scheduler.create_schedule(
-            Name=family,
-            ScheduleExpression="cron(0 3 * * ? *)",
-            FlexibleTimeWindow={"Mode": "OFF"},
-            Target={
-                "Arn": cluster,
-                "RoleArn": role,
-                "EcsParameters": {"TaskDefinitionArn": made.rpartition(":")[0], "LaunchType": "FARGATE"},
-            },
         )
+        start_by_schedule(scheduler, family)
 
 
 def monitored_families(aws: FakeAws) -> list[str]:

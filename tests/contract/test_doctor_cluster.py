@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.aws import FakeAws, fake_aws
+from tests.aws import FakeAws, fake_aws, start_by_schedule
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.runs import lines, report
 from tests.sidecars import awslogs
 
 ACCOUNT, REGION = "123456789012", "us-east-1"
-CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 FORWARDER = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:task-profiler-forward-logs"
 STREAM = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"
@@ -43,13 +42,7 @@ class Account:
         for family in FAMILIES:
             self.register(family)
             aws.create_log_group(f"/ecs/{family}")
-            arn = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}"
-            scheduler.create_schedule(
-                Name=family,
-                ScheduleExpression="cron(0 2 * * ? *)",
-                FlexibleTimeWindow={"Mode": "OFF"},
-                Target={"Arn": CLUSTER, "RoleArn": "r", "EcsParameters": {"TaskDefinitionArn": arn}},
-            )
+            start_by_schedule(scheduler, family)
 
     def register(self, family: str) -> None:
         words = ("task-profiler", "run", "--", "etl") if family == "wrapped" else ("etl",)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import profiler
-from tests.aws import FakeAws, fake_aws, push_image
+from tests.aws import FakeAws, fake_aws, push_image, start_by_schedule
 from tests.command_line import run_here
 from tests.fake_docker import FakeDocker
 from tests.sidecars import awslogs
@@ -198,19 +198,10 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
 
 def add_schedules(account: Account, count: int) -> None:
     ecs, scheduler, iam = map(account.client, ("ecs", "scheduler", "iam"))
-    cluster = ecs.create_cluster(clusterName="jobs")["cluster"]["clusterArn"]
+    ecs.create_cluster(clusterName="jobs")
     role = iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
     for name in (*(f"job-{number}" for number in range(count)), "job-0:1"):  # Terraform pins schedules to revisions
         batch = {"name": "batch", "image": "etl:1", "memory": 256, "logConfiguration": awslogs()}
         if ":" not in name:
             ecs.register_task_definition(family=name, taskRoleArn=role, containerDefinitions=[batch])
-        scheduler.create_schedule(
-            Name=name.replace(":", "-"),
-            ScheduleExpression="rate(1 day)",
-            FlexibleTimeWindow={"Mode": "OFF"},
-            Target={
-                "Arn": cluster,
-                "RoleArn": role,
-                "EcsParameters": {"TaskDefinitionArn": f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition/{name}"},
-            },
-        )
+        start_by_schedule(scheduler, name.replace(":", "-"), name)

@@ -13,7 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import Report, encode
 from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
-from tests.http_server import FakeHttpServer
+from tests.http_server import OneAnswer
 from tests.run_sources import run
 from tests.running import MESSAGE, checkpoint_at, ended, notice_text, text
 from tests.sidecars import awslogs
@@ -120,23 +120,10 @@ def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -
     assert "none" in done.stderr
 
 
-class EmptyCluster(FakeHttpServer):
-    """Has no documents, or refuses every search."""
-
-    status = 200
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        return self.status, {"Content-Type": "application/json"}, b'{"hits": {"hits": []}}'
-
-
 @pytest.mark.parametrize(("status", "warnings"), [(200, 0), (401, 1)])
 def test_past_runs_can_come_from_a_search_cluster(aws: FakeAws, status: int, warnings: int) -> None:
-    server = EmptyCluster()
-    server.status = status
-    try:
+    with closing(OneAnswer(status, b'{"hits": {"hits": []}}')) as server:
         done = run_here(aws.environment(), "watch", "--json", *GROUPS, "--elasticsearch", server.url)
-    finally:
-        server.close()
     assert (done.returncode, done.stderr.count("The usual durations are unknown. http")) == (0, warnings)
     assert json.loads(done.stdout)["usual"] is None
 

@@ -12,6 +12,7 @@ from tests.task_endpoint import Task, serve
 from tests.waiting import wait_until
 
 Line = dict[str, Any]
+NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 
 
 class ServedTask(Protocol):
@@ -81,6 +82,12 @@ class Sidecar:
         output, errors = self.process.communicate(timeout=seconds)
         assert self.process.returncode == 0, errors
         return _lines(output), _lines(errors)
+
+    def watch(self, reads: int = 5) -> tuple[list[Line], list[Line]]:
+        """See some samples and the batch's end; the lines as of ``finish``."""
+        self.wait_for_samples(reads)
+        self.end_batch()
+        return self.finish()
 
     def __enter__(self) -> Self:
         return self

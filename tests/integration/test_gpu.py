@@ -143,9 +143,7 @@ def test_a_bad_setting_costs_a_sentence_and_not_the_run() -> None:
 def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping[str, str]) -> None:
     with Sidecar({**nobody, **driver}, GPU_UUIDS=BUSY, PRICE_HOUR="1", LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
         # The driver is opened beside the sampling, which takes as long as its binding takes to import.
-        sidecar.wait_for_samples(30)
-        sidecar.end_batch()
-        lines, _ = sidecar.finish()
+        lines, _ = sidecar.watch(30)
     (report,) = [line for line in lines if line["type"] == "task.report"]
     (gpu,) = report["record"]["gpus"]
     assert gpu["uuid"] == BUSY

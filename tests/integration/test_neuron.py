@@ -94,9 +94,7 @@ def test_the_monitor_reports_them_too(tmp_path: Path) -> None:
         with Sidecar(environment, LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
             # neuron-monitor is started beside the sampling.
             wait_until(lambda: starts(program), 60, "neuron-monitor")
-            sidecar.wait_for_samples(20)
-            sidecar.end_batch()
-            lines, _ = sidecar.finish()
+            lines, _ = sidecar.watch(20)
     (found,) = [line for line in lines if line["type"] == "task.report"]
     assert found["record"]["neuron"]["cores"][0]["utilizationPercent"]["avg"] == 75
     assert found["record"]["sampling"]["sources"] == ["task-metadata-v4", "neuron-monitor"]

@@ -29,14 +29,16 @@ from profiler.record.record_model import decode
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.sampled_functions import frames_of, what_ran
 from tests.aws import FakeAws
-from tests.integration.sidecar import Sidecar, problems
-from tests.task_endpoint import GROUP, STREAM, Served, Task, served
+from tests.integration.sidecar import Line, Sidecar, problems
+from tests.task_endpoint import Served, Task, served
 from tests.values import present
 from tests.waiting import remove_group
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
 
+NewLines = Callable[[], list[Line]]
+JoinContainer = Callable[[str, int], None]
 _RUN = (sys.executable, "-m", "profiler", "run")
 # One function for each of the things that a program does; the arguments are its name and the seconds.
 _PROGRAM = """
@@ -238,7 +240,7 @@ def containers() -> Iterator[Served[OwnIds]]:
 
 
 @pytest.fixture
-def join_container() -> Iterator[Callable[[str, int], None]]:
+def join_container() -> Iterator[JoinContainer]:
     """Puts a process into a control group that has the name of a container, as Docker makes it."""
     cgroups = read_own_cgroups()
     place = cgroups.location("cpuacct") or cgroups.location("")
@@ -261,22 +263,19 @@ def join_container() -> Iterator[Callable[[str, int], None]]:
 
 
 def test_a_batch_beside_the_monitor(
-    program: Path, aws: FakeAws, containers: Served[OwnIds], join_container: Callable[[str, int], None]
+    program: Path, aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds], join_container: JoinContainer
 ) -> None:
-    before = len(aws.events(GROUP, STREAM))
     with (
         subprocess.Popen([sys.executable, program, "burn_in_thread", "100"]) as batch,
         Sidecar(aws.environment(), beside=containers, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
     ):
         try:
             join_container(sidecar.task.docker_id("batch"), batch.pid)
-            sidecar.wait_for_samples(50)
-            sidecar.end_batch()
-            checkpoints, errors = sidecar.finish()
+            checkpoints, errors = sidecar.watch(50)
         finally:
             batch.kill()
     assert problems(errors) == []
-    stacks, report = (json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:])
+    stacks, report = new_lines()
     assert report["type"] == "task.report"
     assert report["record"]["stacks"]["top"][0]["function"] == "burn"
     assert (stacks["type"], stacks["taskId"], stacks["container"]) == (
@@ -289,22 +288,20 @@ def test_a_batch_beside_the_monitor(
     assert any("stacks" in line["record"] for line in checkpoints)
 
 
-def test_without_visible_processes_the_record_says_what_to_do(aws: FakeAws, containers: Served[OwnIds]) -> None:
-    before = len(aws.events(GROUP, STREAM))
+def test_without_visible_processes_the_record_says_what_to_do(
+    aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds]
+) -> None:
     with Sidecar(aws.environment(), beside=containers, STACKS="on") as sidecar:
-        sidecar.wait_for_samples(80)
-        sidecar.end_batch()
-        sidecar.finish()
-    (report,) = (json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:])
+        sidecar.watch(80)
+    (report,) = new_lines()
     assert "stacks" not in report["record"]
     assert any("set pidMode to task" in warning for warning in report["record"]["monitor"]["warnings"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who may drop a capability")
 def test_without_the_right_to_read_the_record_says_what_to_do(
-    program: Path, aws: FakeAws, containers: Served[OwnIds], join_container: Callable[[str, int], None]
+    program: Path, aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds], join_container: JoinContainer
 ) -> None:
-    before = len(aws.events(GROUP, STREAM))
     drop = "import ctypes, os, sys; ctypes.CDLL(None).prctl(24, 19)"  # PR_CAPBSET_DROP, CAP_SYS_PTRACE
     reduced = ("-c", f"{drop}; os.execv(sys.executable, [sys.executable, '-m', 'profiler', *sys.argv[1:]])")
     with (
@@ -313,12 +310,10 @@ def test_without_the_right_to_read_the_record_says_what_to_do(
     ):
         try:
             join_container(sidecar.task.docker_id("batch"), batch.pid)
-            sidecar.wait_for_samples(30)
-            sidecar.end_batch()
-            sidecar.finish()
+            sidecar.watch(30)
         finally:
             batch.kill()
-    (report,) = (json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:])
+    (report,) = new_lines()
     warnings = [text for text in report["record"]["monitor"]["warnings"] if "call stacks" in text]
     assert len(warnings) == 1
     assert "give it the capability SYS_PTRACE and user 0" in warnings[0]

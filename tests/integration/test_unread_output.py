@@ -12,13 +12,12 @@ import pytest
 
 from profiler.record.record_model import decode
 from tests.aws import FakeAws
-from tests.integration.sidecar import Sidecar
+from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.pipes import Pipe
 from tests.task_endpoint import GROUP, STREAM
 from tests.values import present
 from tests.waiting import wait_until
 
-NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 RUN = (sys.executable, "-m", "profiler", "run", "--no-history")
 
 
