@@ -57,13 +57,8 @@ class FakeAws:
 
     def client(self, service: str) -> Any:
         """Return boto3's client of this server."""
-        return boto3.client(
-            service,
-            endpoint_url=self.url,
-            region_name=self.region,
-            aws_access_key_id=_CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
+        keys = {name.lower(): value for name, value in _CREDENTIALS.items()}
+        return boto3.client(service, endpoint_url=self.url, region_name=self.region, **keys)
 
 
 def push_image(aws: FakeAws, tag: str = __version__, repository: str = "task-profiler") -> None:

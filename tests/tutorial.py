@@ -39,17 +39,10 @@ def build_wheel(folder: Path) -> Path:
 
 
 class TutorialReader:
-    """A reader with an empty virtual environment.
+    """A reader with an empty virtual environment who works in ``folder``.
 
-    Args:
-        aws: The emulator.
-        aws_cli: The folder of the AWS CLI.
-        folder: Where the reader works.
-        wheel: The wheel.
-        search_url: The reader's search cluster; None: the reader reads CloudWatch Logs, as the page says.
-        dependencies: A folder with the wheel's dependencies; None: pip downloads them.
-        zip_file: The forwarder's zip; None: ``setup stack`` builds it.
-        after_run: A command that is run when a task has ended.
+    Without ``search_url`` the reader reads CloudWatch Logs, as the page says. ``dependencies`` is a folder with the
+    wheel's, which pip downloads else. ``after_run`` is a command for the end of a task.
     """
 
     def __init__(

@@ -3,11 +3,11 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from profiler.aws_account.scheduled_targets import AccountSchedules
@@ -15,8 +15,7 @@ from profiler.aws_account.started_tasks import read_clusters
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, local_zone
 from profiler.record.record_model import encode
 from tests.aws import FakeAws, fake_aws
-from tests.aws_proxy import AwsProxy
-from tests.command_line import run_here
+from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.runs import report
 from tests.values import present
 
@@ -26,26 +25,15 @@ ROLE = "arn:aws:iam::123456789012:role/start"
 NOW = datetime.now(UTC)
 
 
-class Account:
+class Account(ProxiedAccount):
     """An account with schedules and rules. ``tasks`` are the tasks that ECS describes."""
 
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
-        self.aws = aws
-        self.proxy = proxy
-        self.events = aws.client("events")
-        self.scheduler = aws.client("scheduler")
-        self.ecs = aws.client("ecs")
-        self.ecs.create_cluster(clusterName="jobs")
+        super().__init__(aws, proxy)
         self.scheduler.create_schedule_group(Name="etl")
 
     def client(self, service: str) -> Any:
-        return boto3.client(
-            service,
-            endpoint_url=self.proxy.url,
-            region_name="us-east-1",
-            aws_access_key_id="testing",
-            aws_secret_access_key="testing",
-        )
+        return FakeAws(url=self.proxy.url).client(service)
 
     def schedule(self, name: str, expression: str, target: str = CLUSTER, **more: Any) -> None:
         parameters = {"TaskDefinitionArn": f"{ARN}:task-definition/{more.pop('family', 'etl')}", "TaskCount": 2}
@@ -75,7 +63,7 @@ class Account:
         self.proxy.answers["DescribeTasks"] = {"tasks": list(tasks), "failures": []}
 
     def run(self, *words: str) -> Any:
-        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, "schedules", *words)
+        return self.command("schedules", *words)
 
 
 def ecs_task(name: str, family: str, started_by: str, created: datetime, **more: Any) -> dict[str, Any]:
@@ -85,14 +73,9 @@ def ecs_task(name: str, family: str, started_by: str, created: datetime, **more:
 
 @pytest.fixture
 def account() -> Iterator[Account]:
-    with fake_aws() as aws:
-        proxy = AwsProxy(aws.url, page_size=2)
-        proxy.answers["AWSEvents.LookupEvents"] = {"Events": []}
-        proxy.answers["LookupEvents"] = {"Events": []}
-        try:
-            yield Account(aws, proxy)
-        finally:
-            proxy.close()
+    nothing: dict[str, Any] = {"Events": []}
+    with fake_aws() as aws, closing(AwsProxy(aws.url, page_size=2, answers={"LookupEvents": nothing})) as proxy:
+        yield Account(aws, proxy)
 
 
 def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -9,15 +10,13 @@ import pytest
 
 from profiler.aws_account.family_monitors import FamilyMonitors
 from tests.aws import FakeAws, fake_aws
-from tests.aws_proxy import AwsProxy
-from tests.command_line import run_here
+from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.sidecars import awslogs
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
-READ_ONLY = ("taskDefinitionArn", "revision", "status", "registeredAt", "registeredBy", "requiresAttributes")
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/batch/jobs"
 HELPER = {"name": "helper", "image": "helper:1", "essential": False, "memory": 64}
@@ -55,17 +54,11 @@ REFUSED = {"job-windows", "job-ambiguous", "job-foreign", "job-full", "job-eleve
 LEFT = {"job-service"}
 
 
-class Account:
+class Account(ProxiedAccount):
     """An account with many families, a service, a rule and schedules."""
 
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
-        self.aws = aws
-        self.proxy = proxy
-        self.ecs = aws.client("ecs")
-        self.events = aws.client("events")
-        self.scheduler = aws.client("scheduler")
-        self.iam = aws.client("iam")
-        self.ecs.create_cluster(clusterName="jobs")
+        super().__init__(aws, proxy)
         for family, definition in kinds().items():
             self.ecs.register_task_definition(family=family, **definition)
         self.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="job-service", desiredCount=0)
@@ -101,13 +94,7 @@ class Account:
         return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{name}"
 
     def run(self, *words: str) -> CompletedProcess[str]:
-        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, "taskdef", *words)
-
-    def definition(self, family: str) -> dict[str, Any]:
-        described = self.ecs.describe_task_definition(taskDefinition=family, include=["TAGS"])
-        definition: dict[str, Any] = described["taskDefinition"]
-        tags = {"tags": described["tags"]} if described.get("tags") else {}
-        return {name: value for name, value in definition.items() if name not in READ_ONLY} | tags
+        return self.command("taskdef", *words)
 
     def revisions(self) -> dict[str, int]:
         return {
@@ -124,29 +111,15 @@ class Account:
         return {name: arn.rpartition("/")[2] for name, arn in found.items()}
 
 
-def opened_account(*, throttled_share: int = 0, page_size: int | None = None) -> Iterator[Account]:
-    with fake_aws() as aws:
-        made = Account(aws, AwsProxy(aws.url, throttled_share=throttled_share, page_size=page_size))
-        yield made
-        made.proxy.close()
-
-
 @pytest.fixture
-def account() -> Iterator[Account]:
+def account(request: pytest.FixtureRequest) -> Iterator[Account]:
     """An account that throttles now and then. boto3 waits in real time, so a larger share takes long."""
-    yield from opened_account(throttled_share=50)
+    with fake_aws() as aws, closing(AwsProxy(aws.url, **getattr(request, "param", {"throttled_share": 50}))) as proxy:
+        yield Account(aws, proxy)
 
 
-@pytest.fixture
-def throttling_account() -> Iterator[Account]:
-    """An account that throttles every fifth request."""
-    yield from opened_account(throttled_share=5)
-
-
-@pytest.fixture
-def paged_account() -> Iterator[Account]:
-    """An account whose lists come in pages of two."""
-    yield from opened_account(page_size=2)
+throttling = pytest.mark.parametrize("account", [{"throttled_share": 5}], indirect=True, ids=["throttling"])
+with_pages_of_two = pytest.mark.parametrize("account", [{"page_size": 2}], indirect=True, ids=["pages"])
 
 
 def rows(text: str) -> dict[str, str]:
@@ -154,8 +127,9 @@ def rows(text: str) -> dict[str, str]:
     return {line.split()[0]: line for line in text.splitlines() if line.startswith("job-")}
 
 
-def test_the_plan_names_every_family_and_changes_nothing(throttling_account: Account) -> None:
-    done = throttling_account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
+@throttling
+def test_the_plan_names_every_family_and_changes_nothing(account: Account) -> None:
+    done = account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
     assert done.returncode == 0, done.stderr
     plan = rows(done.stdout)
     assert set(plan) == set(kinds())
@@ -169,9 +143,9 @@ def test_the_plan_names_every_family_and_changes_nothing(throttling_account: Acc
     assert "taskRoleArn" in plan["job-no-role"]
     assert "ARM64" in plan["job-arm"]
     assert "/ecs/job-firelens" in plan["job-firelens"]
-    assert throttling_account.proxy.throttled > 10
-    assert set(throttling_account.revisions().values()) == {1}
-    assert throttling_account.pinned() == {
+    assert account.proxy.throttled > 10
+    assert set(account.revisions().values()) == {1}
+    assert account.pinned() == {
         "rule": "job-plain-00:1",
         "hourly": "job-plain-02:1",
         "elsewhere": "job-plain-02:1",
@@ -348,7 +322,8 @@ def test_airflows_families_get_the_monitors_own_stream_unless_it_was_chosen(acco
     def streams() -> dict[str, str | None]:
         found = {}
         for family in ("job-plain-20", "job-plain-25", "job-tagged"):
-            monitor = account.definition(family)["containerDefinitions"][-1]
+            described = account.ecs.describe_task_definition(taskDefinition=family)["taskDefinition"]
+            monitor = described["containerDefinitions"][-1]
             variables = {one["name"]: one["value"] for one in monitor["environment"]}
             found[family] = variables.get("TASK_PROFILER_REPORT_STREAM")
         return found
@@ -373,21 +348,22 @@ def test_airflows_families_get_the_monitors_own_stream_unless_it_was_chosen(acco
     assert " - " in rows(unseen.stdout)["job-plain-20"]
 
 
-def test_lists_of_many_pages_are_read_to_their_end(paged_account: Account) -> None:
-    events = paged_account.events
+@with_pages_of_two
+def test_lists_of_many_pages_are_read_to_their_end(account: Account) -> None:
+    events = account.events
     events.create_event_bus(Name="etl")
     for bus, rule in (("default", "second"), ("default", "third"), ("etl", "fourth")):
         events.put_rule(Name=rule, EventBusName=bus, EventPattern='{"source": ["etl"]}')
         targets = [{"Id": f"queue-{n}", "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{n}"} for n in range(3)]
-        pinned = {"TaskDefinitionArn": paged_account.arn("job-plain-33:1")}
+        pinned = {"TaskDefinitionArn": account.arn("job-plain-33:1")}
         targets.append({"Id": "task", "Arn": CLUSTER, "RoleArn": ROLE, "EcsParameters": pinned})  # type: ignore[dict-item]
         events.put_targets(Rule=rule, EventBusName=bus, Targets=targets)
     for number in range(5):
-        paged_account.ecs.create_cluster(clusterName=f"cluster-{number}")
-        paged_account.ecs.create_service(
+        account.ecs.create_cluster(clusterName=f"cluster-{number}")
+        account.ecs.create_service(
             cluster=f"cluster-{number}", serviceName="api", taskDefinition=f"job-plain-1{number}", desiredCount=0
         )
-    done = paged_account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
+    done = account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
     assert done.returncode == 0, done.stderr
     plan = rows(done.stdout)
     assert set(plan) == set(kinds())
@@ -397,18 +373,19 @@ def test_lists_of_many_pages_are_read_to_their_end(paged_account: Account) -> No
         assert f"The {title} is pinned to job-plain-33:1." in plan["job-plain-33"]
     assert "schedule etl/elsewhere" in plan["job-plain-02"]
     assert "schedule etl/hourly" in plan["job-plain-02"]
-    assert paged_account.proxy.operations.count("ListTaskDefinitionFamilies") == len(kinds()) / 2
+    assert account.proxy.operations.count("ListTaskDefinitionFamilies") == len(kinds()) / 2
 
 
-def test_a_cluster_has_the_families_of_all_its_tasks(paged_account: Account) -> None:
+@with_pages_of_two
+def test_a_cluster_has_the_families_of_all_its_tasks(account: Account) -> None:
     families = [f"job-plain-{number}" for number in range(20, 32)]
-    start_tasks(paged_account, *families)
-    (stopped, *_) = paged_account.ecs.list_tasks(cluster="jobs", family="job-plain-31")["taskArns"]
-    paged_account.ecs.stop_task(cluster="jobs", task=stopped)
-    done = paged_account.run("add-monitor", "--cluster", "jobs", "--image", IMAGE)
+    start_tasks(account, *families)
+    (stopped, *_) = account.ecs.list_tasks(cluster="jobs", family="job-plain-31")["taskArns"]
+    account.ecs.stop_task(cluster="jobs", task=stopped)
+    done = account.run("add-monitor", "--cluster", "jobs", "--image", IMAGE)
     assert done.returncode == 0, done.stderr
     assert set(rows(done.stdout)) == {*families, "job-plain-00", "job-plain-01", "job-plain-02"}
-    described = [json.loads(body)["tasks"] for name, body in paged_account.proxy.bodies if name == "DescribeTasks"]
+    described = [json.loads(body)["tasks"] for name, body in account.proxy.bodies if name == "DescribeTasks"]
     assert max(map(len, described)) == 100  # the most that ECS accepts
     assert sum(map(len, described)) == 120
 

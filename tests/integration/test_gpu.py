@@ -50,7 +50,9 @@ def profiled(driver: Mapping[str, str], *words: str, **settings: str) -> tuple[R
     return decode(line).record, before
 
 
-def test_run_reports_the_gpus_of_the_command(driver: Mapping[str, str]) -> None:
+def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
+    driver: Mapping[str, str], history_file: Path
+) -> None:
     record, before = profiled(driver, "sleep", "2")
     assert before == []
     assert [gpu.uuid for gpu in record.gpus] == [BUSY, IDLE]
@@ -80,10 +82,6 @@ def test_run_reports_the_gpus_of_the_command(driver: Mapping[str, str]) -> None:
     assert gpu_idle.waiting_for is None, "the busy GPU was never idle"
     assert record.gpu_scope == "instance"
     assert present(record.sampling).sources[-1] == "nvml"
-
-
-def test_the_history_has_the_time_series_of_the_gpus(driver: Mapping[str, str], history_file: Path) -> None:
-    record, _ = profiled(driver, "sleep", "2")
     with closing(sqlite3.connect(history_file)) as history:
         ((text,),) = history.execute("SELECT points FROM run WHERE task_id = ?", (record.task_id,))
     steps = decode_points(text)
@@ -118,16 +116,10 @@ def test_off_means_that_no_device_is_searched(driver: Mapping[str, str]) -> None
     assert "nvml" not in present(record.sampling).sources
 
 
-def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record() -> None:
-    record, before = profiled({"LD_LIBRARY_PATH": ""}, "sleep", "1", GPU="on")
-    (warning,) = present(record.monitor).warnings
-    assert before == [f"task-profiler: {warning}"]
-    assert "TASK_PROFILER_GPU=on, but no GPU can be read" in warning
-
-
-def test_on_without_a_gpu_is_a_warning_also_if_the_command_is_over_at_once() -> None:
-    """Whether the binding was imported by then or not."""
-    record, before = profiled({"LD_LIBRARY_PATH": ""}, "true", GPU="on")
+@pytest.mark.parametrize("words", [("sleep", "1"), ("true",)], ids=["later", "at once"])
+def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record(words: tuple[str, ...]) -> None:
+    """Whether the binding was imported by the end of the command or not."""
+    record, before = profiled({"LD_LIBRARY_PATH": ""}, *words, GPU="on")
     (warning,) = present(record.monitor).warnings
     assert before == [f"task-profiler: {warning}"]
     assert warning.startswith("TASK_PROFILER_GPU=on, but no GPU ")
