@@ -104,11 +104,8 @@ def test_the_other_outputs_work_with_invalid_settings_of_the_export(
     for name, value in {"OTLP_ENDPOINT": "http://127.0.0.1:1", "FAILED_ITEMS_QUEUE_URL": queue, **settings}.items():
         monkeypatch.setenv(name, value)
     notified = None if "NOTIFY_FAMILIES" in settings else "failure"
-    assert handler.task_stopped(event(), MinuteContext()) == {
-        "status": "failure",
-        "indexed": True,
-        "notified": notified,
-    }
+    answer = handler.task_stopped(event(), MinuteContext())
+    assert answer == {"status": "failure", "indexed": True, "notified": notified}
     assert documents(cluster) == ["4dd5853f44b341ee8281f38229bee377/batch"]
     assert len(slack.messages) == (notified is not None)
     (message,) = boto3.client("sqs").receive_message(QueueUrl=queue)["Messages"]

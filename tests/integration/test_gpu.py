@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.record_model import Record, decode
 from profiler.runs.step_series import decode_points
 from tests.aws import fake_aws
+from tests.integration.profiled import profiled
 from tests.integration.sidecar import Sidecar
 from tests.nvidia_driver import compile_driver
 from tests.values import present
@@ -33,21 +33,6 @@ def nobody() -> Iterator[Mapping[str, str]]:
     """An AWS; the report comes to stdout when it is to go to a log group that is not there."""
     with fake_aws() as aws:
         yield aws.environment()
-
-
-def profiled(driver: Mapping[str, str], *words: str, **settings: str) -> tuple[Record, list[str]]:
-    """The record of a command, and what stood on stderr before it."""
-    own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
-    ran = subprocess.run(
-        [sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", *words],
-        env={**os.environ, **driver, **own},
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=60,
-    )
-    *before, line = ran.stderr.splitlines()
-    return decode(line).record, before
 
 
 def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(

@@ -29,6 +29,7 @@ from profiler.record.record_model import decode
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.sampled_functions import frames_of, what_ran
 from tests.aws import FakeAws
+from tests.integration.profiled import RUN
 from tests.integration.sidecar import Line, Sidecar, problems
 from tests.task_endpoint import Served, Task, served
 from tests.values import present
@@ -39,7 +40,6 @@ pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
 
 NewLines = Callable[[], list[Line]]
 JoinContainer = Callable[[str, int], None]
-_RUN = (sys.executable, "-m", "profiler", "run")
 # One function for each of the things that a program does; the arguments are its name and the seconds.
 _PROGRAM = """
 import socket, subprocess, sys, threading, time
@@ -94,7 +94,7 @@ class Seen(NamedTuple):
 
 
 def run_with_stacks(history: Path, *command: object) -> Seen:
-    words = [*_RUN, "--history", str(history), "--stacks", "--", *map(str, command)]
+    words = [*RUN, "--history", str(history), "--stacks", "--", *map(str, command)]
     finished = subprocess.run(words, stderr=subprocess.PIPE, check=True, timeout=120)
     line = finished.stderr.splitlines()[-1]
     kept = HistoryStore(history, SystemClock()).stacks(decode(line))
@@ -212,7 +212,7 @@ def test_a_program_that_is_not_python_has_one_warning(waiting: dict[str, Seen]) 
 
 
 def test_in_the_mode_of_moments_a_short_run_has_no_samples(program: Path, history_file: Path) -> None:
-    command = [*_RUN, "--stacks=moments", "--", sys.executable, str(program), "burn", "2"]
+    command = [*RUN, "--stacks=moments", "--", sys.executable, str(program), "burn", "2"]
     finished = subprocess.run(command, stderr=subprocess.PIPE, check=True, timeout=120)
     record = json.loads(finished.stderr.splitlines()[-1])["record"]
     assert "stacks" not in record
