@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,9 +19,8 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def logs() -> Iterator[PlayedLogs]:
-    logs = PlayedLogs("jobs", "jobs-old", "web")
-    yield logs
-    logs.close()
+    with closing(PlayedLogs("jobs", "jobs-old", "web")) as logs:
+        yield logs
 
 
 def run(logs: PlayedLogs, *words: str, cluster: str = "jobs") -> Any:

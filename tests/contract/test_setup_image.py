@@ -84,12 +84,17 @@ def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> 
 def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
     account.ecr.create_repository(repositoryName="task-profiler")
     account.push()
+    selections: tuple[dict[str, Any], ...] = (
+        {"tagStatus": "tagged", "tagPrefixList": ["0."]},
+        {"tagStatus": "tagged", "tagPrefixList": ["0.", "other"]},
+        {"tagStatus": "tagged", "tagPatternList": ["*.0"]},
+        {"tagStatus": "untagged"},
+        {"tagStatus": "any"},
+    )
+    limit = {"countType": "imageCountMoreThan", "countNumber": 9}
     rules = [
-        rule(1, tagStatus="tagged", tagPrefixList=["0."]),
-        rule(2, tagStatus="tagged", tagPrefixList=["0.", "other"]),
-        rule(3, tagStatus="tagged", tagPatternList=["*.0"]),
-        rule(4, tagStatus="untagged"),
-        rule(5, tagStatus="any"),
+        {"rulePriority": priority, "selection": selection | limit, "action": {"type": "expire"}}
+        for priority, selection in enumerate(selections, 1)
     ]
     account.ecr.put_lifecycle_policy(repositoryName="task-profiler", lifecyclePolicyText=json.dumps({"rules": rules}))
     statements = [
@@ -102,19 +107,9 @@ def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
     done = account.setup("image", "--yes")
     assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
     _, *warnings = done.stderr.splitlines()
-    assert [line.split(" ")[1:5] for line in warnings] == [
-        ["The", "tags", "of", "task-profiler"],
-        ["The", "lifecycle", "rule", "1"],
-        ["The", "lifecycle", "rule", "3"],
-        ["The", "lifecycle", "rule", "5"],
-        ["The", "statement", "NoPull", "in"],
-        ["The", "statement", "Janitor", "in"],
-    ]
-
-
-def rule(priority: int, **selection: object) -> dict[str, Any]:
-    limit = {"countType": "imageCountMoreThan", "countNumber": 9}
-    return {"rulePriority": priority, "selection": {**selection, **limit}, "action": {"type": "expire"}}
+    named = ("tags of task-profiler", *(f"lifecycle rule {number}" for number in (1, 3, 5)))
+    named += ("statement NoPull in", "statement Janitor in")
+    assert [" ".join(line.split(" ")[1:5]) for line in warnings] == [f"The {name}" for name in named]
 
 
 @pytest.mark.parametrize(

@@ -102,13 +102,12 @@ class Account(ProxiedAccount):
             for family in kinds()
         }
 
-    def pinned(self) -> dict[str, str]:
+    def pinned(self) -> list[str]:
+        """The revisions that the rule and both schedules start."""
         (rule, *_) = self.events.list_targets_by_rule(Rule="nightly")["Targets"]
-        found = {"rule": rule["EcsParameters"]["TaskDefinitionArn"]}
-        for name in ("hourly", "elsewhere"):
-            schedule = self.scheduler.get_schedule(Name=name, GroupName="etl")
-            found[name] = schedule["Target"]["EcsParameters"]["TaskDefinitionArn"]
-        return {name: arn.rpartition("/")[2] for name, arn in found.items()}
+        schedules = [self.scheduler.get_schedule(Name=name, GroupName="etl") for name in ("hourly", "elsewhere")]
+        targets = [rule, *(schedule["Target"] for schedule in schedules)]
+        return [target["EcsParameters"]["TaskDefinitionArn"].rpartition("/")[2] for target in targets]
 
 
 @pytest.fixture
@@ -145,11 +144,7 @@ def test_the_plan_names_every_family_and_changes_nothing(account: Account) -> No
     assert "/ecs/job-firelens" in plan["job-firelens"]
     assert account.proxy.throttled > 10
     assert set(account.revisions().values()) == {1}
-    assert account.pinned() == {
-        "rule": "job-plain-00:1",
-        "hourly": "job-plain-02:1",
-        "elsewhere": "job-plain-02:1",
-    }
+    assert account.pinned() == ["job-plain-00:1", "job-plain-02:1", "job-plain-02:1"]
 
 
 @pytest.mark.slow
@@ -162,7 +157,7 @@ def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(accou
     assert "1 failed" in first.stderr
     unchanged = REFUSED | LEFT
     assert {family for family, revision in account.revisions().items() if revision == 1} == {*unchanged, "job-plain-02"}
-    assert account.pinned() == {"rule": "job-plain-00:2", "hourly": "job-plain-02:1", "elsewhere": "job-plain-02:1"}
+    assert account.pinned() == ["job-plain-00:2", "job-plain-02:1", "job-plain-02:1"]
     groups = [one["logGroupName"] for one in account.aws.client("logs").describe_log_groups()["logGroups"]]
     assert groups == ["/ecs/job-firelens", "/ecs/job-silent"]
 
@@ -170,7 +165,7 @@ def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(accou
     second = account.run("add-monitor", *words)
     assert second.returncode == 0, second.stderr
     assert "registered job-plain-02:2" in second.stdout
-    assert account.pinned() == {"rule": "job-plain-00:2", "hourly": "job-plain-02:2", "elsewhere": "job-plain-02:2"}
+    assert account.pinned() == ["job-plain-00:2", "job-plain-02:2", "job-plain-02:2"]
     target, newest, queue = account.events.list_targets_by_rule(Rule="nightly")["Targets"]
     assert (target["Input"], target["EcsParameters"]["TaskCount"]) == ("{}", 2)
     assert newest["EcsParameters"]["TaskDefinitionArn"] == account.arn("job-plain-01")

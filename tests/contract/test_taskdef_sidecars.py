@@ -5,6 +5,7 @@ moto stores what it is sent without checking it, so the requests are compared wi
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -36,8 +37,8 @@ class Account(ProxiedAccount):
     ``meanwhile`` is called once, when the command sends the operation that is its key: what others do at that moment.
     """
 
-    def __init__(self, aws: FakeAws) -> None:
-        super().__init__(aws, AwsProxy(aws.url))
+    def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
+        super().__init__(aws, proxy)
         self.proxy.before = self._before
         self.meanwhile: dict[str, Any] = {}
         for family in FAMILIES:
@@ -156,10 +157,8 @@ class Account(ProxiedAccount):
 
 @pytest.fixture
 def account() -> Iterator[Account]:
-    with fake_aws() as aws:
-        made = Account(aws)
-        yield made
-        made.proxy.close()
+    with fake_aws() as aws, closing(AwsProxy(aws.url)) as proxy:
+        yield Account(aws, proxy)
 
 
 def moved(text: str, family: str, start: int, end: int) -> str:

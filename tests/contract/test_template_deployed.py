@@ -23,23 +23,14 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.notices.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
-from tests.cloudformation import MotoStack, create_stack, validate_arguments
+from tests.cloudformation import ACCOUNT, REGION, MotoStack, create_stack, validate_arguments
 from tests.documentation import ROOT
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.lambda_environment import MinuteContext, forget_environment, moto_account
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.stack import (
-    ACCOUNT,
-    LOG_GROUPS,
-    REGION,
-    TEMPLATE,
-    Stack,
-    deploy,
-    deploy_template,
-    template,
-)
+from tests.stack import LOG_GROUPS, TEMPLATE, Stack, deploy, deploy_template, template
 from tests.unit.forwarder.notices.test_event_details import RUN
 from tests.unit.forwarder.notices.test_slack_messages import ended
 from tests.unit.forwarder.task.test_task_event import EVENT, event

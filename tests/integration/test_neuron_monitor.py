@@ -200,9 +200,12 @@ def open_descriptors() -> set[str]:
 def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
     release = threading.Event()
 
+    def hang(_: NeuronReport) -> None:
+        release.wait()
+
     program = install(tmp_path, [BUSY, STAY])
     source = NeuronMonitorSource(str(program), 1, SystemClock(), FakeLog())
-    source.start(lambda _: bool(release.wait()))
+    source.start(hang)
     (start,) = wait_until(lambda: starts(program), _WAIT_SECONDS, "its start")
     source.stop(0.1)
     wait_until(lambda: is_gone(start["pid"]), _WAIT_SECONDS, "its end")

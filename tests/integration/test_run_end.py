@@ -18,10 +18,9 @@ WORK = ("--interval", "0.05", "--name", "etl", "--", "sh", "-c", "printf working
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
 
 
-def shown(*words: str, columns: int = 80, stdout: int | None = None, **environment: str) -> tuple[str, int]:
+def shown(*words: str, **environment: str) -> tuple[str, int]:
     """What a terminal shows of a run, and the exit code."""
-    settings = {**ENVIRONMENT, "TERM": "xterm", **environment}
-    return shown_on_terminal((*RUN, *words), settings, columns=columns, stdout=stdout)
+    return shown_on_terminal((*RUN, *words), {**ENVIRONMENT, "TERM": "xterm", **environment})
 
 
 def plain(text: str) -> str:

@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +105,7 @@ def run_with_stacks(history: Path, *command: object) -> Seen:
     return Seen(json.loads(line)["record"], counted)
 
 
-def run_together(folder: Path, commands: Mapping[str, Sequence[object]], at_once: int = 5) -> dict[str, Seen]:
+def run_together(folder: Path, commands: Mapping[str, Sequence[object]], at_once: int) -> dict[str, Seen]:
     """Run several commands at the same time, because most of their time is a wait."""
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         calls = {
@@ -127,7 +128,7 @@ def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 @pytest.fixture(scope="module")
 def waiting(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     commands = {what: (sys.executable, program, what, 5) for what in _WAITING}
-    return run_together(tmp_path_factory.mktemp("waiting"), {**commands, "another program": ("sleep", 7)})
+    return run_together(tmp_path_factory.mktemp("waiting"), {**commands, "another program": ("sleep", 7)}, at_once=5)
 
 
 @pytest.mark.parametrize("what", _RUNNING)
@@ -262,18 +263,25 @@ def join_container() -> Iterator[JoinContainer]:
         remove_group(group)
 
 
+@contextmanager
+def beside(program: Path, what: str) -> Iterator[int]:
+    """The program for the length of the block; its pid."""
+    with subprocess.Popen([sys.executable, program, what, "1000"]) as batch:
+        try:
+            yield batch.pid
+        finally:
+            batch.kill()
+
+
 def test_a_batch_beside_the_monitor(
     program: Path, aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds], join_container: JoinContainer
 ) -> None:
     with (
-        subprocess.Popen([sys.executable, program, "burn_in_thread", "100"]) as batch,
+        beside(program, "burn_in_thread") as pid,
         Sidecar(aws.environment(), beside=containers, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
     ):
-        try:
-            join_container(sidecar.task.docker_id("batch"), batch.pid)
-            checkpoints, errors = sidecar.watch(50)
-        finally:
-            batch.kill()
+        join_container(sidecar.task.docker_id("batch"), pid)
+        checkpoints, errors = sidecar.watch(50)
     assert problems(errors) == []
     stacks, report = new_lines()
     assert report["type"] == "task.report"
@@ -305,14 +313,11 @@ def test_without_the_right_to_read_the_record_says_what_to_do(
     drop = "import ctypes, os, sys; ctypes.CDLL(None).prctl(24, 19)"  # PR_CAPBSET_DROP, CAP_SYS_PTRACE
     reduced = ("-c", f"{drop}; os.execv(sys.executable, [sys.executable, '-m', 'profiler', *sys.argv[1:]])")
     with (
-        subprocess.Popen([sys.executable, program, "sleep", "100"]) as batch,
+        beside(program, "sleep") as pid,
         Sidecar(aws.environment(), beside=containers, STACKS="on", program=reduced) as sidecar,
     ):
-        try:
-            join_container(sidecar.task.docker_id("batch"), batch.pid)
-            sidecar.watch(30)
-        finally:
-            batch.kill()
+        join_container(sidecar.task.docker_id("batch"), pid)
+        sidecar.watch(30)
     (report,) = new_lines()
     warnings = [text for text in report["record"]["monitor"]["warnings"] if "call stacks" in text]
     assert len(warnings) == 1
@@ -329,17 +334,14 @@ def state_of(pid: int) -> str:
 
 def test_a_killed_server_leaves_no_stopped_process(program: Path) -> None:
     """SIGKILL of the sampler in the middle of its reading."""
-    with subprocess.Popen([sys.executable, program, "burn", "1000"]) as batch:
-        try:
-            for attempt in range(30):
-                spy = PySpy(_SPY or "", time.monotonic_ns)
-                spy.start()
-                assert spy.version
-                killer = subprocess.Popen(["sh", "-c", f"sleep 0.0{attempt % 4}; kill -KILL {spy.pid}"])
-                while spy.dump(batch.pid).failure is None:
-                    pass
-                killer.wait()
-                spy.close()
-                assert state_of(batch.pid) not in ("T", "t"), attempt
-        finally:
-            batch.kill()
+    with beside(program, "burn") as pid:
+        for attempt in range(30):
+            spy = PySpy(_SPY or "", time.monotonic_ns)
+            spy.start()
+            assert spy.version
+            killer = subprocess.Popen(["sh", "-c", f"sleep 0.0{attempt % 4}; kill -KILL {spy.pid}"])
+            while spy.dump(pid).failure is None:
+                pass
+            killer.wait()
+            spy.close()
+            assert state_of(pid) not in ("T", "t"), attempt

@@ -120,10 +120,9 @@ print(len(sample.growth), [wait.kind for wait in sample.waits], sample.has_refus
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_another_user_sees_the_counters_but_not_the_calls() -> None:
     with subprocess.Popen(["sleep", "60"]) as sleeping:
+        words = (sys.executable, "-c", _AS_NOBODY, str(sleeping.pid))
         try:
-            finished = subprocess.run(
-                (sys.executable, "-c", _AS_NOBODY, str(sleeping.pid)), capture_output=True, text=True, check=True
-            )
+            finished = subprocess.run(words, capture_output=True, text=True, check=True)
         finally:
             sleeping.kill()
     assert finished.stdout == "1 ['other'] True False\n"
