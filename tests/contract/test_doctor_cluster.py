@@ -65,11 +65,9 @@ class Account(ProxiedAccount):
         record = replace(given.record, account_id=ACCOUNT, region=REGION, started_at=_text(now_ns - NS_PER_HOUR))
         (line,) = lines([replace(given, record=record, time=_text(now_ns))]).splitlines()
         self.aws.create_log_stream(f"/ecs/{family}", "ecs/batch/1")
-        self.logs.put_log_events(
-            logGroupName=f"/ecs/{family}",
-            logStreamName="ecs/batch/1",
-            logEvents=[{"timestamp": now_ns // 10**6, "message": line.decode()}],
-        )
+        event = {"timestamp": now_ns // 10**6, "message": line.decode()}
+        stream = {"logGroupName": f"/ecs/{family}", "logStreamName": "ecs/batch/1"}
+        self.logs.put_log_events(**stream, logEvents=[event])
         return _text(now_ns - NS_PER_HOUR)
 
 
@@ -118,14 +116,8 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
     last = account.report("done")
     code, found = account.doctor()
     assert code == 1
-    assert {family: one["monitor"] for family, one in found.items()} == {
-        "apart": "outdated",
-        "done": "current",
-        "lost": "current",
-        "plain": "missing",
-        "split": "impossible",
-        "wrapped": "wrapper",
-    }
+    states = ("outdated", "current", "current", "missing", "impossible", "wrapper")
+    assert {family: one["monitor"] for family, one in found.items()} == dict(zip(FAMILIES, states, strict=True))
     assert found["done"] == {
         "family": "done",
         "monitor": "current",
@@ -228,15 +220,12 @@ def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
     assert (both.returncode, "different checks" in both.stderr) == (2, True)
 
 
+IMAGES = {"Action": ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]}
 PULL = {
     "Version": "2012-10-17",
     "Statement": [
         {"Effect": "Allow", "Action": "ecr:GetAuthorizationToken", "Resource": "*"},
-        {
-            "Effect": "Allow",
-            "Action": ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
-            "Resource": f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/*",
-        },
+        {"Effect": "Allow", **IMAGES, "Resource": f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/*"},
     ],
 }
 

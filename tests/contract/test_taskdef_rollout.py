@@ -180,7 +180,7 @@ def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(accou
     assert (account.revisions(), "registered" in third.stdout, "moved" in third.stdout) == (before, False, False)
 
 
-def test_families_may_be_arguments_and_the_plan_json(account: Account) -> None:
+def test_families_may_be_arguments_the_plan_json_and_services_are_included_on_request(account: Account) -> None:
     done = account.run("add-monitor", "job-plain-*", "--image", IMAGE, "--json")
     rows = [*map(json.loads, done.stdout.splitlines())]
     assert rows
@@ -189,14 +189,11 @@ def test_families_may_be_arguments_and_the_plan_json(account: Account) -> None:
     unattached = account.run("add-monitor", "job-plain-*", "--image", IMAGE, "--attach-policy")
     assert "No policy was attached: --yes attaches it" in unattached.stderr
     assert account.iam.list_role_policies(RoleName="jobs")["PolicyNames"] == []
+    service = account.run("add-monitor", "--family", "job-service", "--services", "--image", IMAGE, "--register")
+    assert service.returncode == 0, service.stderr
+    assert "registered job-service:2" in service.stdout
     refused = account.run("add-monitor", "-", "--json")
     assert (refused.returncode, "the definition in a FILE is printed as it is" in refused.stderr) == (2, True)
-
-
-def test_services_are_included_on_request(account: Account) -> None:
-    done = account.run("add-monitor", "--family", "job-service", "--services", "--image", IMAGE, "--register")
-    assert done.returncode == 0, done.stderr
-    assert "registered job-service:2" in done.stdout
 
 
 def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) -> None:
@@ -219,7 +216,7 @@ def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) 
     assert set(account.revisions().values()) == {1}
 
 
-def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Account) -> None:
+def test_a_role_of_many_families_gets_prefixes_and_one_that_is_gone_is_a_failure(account: Account) -> None:
     for number in range(20):
         batch = {**BATCH, "logConfiguration": awslogs(f"/ecs/many-{number:02}", prefix="x" * 480)}
         account.ecs.register_task_definition(family=f"many-{number:02}", taskRoleArn=ROLE, containerDefinitions=[batch])
@@ -238,13 +235,11 @@ def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Acc
     assert len(json.dumps(document, separators=(",", ":"))) < 10_240 - 5_000
     again = account.run(*words, "--attach-policy", "--yes")
     assert ("prefixes" in again.stderr, "attached" in again.stdout) == (False, False)
-
-
-def test_a_role_that_cannot_be_changed_is_a_failure(account: Account) -> None:
+    for policy in ("task-profiler", "other"):
+        account.iam.delete_role_policy(RoleName="jobs", PolicyName=policy)
     account.iam.delete_role(RoleName="jobs")
-    done = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy", "--yes")
-    assert done.returncode == 1
-    assert "the role 'jobs' was not changed" in done.stderr
+    gone = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy", "--yes")
+    assert (gone.returncode, "the role 'jobs' was not changed" in gone.stderr) == (1, True)
 
 
 def start_tasks(account: Account, *families: str, count: int = 10, **options: Any) -> None:

@@ -92,7 +92,7 @@ def test_both_functions_are_there_with_their_roles() -> None:
         assert (logs["logGroupName"], logs["retentionInDays"]) == (f"/aws/lambda/tp-{handled.replace('_', '-')}", 30)
 
 
-def test_each_log_group_has_one_filter_and_may_invoke_the_function() -> None:
+def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_error() -> None:
     stack = deploy()
     for group in LOG_GROUPS:
         filter_ = filter_of(group)
@@ -104,6 +104,16 @@ def test_each_log_group_has_one_filter_and_may_invoke_the_function() -> None:
         "ArnLike": {"AWS:SourceArn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:*"},
         "StringEquals": {"AWS:SourceAccount": ACCOUNT},
     }
+    for name in ("ForwardLogs", "TaskStopped"):
+        queue = stack.outputs[f"{name}DeadLetterQueueUrl"]
+        function = stack.outputs[f"{name}FunctionName"]
+        config = boto3.client("lambda").get_function_event_invoke_config(FunctionName=function)
+        assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (2, 21600)
+        assert config["DestinationConfig"]["OnFailure"] == {"Destination": queue_arn(queue)}
+        attributes = attributes_of(queue)
+        assert attributes["MessageRetentionPeriod"] == str(14 * 24 * 60 * 60)
+        assert attributes["SqsManagedSseEnabled"] == "true"
+    assert stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"] == stack.outputs["FailedItemsQueueUrl"]
 
 
 def test_without_setup_stack_one_log_group_is_subscribed() -> None:
@@ -130,20 +140,6 @@ def test_the_whole_account_is_subscribed_except_for_the_functions_own_log_groups
     assert tails == [f"{arn}:/ecs/*:log-stream:*", f"{arn}:/batch:log-stream:*"]
     assert stack.resources("AWS::CloudWatch::Dashboard") == {}
     assert all("LogGroupNames" not in one for one in stack.resources("AWS::Logs::QueryDefinition").values())
-
-
-def test_events_that_fail_are_kept_with_their_error() -> None:
-    stack = deploy()
-    for name in ("ForwardLogs", "TaskStopped"):
-        queue = stack.outputs[f"{name}DeadLetterQueueUrl"]
-        function = stack.outputs[f"{name}FunctionName"]
-        config = boto3.client("lambda").get_function_event_invoke_config(FunctionName=function)
-        assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (2, 21600)
-        assert config["DestinationConfig"]["OnFailure"] == {"Destination": queue_arn(queue)}
-        attributes = attributes_of(queue)
-        assert attributes["MessageRetentionPeriod"] == str(14 * 24 * 60 * 60)
-        assert attributes["SqsManagedSseEnabled"] == "true"
-    assert stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"] == stack.outputs["FailedItemsQueueUrl"]
 
 
 def test_the_rule_hands_ended_tasks_to_the_function() -> None:
@@ -333,7 +329,12 @@ def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
         assert alarm["AlarmActions"] == alarm["OKActions"] == [TOPIC]
 
 
-def test_what_is_not_asked_for_is_not_made() -> None:
+def dashboard_widgets() -> list[dict[str, Any]]:
+    dashboard = boto3.client("cloudwatch").get_dashboard(DashboardName="tp")
+    return list(json.loads(dashboard["DashboardBody"])["widgets"])
+
+
+def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_not_asked_for_is_not_made() -> None:
     stack = deploy()
     assert all(not one["AlarmActions"] for one in alarms())
     assert stack.resources("AWS::SNS::Topic") == {}
@@ -341,15 +342,6 @@ def test_what_is_not_asked_for_is_not_made() -> None:
     assert boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"] == []
     assert "ReportStreamArn" not in stack.outputs
     assert resources_of(stack, "ReadStream", "ForwardLogsRole") == []
-
-
-def dashboard_widgets() -> list[dict[str, Any]]:
-    dashboard = boto3.client("cloudwatch").get_dashboard(DashboardName="tp")
-    return list(json.loads(dashboard["DashboardBody"])["widgets"])
-
-
-def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
-    stack = deploy()
     widgets = dashboard_widgets()
     shown = [one["properties"]["query"] for one in widgets if one["type"] == "log"]
     saved = [one["QueryString"].replace("\n", " ") for one in stack.resources("AWS::Logs::QueryDefinition").values()]
