@@ -45,21 +45,16 @@ def backend() -> Iterator[Backend]:
         yield started
 
 
+def to_backend(backend: Backend) -> dict[str, str]:
+    return ENVIRONMENT | {"OTEL_EXPORTER_OTLP_ENDPOINT": backend.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
+
+
 def profile(
     backend: Backend, *words: str, options: tuple[str, ...] = ("--no-history",), environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
+    settings = to_backend(backend) | environment
     return subprocess.run(
-        [*RUN, "--otlp", *options, "--", *words],
-        env={
-            **ENVIRONMENT,
-            "OTEL_EXPORTER_OTLP_ENDPOINT": backend.url,
-            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        [*RUN, "--otlp", *options, "--", *words], env=settings, capture_output=True, text=True, check=False, timeout=60
     )
 
 
@@ -128,7 +123,7 @@ def test_a_signal_ends_an_export_at_once(backend: Backend, tmp_path: Path, runs:
     options = ("--no-history", "--runs", runs, "--output", str(tmp_path / "report.jsonl"))
     process = subprocess.Popen(
         [*RUN, "--otlp", *options, "--", "sh", "-c", command, runs],
-        env={**ENVIRONMENT, "OTEL_EXPORTER_OTLP_ENDPOINT": backend.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
+        env=to_backend(backend),
         stderr=subprocess.PIPE,
         text=True,
     )
