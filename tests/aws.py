@@ -57,13 +57,8 @@ class FakeAws:
 
     def client(self, service: str) -> Any:
         """Return boto3's client of this server."""
-        return boto3.client(
-            service,
-            endpoint_url=self.url,
-            region_name=self.region,
-            aws_access_key_id=_CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
+        keys = {name.lower(): value for name, value in _CREDENTIALS.items()}
+        return boto3.client(service, endpoint_url=self.url, region_name=self.region, **keys)
 
 
 def push_image(aws: FakeAws, tag: str = __version__, repository: str = "task-profiler") -> None:
@@ -74,6 +69,22 @@ def push_image(aws: FakeAws, tag: str = __version__, repository: str = "task-pro
     media_type = "application/vnd.docker.distribution.manifest.v2+json"
     manifest = {"schemaVersion": 2, "mediaType": media_type, "config": {"digest": f"sha256:{tag}"}, "layers": []}
     ecr.put_image(repositoryName=repository, imageManifest=json.dumps(manifest), imageTag=tag)
+
+
+def start_by_schedule(scheduler: Any, name: str, definition: str = "", **more: Any) -> None:
+    """Make a schedule that starts the latest revision of a family, else its own, in the cluster "jobs" each night."""
+    arn = "arn:aws:ecs:us-east-1:123456789012"
+    scheduler.create_schedule(
+        Name=name,
+        ScheduleExpression="cron(0 3 * * ? *)",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target={
+            "Arn": f"{arn}:cluster/jobs",
+            "RoleArn": "arn:aws:iam::123456789012:role/schedules",
+            "EcsParameters": {"TaskDefinitionArn": f"{arn}:task-definition/{definition or name}"},
+        },
+        **more,
+    )
 
 
 @contextlib.contextmanager

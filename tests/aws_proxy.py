@@ -3,11 +3,14 @@
 import json
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
+from subprocess import CompletedProcess
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import requests
 
+from tests.aws import FakeAws
+from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -28,13 +31,9 @@ _LISTS = {
 class AwsProxy(FakeHttpServer):
     """Passes requests on to moto.
 
-    Args:
-        target: The address of moto.
-        throttled_share: Every so-many-th request is throttled; 0 for none.
-        page_size: The most items in a page of a list; None for all, as moto answers.
-        answers: The answers to operations that moto does not know.
-
-    ``before`` is called with each operation and its body before moto gets it: what others do meanwhile.
+    Every ``throttled_share``-th request is throttled (0: none), and operations in ``refused`` are not allowed. A
+    list has ``page_size`` items a page, or all. ``answers`` has the answers to operations that moto does not know.
+    ``before`` is called with each operation and its body before moto gets it.
     """
 
     def __init__(
@@ -67,25 +66,20 @@ class AwsProxy(FakeHttpServer):
         if self._throttled_share and len(self.operations) % self._throttled_share == 0 and is_json:
             self.throttled += 1
             return _error("ThrottlingException", "Rate exceeded")
-        refusal = self._refusal(operation, body)
-        if refusal is not None:
-            return refusal
+        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
+            return _error("ClientException", "Too many concurrent attempts to create a new revision")
+        if operation in self.refused:
+            return _error("AccessDeniedException", "not authorized")
         if operation in self.answers:
             return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(self.answers[operation]).encode()
         if self._page_size is not None and operation in _LISTS:
             return self._page(request, operation, body, query)
         return self._passed(request, request.path, body)
 
-    def _refusal(self, operation: str, body: bytes) -> Answer | None:
-        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
-            return _error("ClientException", "Too many concurrent attempts to create a new revision")
-        return _error("AccessDeniedException", "not authorized") if operation in self.refused else None
-
     def _passed(self, request: BaseHTTPRequestHandler, path: str, body: bytes) -> Answer:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
         passed = requests.request(request.command, self._target + path, data=body, headers=headers, timeout=120)
-        kept = {name: passed.headers[name] for name in ("Content-Type",) if name in passed.headers}
-        return passed.status_code, kept, passed.content
+        return passed.status_code, {"Content-Type": passed.headers.get("Content-Type", "")}, passed.content
 
     def _page(self, request: BaseHTTPRequestHandler, operation: str, body: bytes, query: str) -> Answer:
         """One page of moto's complete list; the token is the index of the page's first item."""
@@ -109,6 +103,22 @@ class AwsProxy(FakeHttpServer):
         if end < len(items):
             answered[token] = str(end)
         return status, headers, json.dumps(answered).encode()
+
+
+class ProxiedAccount:
+    """An account on moto with the cluster "jobs", behind a proxy, and the commands that use it."""
+
+    def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
+        self.aws = aws
+        self.proxy = proxy
+        self.ecs = aws.client("ecs")
+        self.events = aws.client("events")
+        self.scheduler = aws.client("scheduler")
+        self.iam = aws.client("iam")
+        self.ecs.create_cluster(clusterName="jobs")
+
+    def command(self, *words: str) -> CompletedProcess[str]:
+        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, *words)
 
 
 def _error(code: str, message: str) -> Answer:

@@ -93,12 +93,10 @@ def _place(path: Path) -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def inherited_signals() -> Iterator[None]:
-    """Start processes with default signal dispositions, even if this session inherited ignored signals.
+    """Start processes with default signal dispositions, even if a shell or nohup started this session with others.
 
-    A non-interactive shell starts background jobs with SIGINT and SIGQUIT ignored, nohup ignores
-    SIGHUP, and an ignored signal stays ignored across fork and exec. Tests that send such a signal
-    to a process they started would wait in vain. A handler that does nothing protects this process
-    as before, and exec resets it to the default.
+    An ignored signal stays ignored across fork and exec. A handler that does nothing protects this process as before,
+    and exec resets it to the default.
     """
     ignored = [
         number for number in signal.valid_signals() - _IGNORED_BY_PYTHON if signal.getsignal(number) is signal.SIG_IGN
@@ -112,10 +110,7 @@ def inherited_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def botocore_models() -> Iterator[None]:
-    """Parse botocore's files once: each `mock_aws` makes a new session, which would parse megabytes of JSON again.
-
-    And each session would look for all services' folders again.
-    """
+    """Parse botocore's files once: each new session, as of `mock_aws`, would parse megabytes of JSON again."""
     load_file, list_services = JSONFileLoader.load_file, Loader.list_available_services
     loader = JSONFileLoader()
     loaded = cache(lambda path: load_file(loader, path))

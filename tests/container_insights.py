@@ -33,10 +33,7 @@ def task_minute(
     size: tuple[int, int] = (1024, 4096),
     **own: Any,
 ) -> dict[str, Any]:
-    """The event of a task on Fargate for the minute that ends at ``end_ms``, with the fields that AWS documents.
-
-    ``own`` replaces fields; None leaves them out.
-    """
+    """The event of a task on Fargate for a minute, as AWS documents it; ``own`` replaces fields, None drops them."""
     event = {
         "Version": "0",
         "Type": "Task",
@@ -116,11 +113,7 @@ def stopped(
 class PlayedLogs(FakeHttpServer):
     """FilterLogEvents and ListClusters. Each page has few events, and every other page is empty.
 
-    Attributes:
-        groups: The events of each log group with their times. Other groups do not exist.
-        refused: The groups that may not be read.
-        throttled: The groups whose reading is throttled after the first page.
-        operations: What was called.
+    ``refused`` groups may not be read, ``throttled`` ones only their first page. Other than ``groups`` there are none.
     """
 
     def __init__(self, *clusters: str) -> None:
@@ -155,12 +148,9 @@ class PlayedLogs(FakeHttpServer):
             return _answered(400, {"__type": "AccessDeniedException", "message": f"not allowed: {operation}"})
         asked = json.loads(body)
         group, (token, _, kind) = asked["logGroupName"], asked.get("nextToken", "0/full").partition("/")
-        for code, groups in (
-            ("AccessDeniedException", self.refused),
-            ("ResourceNotFoundException", {group} - {*self.groups}),
-        ):
-            if group in groups:
-                return _answered(400, {"__type": code, "message": "The specified log group cannot be read."})
+        if group in self.refused or group not in self.groups:
+            code = "AccessDeniedException" if group in self.refused else "ResourceNotFoundException"
+            return _answered(400, {"__type": code, "message": "The specified log group cannot be read."})
         if group in self.throttled and token != "0":
             return _answered(400, {"__type": "ThrottlingException", "message": "Rate exceeded"})
         conditions = [f'"{name}": "{value}"' for name, value in _KINDS.findall(asked.get("filterPattern", ""))]

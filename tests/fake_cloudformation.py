@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partialmethod
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,13 +22,10 @@ def _service_model() -> Any:
 
 @dataclass
 class FakeCloudFormation:
-    """One stack. Each call is checked against its shape in botocore, and kept by name.
+    """One stack (None: there is none). Each call is checked against its shape in botocore, and kept by name.
 
-    Attributes:
-        stack: As DescribeStacks returns it; None: there is none.
-        change_set_pages: What DescribeChangeSet returns, page after page.
-        happens: The events that are new at each reading after the change began: status, resource, type, reason.
-        refuses: The error code and message of an operation.
+    ``happens`` has the events that are new at each reading after the change began: status, resource, type, reason.
+    ``refuses`` has the error code and message of an operation.
     """
 
     stack: dict[str, Any] | None = None
@@ -85,13 +82,11 @@ class FakeCloudFormation:
     def delete_change_set(self, **arguments: Any) -> None:
         self._call("DeleteChangeSet", arguments)
 
-    def execute_change_set(self, **arguments: Any) -> None:
-        self._call("ExecuteChangeSet", arguments)
+    def execute_change_set(self, operation: str = "ExecuteChangeSet", **arguments: Any) -> None:
+        self._call(operation, arguments)
         self._is_changing = True
 
-    def delete_stack(self, **arguments: Any) -> None:
-        self._call("DeleteStack", arguments)
-        self._is_changing = True
+    delete_stack = partialmethod(execute_change_set, "DeleteStack")
 
     def get_paginator(self, name: str) -> Any:
         return self if name == "describe_stack_events" else SimpleNamespace(paginate=self._change_set)

@@ -31,16 +31,10 @@ esac
 
 
 class FakeDocker:
-    """The program in ``folder``/bin.
+    """The program in ``folder``/bin, which records in ``folder``.
 
-    Args:
-        folder: Where it is, and what it records.
-        version: What ``docker version`` does.
-        platforms: The platforms of buildx; None: the plugin is missing.
-        push: What ``docker push`` does.
-
-    Attributes:
-        programs: The folder of the program.
+    ``version`` and ``push`` are the shell commands that it runs for these words; without ``platforms`` there is no
+    plugin buildx.
     """
 
     def __init__(

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import ssl
 import threading
 from contextlib import suppress
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -29,14 +31,7 @@ class FakeHttpServer:
             def do_GET(self) -> None:
                 outer.serve(self)
 
-            def do_POST(self) -> None:
-                outer.serve(self)
-
-            def do_PUT(self) -> None:
-                outer.serve(self)
-
-            def do_DELETE(self) -> None:
-                outer.serve(self)
+            do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  http.server's names
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -60,6 +55,10 @@ class FakeHttpServer:
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         raise NotImplementedError
 
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+
     def close(self) -> None:
         self.closed.set()
         self._server.shutdown()
@@ -70,6 +69,22 @@ class FakeHttpServer:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+class OneAnswer(FakeHttpServer):
+    """Gives one answer of JSON, which a test may change, to every request; keeps their paths and headers."""
+
+    def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
+        super().__init__()
+        self.status = status
+        self.body = body
+        self.paths: list[str] = []
+        self.headers: list[Message] = []
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.paths.append(request.path)
+        self.headers.append(request.headers)
+        return self.status, {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}, self.body
 
 
 class FakeElasticsearch(FakeHttpServer):

@@ -17,13 +17,9 @@ _MISSING = "__missing__"
 
 
 def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) -> Json:
-    """The request body.
+    """The request body for the time from ``start`` and before ``end``.
 
-    Args:
-        panel: The panel to search for.
-        start: The beginning of the time range (inclusive).
-        end: The end of the time range (exclusive).
-        interval: The width of a time bucket, such as ``1h``. The products choose it from the length of the time range.
+    ``interval`` is the width of a time bucket (``1h``). The products choose it from the length of the time range.
     """
     time_range = {"gte": start.isoformat(), "lt": end.isoformat(), "format": "strict_date_optional_time"}
     filters: list[Json] = [{"range": {TIME_FIELD: time_range}}]

@@ -1,6 +1,7 @@
 """A pipe that a test leaves unread."""
 
 import os
+from contextlib import suppress
 from typing import Self
 
 
@@ -29,11 +30,9 @@ class Pipe:
         """Read what is in the pipe."""
         os.set_blocking(self.read_end, False)
         found = b""
-        try:
+        with suppress(BlockingIOError):
             while chunk := os.read(self.read_end, 1 << 20):
                 found += chunk
-        except BlockingIOError:
-            pass
         return found.splitlines()
 
     def __enter__(self) -> Self:

@@ -356,21 +356,12 @@ def local() -> Report:
         network_tx_bytes=None,
         memory_cache_mb=AverageAndMaximum(max=900),
     )
+    place = ("task_arn", "cluster", "revision", "region", "account_id", "availability_zone", "log_group", "log_stream")
     record = replace(
         made.record,
-        task_arn=None,
-        cluster=None,
-        revision=None,
-        region=None,
-        account_id=None,
-        availability_zone=None,
+        **dict.fromkeys((*place, "task_size", "cost", "recommendation")),
         launch_type="LOCAL",
         labels={"host": "laptop", "user": "ann", "gitCommit": "0123456789abcdef"},
-        log_group=None,
-        log_stream=None,
-        task_size=None,
-        cost=None,
-        recommendation=None,
         metrics=metrics,
         likely_out_of_memory=True,
         memory_kills=MemoryKills(count=2, processes=(Process(name="worker", max_memory_used_mb=2100),)),

@@ -14,20 +14,7 @@ from zlib import crc32
 import boto3
 
 from profiler.aws_account.setup.stack_template import parameter_values, with_subscriptions
-from tests.cloudformation import ACCOUNT, REGION, MotoStack, create_stack, read_template, validate_arguments
-
-__all__ = [
-    "ACCOUNT",
-    "LOG_GROUPS",
-    "REGION",
-    "TEMPLATE",
-    "UNSUPPORTED_TYPES",
-    "Stack",
-    "broken_rules",
-    "deploy",
-    "deploy_template",
-    "template",
-]
+from tests.cloudformation import REGION, MotoStack, create_stack, read_template, validate_arguments
 
 TEMPLATE = Path(__file__).parents[1] / "lambda" / "template.yaml"
 LOG_GROUPS = ("/ecs/jobs", "/ecs/monitor")

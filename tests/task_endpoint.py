@@ -23,29 +23,13 @@ TASK_ID = "0123456789abcdef0123456789abcdef"
 GROUP = "/ecs/bench"
 STREAM = f"ecs/batch/{TASK_ID}"
 _KERNEL_MEMORY_KEYS = [
-    "active_anon",
-    "active_file",
-    "cache",
-    "dirty",
-    "inactive_anon",
-    "inactive_file",
-    "mapped_file",
-    "pgfault",
-    "pgmajfault",
-    "pgpgin",
-    "pgpgout",
-    "rss",
-    "rss_huge",
-    "unevictable",
-    "writeback",
+    *("active_anon", "active_file", "cache", "dirty", "inactive_anon", "inactive_file", "mapped_file", "pgfault"),
+    *("pgmajfault", "pgpgin", "pgpgout", "rss", "rss_huge", "unevictable", "writeback"),
 ]
 
 
 class Task:
-    """The documents of a task with a monitor, a batch and other containers.
-
-    The stats are refreshed every ``stats_period_seconds``, or with each request if that is 0.
-    """
+    """The documents of a task with a monitor, a batch and other containers."""
 
     def __init__(self, containers: int, network_mode: str = "bridge", stats_period_seconds: float = 0) -> None:
         self.names = ["task-monitor", "batch", *(f"other-{index}" for index in range(containers - 2))]

@@ -9,6 +9,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 _LIMIT_SECONDS = 60
 
@@ -60,9 +61,7 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
 def read_all(terminal: int) -> bytes:
     """What a terminal shows until the last process has closed it."""
     seen = b""
-    try:
+    with suppress(OSError):  # the last process has closed the terminal
         while text := os.read(terminal, 65536):
             seen += text
-    except OSError:  # the last process has closed the terminal
-        pass
     return seen

@@ -12,7 +12,7 @@ import sys
 import venv
 from pathlib import Path
 
-from tests.aws import FakeAws, push_image
+from tests.aws import FakeAws, push_image, start_by_schedule
 from tests.documentation import ROOT, scripts
 from tests.fake_docker import FakeDocker
 from tests.sidecars import awslogs
@@ -39,17 +39,10 @@ def build_wheel(folder: Path) -> Path:
 
 
 class TutorialReader:
-    """A reader with an empty virtual environment.
+    """A reader with an empty virtual environment who works in ``folder``.
 
-    Args:
-        aws: The emulator.
-        aws_cli: The folder of the AWS CLI.
-        folder: Where the reader works.
-        wheel: The wheel.
-        search_url: The reader's search cluster; None: the reader reads CloudWatch Logs, as the page says.
-        dependencies: A folder with the wheel's dependencies; None: pip downloads them.
-        zip_file: The forwarder's zip; None: ``setup stack`` builds it.
-        after_run: A command that is run when a task has ended.
+    Without ``search_url`` the reader reads CloudWatch Logs, as the page says. ``dependencies`` is a folder with the
+    wheel's, which pip downloads else. ``after_run`` is a command for the end of a task.
     """
 
     def __init__(
@@ -137,7 +130,7 @@ def answers(output: str) -> list[str]:
 def register_families(aws: FakeAws, count: int) -> None:
     """An account's nightly tasks: each family has a schedule and a log group, and all share a role."""
     ecs, scheduler, logs = map(aws.client, ("ecs", "scheduler", "logs"))
-    cluster = ecs.create_cluster(clusterName=CLUSTER)["cluster"]["clusterArn"]
+    ecs.create_cluster(clusterName=CLUSTER)
     iam = aws.client("iam")
     role, execution_role = (
         iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]["Arn"] for name in (CLUSTER, "execution")
@@ -150,7 +143,7 @@ def register_families(aws: FakeAws, count: int) -> None:
         group = f"/ecs/{family}"
         logs.create_log_group(logGroupName=group)
         batch = {"name": "batch", "image": "etl:1", "essential": True, "memory": 1920}  # moto adds memories
-        made = ecs.register_task_definition(
+        ecs.register_task_definition(
             family=family,
             taskRoleArn=role,
             executionRoleArn=execution_role,
@@ -159,17 +152,8 @@ def register_families(aws: FakeAws, count: int) -> None:
             cpu="512",
             memory="2048",
             containerDefinitions=[{**batch, "logConfiguration": awslogs(group, region=aws.region)}],
-        )["taskDefinition"]["taskDefinitionArn"]
-        scheduler.create_schedule(
-            Name=family,
-            ScheduleExpression="cron(0 3 * * ? *)",
-            FlexibleTimeWindow={"Mode": "OFF"},
-            Target={
-                "Arn": cluster,
-                "RoleArn": role,
-                "EcsParameters": {"TaskDefinitionArn": made.rpartition(":")[0], "LaunchType": "FARGATE"},
-            },
         )
+        start_by_schedule(scheduler, family)
 
 
 def monitored_families(aws: FakeAws) -> list[str]:

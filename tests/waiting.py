@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,10 +30,7 @@ class WaitTimeoutError(AssertionError):
 
 
 def wait_until(predicate: Callable[[], T | None], seconds: float, what: str) -> T:
-    """Return the first truthy answer of `predicate`, or raise when `seconds` have passed.
-
-    `what` completes the sentence "waited N s for …", so that a failure can be read without the code.
-    """
+    """Return the first truthy answer of `predicate`; when `seconds` have passed, raise "waited N s for `what`"."""
     deadline = time.monotonic() + seconds
     while True:
         answer = predicate()
@@ -45,12 +43,10 @@ def wait_until(predicate: Callable[[], T | None], seconds: float, what: str) -> 
 
 def remove_group(group: Path) -> None:
     """Remove a control group; a process that was waited for may keep it busy for a moment."""
-    wait_until(lambda: _is_removed(group), 60, f"{group} to be free")
 
-
-def _is_removed(group: Path) -> bool:
-    try:
-        group.rmdir()
-    except OSError:
+    def is_removed() -> bool:
+        with suppress(OSError):
+            group.rmdir()
         return not group.exists()
-    return True
+
+    wait_until(is_removed, 60, f"{group} to be free")

@@ -9,7 +9,7 @@ import pytest
 import profiler
 from tests.aws import FakeAws
 from tests.e2e.engine import Engine
-from tests.e2e.reports import END_SECONDS, Start, report_in_stream
+from tests.e2e.reports import Start, finished
 from tests.e2e.specs import MONITOR, batch_container, monitor_container
 
 pytestmark = pytest.mark.e2e
@@ -46,8 +46,7 @@ def test_the_monitor_reports(start: Start, monitor_image: str, aws: FakeAws) -> 
     # The emulator's own memory counts, too.
     monitor = dataclasses.replace(monitor_container(aws.environment(), memory_mib=512), image=monitor_image)
     task = start(batch_container("--cpu-seconds", "3", "--memory-mib", "100", "--idle-seconds", "20", cpus=1), monitor)
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    record = finished(aws, task)
     assert (record["status"], record["exitCode"]) == ("success", 0)
     assert record["metrics"]["maxMemoryUsedMB"] > 100
     assert task[MONITOR].facts.exit_code == 0

@@ -1,6 +1,7 @@
 """Servers that several tests of the forwarder's functions use."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -10,13 +11,11 @@ from tests.http_server import FakeElasticsearch
 
 @pytest.fixture
 def slack() -> Iterator[FakeSlack]:
-    fake = FakeSlack()
-    yield fake
-    fake.close()
+    with closing(FakeSlack()) as fake:
+        yield fake
 
 
 @pytest.fixture
 def cluster() -> Iterator[FakeElasticsearch]:
-    fake = FakeElasticsearch()
-    yield fake
-    fake.close()
+    with closing(FakeElasticsearch()) as fake:
+        yield fake

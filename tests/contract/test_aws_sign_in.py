@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 
 import pytest
 
@@ -19,21 +20,17 @@ ENVIRONMENT = {**KEY, "AWS_REGION": REGION, "HOME": os.devnull, "NO_PROXY": "*"}
 
 @pytest.fixture
 def domain() -> Iterator[AmazonDomain]:
-    served = AmazonDomain()
-    yield served
-    served.close()
+    with closing(AmazonDomain()) as served:
+        yield served
 
 
-def test_templates_and_dashboards_are_installed(domain: AmazonDomain) -> None:
+def test_templates_and_dashboards_are_installed_and_can_be_removed(domain: AmazonDomain) -> None:
     words = ("kibana", "import", "--elasticsearch", domain.url, "--url", f"{domain.url}/_dashboards", "--aws-auth")
     done = run_here(ENVIRONMENT, *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert "installed: index template task-reports" in done.stdout
     assert ("PUT", "/_index_template/task-reports") in domain.accepted
     assert ("POST", "/_dashboards/api/saved_objects/_import?overwrite=true") in domain.accepted
-
-
-def test_they_can_be_removed(domain: AmazonDomain) -> None:
     done = run_here(ENVIRONMENT, "kibana", "remove", "--elasticsearch", domain.url, "--aws-auth")
     assert (done.stdout, done.stderr) == ("There is nothing to remove.\n", "")
 
@@ -52,9 +49,8 @@ def test_setup_stack_installs_the_templates(
 
 
 def test_templates_are_installed_through_the_console_of_the_dashboards(domain: AmazonDomain) -> None:
-    done = run_here(
-        {**ENVIRONMENT, "OPENSEARCH_AWS_AUTH": "true"}, "kibana", "import", "--url", f"{domain.url}/_dashboards"
-    )
+    environment = {**ENVIRONMENT, "OPENSEARCH_AWS_AUTH": "true"}
+    done = run_here(environment, "kibana", "import", "--url", f"{domain.url}/_dashboards")
     assert (done.returncode, done.stderr) == (0, "")
     query = "path=%2F_index_template%2Ftask-reports&method=PUT"
     assert ("POST", f"/_dashboards/api/console/proxy?{query}") in domain.accepted

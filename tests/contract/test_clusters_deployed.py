@@ -48,13 +48,8 @@ def launch_data() -> dict[str, Any]:
 def test_instances_join_the_cluster_with_their_devices(path: Path) -> None:
     stack = deploy_cluster(path)
     script = base64.b64decode(launch_data()["UserData"]).decode()
-    assert script.splitlines() == [
-        "#!/bin/bash",
-        "cat >>/etc/ecs/ecs.config <<'END'",
-        f"ECS_CLUSTER={stack.outputs['ClusterName']}",
-        SUPPORT[path.stem],
-        "END",
-    ]
+    begin, cluster = ("#!/bin/bash", "cat >>/etc/ecs/ecs.config <<'END'"), stack.outputs["ClusterName"]
+    assert script.splitlines() == [*begin, f"ECS_CLUSTER={cluster}", SUPPORT[path.stem], "END"]
 
 
 @pytest.mark.parametrize("public_ip", ["true", "false"])
@@ -127,33 +122,23 @@ def listed(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def test_the_schedule_may_run_this_task_on_this_cluster_and_hand_over_its_roles() -> None:
+def test_the_schedule_may_run_this_task_and_hand_over_its_roles_and_the_task_may_only_put_its_report() -> None:
     stack = deploy_cluster(GPU)
     run, hand_over, keep = stack.statements("ScheduleRole")
     definition, cluster = stack.definition, f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/{stack.outputs['ClusterName']}"
     family = definition["family"]
-    assert (run["Action"], run["Resource"]) == (
-        "ecs:RunTask",
-        f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}:*",
-    )
+    revisions = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}:*"
+    assert (run["Action"], run["Resource"]) == ("ecs:RunTask", revisions)
     assert run["Condition"] == {"ArnEquals": {"ecs:cluster": cluster}}
     assert hand_over["Action"] == "iam:PassRole"
     assert hand_over["Resource"] == [definition["taskRoleArn"], definition["executionRoleArn"]]
     assert hand_over["Condition"] == {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}}
-    assert (keep["Action"], keep["Resource"]) == (
-        "sqs:SendMessage",
-        stack.schedule["Target"]["DeadLetterConfig"]["Arn"],
-    )
-
-
-def test_the_task_may_put_its_report_and_nothing_else() -> None:
-    stack = deploy_cluster(GPU)
+    letters = stack.schedule["Target"]["DeadLetterConfig"]["Arn"]
+    assert (keep["Action"], keep["Resource"]) == ("sqs:SendMessage", letters)
     (put,) = stack.statements("TaskRole")
     group = stack.outputs["LogGroupName"]
-    assert (put["Action"], put["Resource"]) == (
-        "logs:PutLogEvents",
-        f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:ecs/batch/*",
-    )
+    streams = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:ecs/batch/*"
+    assert (put["Action"], put["Resource"]) == ("logs:PutLogEvents", streams)
 
 
 @pytest.mark.parametrize(

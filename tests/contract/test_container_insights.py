@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,9 +19,8 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def logs() -> Iterator[PlayedLogs]:
-    logs = PlayedLogs("jobs", "jobs-old", "web")
-    yield logs
-    logs.close()
+    with closing(PlayedLogs("jobs", "jobs-old", "web")) as logs:
+        yield logs
 
 
 def run(logs: PlayedLogs, *words: str, cluster: str = "jobs") -> Any:
@@ -71,9 +71,8 @@ def test_an_event_of_ecs_brings_the_end(logs: PlayedLogs) -> None:
     killed = {"name": "batch", "exitCode": 137, "reason": "OutOfMemoryError: Container killed due to memory usage"}
     monitor = {"name": "task-monitor", "exitCode": 0}
     logs.put(performance(), events)
-    end = stopped(
-        events[0], START_MS + 100_000, killed, monitor, architecture="arm64", capacityProviderName="FARGATE_SPOT"
-    )
+    own = {"architecture": "arm64", "capacityProviderName": "FARGATE_SPOT"}
+    end = stopped(events[0], START_MS + 100_000, killed, monitor, **own)
     logs.put(lifecycle(), [end, end | {"detail": end["detail"] | {"lastStatus": "RUNNING"}}], START_MS + 120_000)
     (found,) = records(logs)
     assert (found.status, found.exit_code, found.likely_out_of_memory) == ("failure", 137, True)
@@ -146,9 +145,8 @@ def test_runs_that_no_minute_caught_are_counted(logs: PlayedLogs) -> None:
 
 def test_clusters_by_names_and_globs(logs: PlayedLogs) -> None:
     logs.put(performance(), minutes(START_MS, 12))
-    done = run_here(
-        logs.environment(), "recommend", *(word for name in ("job*", "x*") for word in ("--container-insights", name))
-    )
+    both = ("--container-insights", "job*", "--container-insights", "x*")
+    done = run_here(logs.environment(), "recommend", *both)
     assert done.returncode == 0
     assert "No ECS cluster matches 'x*'" in done.stderr
     assert "Container Insights is off for jobs-old: " in done.stderr

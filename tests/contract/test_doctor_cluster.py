@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.aws import FakeAws, fake_aws
-from tests.aws_proxy import AwsProxy
-from tests.command_line import run_here
+from tests.aws import FakeAws, fake_aws, start_by_schedule
+from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.runs import lines, report
 from tests.sidecars import awslogs
 
 ACCOUNT, REGION = "123456789012", "us-east-1"
-CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 FORWARDER = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:task-profiler-forward-logs"
 STREAM = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"
@@ -29,27 +27,18 @@ def batch(group: str, *command: str) -> dict[str, Any]:
     return {"name": "batch", "image": "etl:26", "memory": 256, "command": [*command], "logConfiguration": logs}
 
 
-class Account:
+class Account(ProxiedAccount):
     """A cluster with one family of each kind, all started by schedules."""
 
     def __init__(self, aws: FakeAws) -> None:
         accounts: dict[str, Any] = {"accountPolicies": []}
-        self.proxy = AwsProxy(aws.url, answers={"DescribeAccountPolicies": accounts})
-        self.aws, self.ecs, self.logs = aws, aws.client("ecs"), aws.client("logs")
-        self.iam = aws.client("iam")
-        self.ecs.create_cluster(clusterName="jobs")
+        super().__init__(aws, AwsProxy(aws.url, answers={"DescribeAccountPolicies": accounts}))
+        self.logs = aws.client("logs")
         self.iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")
-        scheduler = aws.client("scheduler")
         for family in FAMILIES:
             self.register(family)
             aws.create_log_group(f"/ecs/{family}")
-            arn = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}"
-            scheduler.create_schedule(
-                Name=family,
-                ScheduleExpression="cron(0 2 * * ? *)",
-                FlexibleTimeWindow={"Mode": "OFF"},
-                Target={"Arn": CLUSTER, "RoleArn": "r", "EcsParameters": {"TaskDefinitionArn": arn}},
-            )
+            start_by_schedule(self.scheduler, family)
 
     def register(self, family: str) -> None:
         words = ("task-profiler", "run", "--", "etl") if family == "wrapped" else ("etl",)
@@ -59,15 +48,14 @@ class Account:
             containers.append({**batch("/ecs/split"), "name": "second"})
         self.ecs.register_task_definition(family=family, taskRoleArn=role, containerDefinitions=containers)
 
-    def run(self, *words: str) -> Any:
-        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, *words)
-
     def roll_out(self, glob: str) -> None:
-        done = self.run("taskdef", "add-monitor", "--family", glob, "--image", IMAGE, "--attach-policy", "--register")
+        done = self.command(
+            "taskdef", "add-monitor", "--family", glob, "--image", IMAGE, "--attach-policy", "--register"
+        )
         assert done.returncode in (0, 1), done.stderr
 
     def doctor(self, *words: str) -> tuple[int, dict[str, Any]]:
-        done = self.run("doctor", "--cluster", "jobs", "--json", *words)
+        done = self.command("doctor", "--cluster", "jobs", "--json", *words)
         return done.returncode, {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
 
     def report(self, family: str) -> str:
@@ -77,11 +65,9 @@ class Account:
         record = replace(given.record, account_id=ACCOUNT, region=REGION, started_at=_text(now_ns - NS_PER_HOUR))
         (line,) = lines([replace(given, record=record, time=_text(now_ns))]).splitlines()
         self.aws.create_log_stream(f"/ecs/{family}", "ecs/batch/1")
-        self.logs.put_log_events(
-            logGroupName=f"/ecs/{family}",
-            logStreamName="ecs/batch/1",
-            logEvents=[{"timestamp": now_ns // 10**6, "message": line.decode()}],
-        )
+        event = {"timestamp": now_ns // 10**6, "message": line.decode()}
+        stream = {"logGroupName": f"/ecs/{family}", "logStreamName": "ecs/batch/1"}
+        self.logs.put_log_events(**stream, logEvents=[event])
         return _text(now_ns - NS_PER_HOUR)
 
 
@@ -109,7 +95,7 @@ def test_the_doctor_and_the_setup_know_whether_container_insights_is_on(account:
         settings = [{"name": "containerInsights", "value": setting}]
         account.proxy.answers["DescribeClusters"] = {"clusters": [{"clusterName": "jobs", "settings": settings}]}
         for words in (("doctor", "--cluster", "jobs"), ("setup", "--cluster", "jobs")):
-            paragraph = account.run(*words).stdout.rpartition("\n\n")[2]
+            paragraph = account.command(*words).stdout.rpartition("\n\n")[2]
             assert " ".join(paragraph.split()).startswith(sentence)
             assert ("0.30 USD" in paragraph) is (setting == "disabled")
 
@@ -130,14 +116,8 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
     last = account.report("done")
     code, found = account.doctor()
     assert code == 1
-    assert {family: one["monitor"] for family, one in found.items()} == {
-        "apart": "outdated",
-        "done": "current",
-        "lost": "current",
-        "plain": "missing",
-        "split": "impossible",
-        "wrapped": "wrapper",
-    }
+    states = ("outdated", "current", "current", "missing", "impossible", "wrapper")
+    assert {family: one["monitor"] for family, one in found.items()} == dict(zip(FAMILIES, states, strict=True))
     assert found["done"] == {
         "family": "done",
         "monitor": "current",
@@ -161,7 +141,7 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
     assert "Several containers could be the batch (batch, second)" in problems(found["split"])[0]
     assert problems(found["wrapped"]) == ["No subscription of the log group /ecs/wrapped forwards reports."]
 
-    table = account.run("doctor", "--cluster", "jobs")
+    table = account.command("doctor", "--cluster", "jobs")
     assert table.returncode == 1
     assert "- plain: There is no monitor, so the runs have no report. Add it: task-profiler taskdef add-monitor" in (
         table.stdout
@@ -199,7 +179,7 @@ def test_a_family_of_airflow_needs_the_monitors_own_stream(account: Account) -> 
     subnet = account.aws.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
     network = {"awsvpcConfiguration": {"subnets": [subnet]}}
     for stream in ("batch", "monitor", "batch"):
-        done = account.run(
+        done = account.command(
             "taskdef", "add-monitor", "--family", "done", "--image", IMAGE, "--report-stream", stream, "--register"
         )
         assert done.returncode == 0, done.stderr
@@ -227,28 +207,25 @@ def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
     assert account.doctor()[1]["done"]["permission"] == "allowed"
 
     account.proxy.refused = {"DescribeSubscriptionFilters"}
-    done = account.run("doctor", "--cluster", "jobs", "--json")
+    done = account.command("doctor", "--cluster", "jobs", "--json")
     found = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
     assert "logGroupExists" not in found["done"]
     assert problems(found["done"]) == []
     assert "The subscriptions of log groups could not be read: AWS refused" in done.stderr
 
     account.ecs.create_cluster(clusterName="empty")
-    done = account.run("doctor", "--cluster", "empty")
+    done = account.command("doctor", "--cluster", "empty")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    both = account.run("doctor", "--cluster", "jobs", "--family", "done")
+    both = account.command("doctor", "--cluster", "jobs", "--family", "done")
     assert (both.returncode, "different checks" in both.stderr) == (2, True)
 
 
+IMAGES = {"Action": ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]}
 PULL = {
     "Version": "2012-10-17",
     "Statement": [
         {"Effect": "Allow", "Action": "ecr:GetAuthorizationToken", "Resource": "*"},
-        {
-            "Effect": "Allow",
-            "Action": ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
-            "Resource": f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/*",
-        },
+        {"Effect": "Allow", **IMAGES, "Resource": f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/*"},
     ],
 }
 
@@ -271,7 +248,7 @@ def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(acc
     ):
         change()
         _, families = account.doctor()
-        of_family = account.run("doctor", "--family", "done", "--json").stdout.splitlines()
+        of_family = account.command("doctor", "--family", "done", "--json").stdout.splitlines()
         (role,) = [one["text"] for one in map(json.loads, of_family) if one["topic"] == "execution role"]
         found.append((role, [text for text in problems(families["done"]) if "execution role" in text]))
     gone = "The execution role start does not exist, so ECS starts no task."

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 from profiler.search_setup.template_install import setup_files
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import Answer, AwsProxy
+from tests.cloudformation import REGION
 from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
-from tests.stack import LOG_GROUPS, REGION, Stack, deploy
+from tests.stack import LOG_GROUPS, Stack, deploy
 
 
 class Deployment:
@@ -54,17 +56,14 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
 
 
 def put_metric(function: str, metric: str, value: int) -> None:
-    boto3.client("cloudwatch").put_metric_data(
-        Namespace="AWS/Lambda",
-        MetricData=[
-            {
-                "MetricName": metric,
-                "Dimensions": [{"Name": "FunctionName", "Value": function}],
-                "Timestamp": datetime.now(UTC) - timedelta(minutes=5),  # moto compares whole seconds
-                "Value": value,
-            }
-        ],
-    )
+    dimensions = [{"Name": "FunctionName", "Value": function}]
+    moment = datetime.now(UTC) - timedelta(minutes=5)  # moto compares whole seconds
+    datum = {"MetricName": metric, "Dimensions": dimensions, "Timestamp": moment, "Value": value}
+    boto3.client("cloudwatch").put_metric_data(Namespace="AWS/Lambda", MetricData=[datum])
+
+
+def activate_alarm(name: str) -> None:
+    boto3.client("cloudwatch").set_alarm_state(AlarmName=name, StateValue="ALARM", StateReason="errors")
 
 
 def test_a_new_stack_works_and_waits_for_the_first_report(deployment: Deployment) -> None:
@@ -91,17 +90,12 @@ def break_everything(stack: Stack) -> None:
     function = stack.outputs["ForwardLogsFunctionName"]
     put_metric(function, "Invocations", 5)
     put_metric(function, "Errors", 2)
-    logs.create_log_stream(logGroupName=f"/aws/lambda/{function}", logStreamName="s")
-    logs.put_log_events(
-        logGroupName=f"/aws/lambda/{function}",
-        logStreamName="s",
-        logEvents=[
-            {"timestamp": round(datetime.now(UTC).timestamp() * 1000), "message": "[ERROR] ForwarderError: no route\n"}
-        ],
-    )
-    boto3.client("cloudwatch").set_alarm_state(
-        AlarmName="tp-forward-logs-errors", StateValue="ALARM", StateReason="two errors"
-    )
+    stream = {"logGroupName": f"/aws/lambda/{function}", "logStreamName": "s"}
+    logs.create_log_stream(**stream)
+    now_ms = round(datetime.now(UTC).timestamp() * 1000)
+    error = "[ERROR] ForwarderError: no route\n"
+    logs.put_log_events(**stream, logEvents=[{"timestamp": now_ms, "message": error}])
+    activate_alarm("tp-forward-logs-errors")
 
 
 def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -> None:
@@ -131,7 +125,7 @@ def test_alarms_of_a_stack_with_a_longer_name_are_not_reported(deployment: Deplo
     deploy()
     deploy("tp-eu", TaskStopped="false")
     for name in ("tp-eu-forward-logs-errors", "tp-failed-items"):
-        boto3.client("cloudwatch").set_alarm_state(AlarmName=name, StateValue="ALARM", StateReason="errors")
+        activate_alarm(name)
     _, found = deployment.doctor()
     assert [one["text"] for one in found["alarms"]] == ["The alarm tp-failed-items is active."]
 
@@ -178,13 +172,10 @@ class ClusterWithTemplates(FakeHttpServer):
 
 def test_the_index_templates_of_the_cluster_are_checked(deployment: Deployment) -> None:
     deploy()
-    cluster = ClusterWithTemplates({"task-logs"})
-    try:
+    with closing(ClusterWithTemplates({"task-logs"})) as cluster:
         code, found = deployment.doctor("--elasticsearch", cluster.url)
         assert code == 1
         assert "lacks the index templates task-checkpoints, task-notices, task-reports" in found["templates"][0]["text"]
         cluster.templates = {name.replace("task-", "batch-") for name in setup_files().templates}
         code, found = deployment.doctor("--elasticsearch", cluster.url, "--prefix", "batch")
         assert (code, levels(found["templates"])) == (0, {"ok"})
-    finally:
-        cluster.close()

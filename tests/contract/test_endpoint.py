@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -34,19 +35,13 @@ class Server(FakeHttpServer):
         self.answers[request.path](request)
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server()
-    yield running
-    running.close()
-
-
 _opened: list[HttpEndpoint] = []
 
 
-@pytest.fixture(autouse=True)
-def closed_in_the_end() -> Iterator[None]:
-    yield
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with closing(Server()) as running:
+        yield running
     while _opened:
         _opened.pop().close()
 
@@ -70,8 +65,23 @@ def says(status: int, body: bytes, *, length: int | None = None, **headers: str)
     return answer
 
 
+def hangs(over: threading.Event) -> Answer:
+    def answer(_handler: BaseHTTPRequestHandler) -> None:
+        over.wait(60)
+
+    return answer
+
+
 def reason(result: object) -> str:
     assert isinstance(result, Unavailable)
+    return result.reason
+
+
+def refused(address: str) -> str:
+    """The reason of an address at which there is no endpoint, which is no timeout."""
+    result = HttpEndpoint(address, AdaptiveTimeout(5), SystemClock()).get("/task")
+    assert isinstance(result, Unavailable)
+    assert not result.timed_out
     return result.reason
 
 
@@ -79,19 +89,14 @@ def test_one_connection_serves_all_requests_even_after_an_error(server: Server) 
     server.answers = {
         "/v4/x": says(200, b"own"),
         "/v4/x/task": says(200, b"task"),
-        "/v4/x/task/stats": says(500, b"oops"),
+        **{f"/v4/x/{status}": says(status, b"{}") for status in (301, 500, 503)},
     }
     source = endpoint(server.url + "/v4/x/")
     assert source.get("") == b"own"
-    assert reason(source.get("/task/stats")) == "/task/stats answered HTTP 500"
+    for status in (301, 500, 503):
+        assert reason(source.get(f"/{status}")) == f"/{status} answered HTTP {status}"
     assert [source.get("/task") for _ in range(3)] == [b"task"] * 3
     assert len(server.connections) == 1
-
-
-@pytest.mark.parametrize("status", [301, 503])
-def test_an_error_status_is_a_reason(server: Server, status: int) -> None:
-    server.answers = {"/task": says(status, b"{}")}
-    assert reason(endpoint(server.url).get("/task")) == f"/task answered HTTP {status}"
 
 
 def test_a_proxy_in_the_environment_is_not_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,25 +133,19 @@ def test_nobody_listening_is_a_reason() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    result = endpoint(address).get("/task")
-    assert "cannot be read" in reason(result)
-    assert isinstance(result, Unavailable)
-    assert not result.timed_out
+    assert refused(address).startswith("/task cannot be read")
 
 
 @pytest.mark.parametrize(
     "address", ["", "http://", "169.254.170.2:9/v4", "http://x:99999/v4", "http://[::1/v4", "ftp://x/v4"]
 )
 def test_an_address_that_is_none_is_a_reason(address: str) -> None:
-    result = endpoint(address).get("/task")
-    assert reason(result) == f"/task cannot be read: {address.rstrip('/')!r} is not the address of an endpoint"
-    assert isinstance(result, Unavailable)
-    assert not result.timed_out
+    assert refused(address) == f"/task cannot be read: {address.rstrip('/')!r} is not the address of an endpoint"
 
 
 def test_silence_is_a_timeout(server: Server) -> None:
     released = threading.Event()
-    server.answers = {"/task": lambda _handler: _discard(released.wait(60))}
+    server.answers = {"/task": hangs(released)}
     result = endpoint(server.url).get("/task", max_seconds=0.05)
     released.set()
     assert isinstance(result, Unavailable)
@@ -180,7 +179,7 @@ def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
     server: Server, after_seconds: float, max_seconds: float | None, given_up_after: float
 ) -> None:
     over = threading.Event()
-    server.answers = {"/task": lambda _handler: _discard(over.wait(60))}
+    server.answers = {"/task": hangs(over)}
     clock = FakeClock()
     impatient: Any = Impatient(clock, after_seconds)
     source = HttpEndpoint(server.url, AdaptiveTimeout(5), clock, impatient)
@@ -237,17 +236,13 @@ def test_an_endless_answer_is_cut_off(server: Server) -> None:
     assert "answered more than" in reason(endpoint(server.url, interval_seconds=60).get("/task"))
 
 
-def test_the_tags_are_one_request(server: Server) -> None:
+def test_the_tags_are_one_request_also_if_they_are_refused(server: Server) -> None:
     server.answers = {"/v4/x/taskWithTags": says(200, b'{"Containers": [], "TaskTags": {"team": "data"}}')}
     assert tag_lookup(server.url + "/v4/x/", 4, SystemClock())() == {"team": "data"}
-    assert server.paths == ["/v4/x/taskWithTags"]
-
-
-@pytest.mark.parametrize("status", [400, 503])
-def test_tags_that_are_refused_are_requested_once(server: Server, status: int) -> None:
-    server.answers = {"/taskWithTags": says(status, b"{}")}
-    assert reason(tag_lookup(server.url, 4, SystemClock())()) == f"/taskWithTags answered HTTP {status}"
-    assert server.paths == ["/taskWithTags"]
+    for status in (400, 503):
+        server.answers = {"/taskWithTags": says(status, b"{}")}
+        assert reason(tag_lookup(server.url, 4, SystemClock())()) == f"/taskWithTags answered HTTP {status}"
+    assert server.paths == ["/v4/x/taskWithTags", "/taskWithTags", "/taskWithTags"]
 
 
 def test_tags_that_never_come_are_given_up_after_the_longest_timeout(
@@ -255,11 +250,7 @@ def test_tags_that_never_come_are_given_up_after_the_longest_timeout(
 ) -> None:
     monkeypatch.setattr("profiler.readers.ecs.endpoint_client.MAX_TIMEOUT_SECONDS", 0.05)
     over = threading.Event()
-    server.answers = {"/taskWithTags": lambda _handler: _discard(over.wait(60))}
+    server.answers = {"/taskWithTags": hangs(over)}
     found = tag_lookup(server.url, 4, SystemClock())()
     over.set()
     assert reason(found) == "/taskWithTags did not answer within 0.05 s"
-
-
-def _discard(_result: object) -> None:
-    """Nothing: makes a statement of an expression."""

@@ -1,9 +1,9 @@
 """The forwarder's sign-in: named secrets (moto), and API key, basic and SigV4 in HTTP requests."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
-from http.server import BaseHTTPRequestHandler
 
 import boto3
 import pytest
@@ -15,10 +15,14 @@ from profiler.forwarder.function_settings import Credentials, fetch_secret, read
 from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
-from tests.http_server import FakeHttpServer
+from tests.http_server import OneAnswer
 from tests.lambda_environment import moto_account
 
 SECRET = "hunter2-hunter2"
+ENGINES: tuple[Callable[[str, Credentials], SearchCluster], ...] = (
+    ElasticsearchCluster,
+    partial(OpenSearchCluster, region="eu-west-1"),
+)
 DOCUMENTS = [Document(index="task-reports-2026.03", id="1", fields={"a": 1})]
 
 
@@ -29,12 +33,9 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     parameters.clear_caches()  # type: ignore[no-untyped-call]
 
 
-def test_a_secret_of_secrets_manager(aws: None) -> None:
+def test_a_secret_of_secrets_manager_and_a_parameter_are_read(aws: None) -> None:
     boto3.client("secretsmanager").create_secret(Name="search", SecretString=json.dumps({"api_key": SECRET}))
     assert read_credentials("search", fetch_secret) == Credentials(api_key=SECRET)
-
-
-def test_a_parameter(aws: None) -> None:
     value = json.dumps({"username": "me", "password": SECRET})
     boto3.client("ssm").put_parameter(Name="/search", Value=value, Type="SecureString")
     assert read_credentials("ssm:/search", fetch_secret) == Credentials(username="me", password=SECRET)
@@ -46,29 +47,21 @@ def test_a_missing_secret_is_named(aws: None, name: str) -> None:
         fetch_secret(name)
 
 
-class Played(FakeHttpServer):
-    """A cluster that keeps the Authorization header of each request and sends a given answer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.authorizations: list[str | None] = []
-        self.status = 200
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        self.authorizations.append(request.headers.get("Authorization"))
-        headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
-        return self.status, headers, json.dumps({"items": [{"update": {"status": 201}}], "error": SECRET * 2}).encode()
-
-
 @pytest.fixture
-def played() -> Iterator[Played]:
-    server = Played()
-    yield server
-    server.close()
+def played() -> Iterator[OneAnswer]:
+    """A cluster that takes the document. As it repeats a secret, no error may show the answer."""
+    with closing(
+        OneAnswer(body=json.dumps({"items": [{"update": {"status": 201}}], "error": SECRET * 2}).encode())
+    ) as server:
+        yield server
+
+
+def signed_in(played: OneAnswer) -> list[str | None]:
+    return [headers["Authorization"] for headers in played.headers]
 
 
 def clusters(url: str, credentials: Credentials) -> list[SearchCluster]:
-    return [ElasticsearchCluster(url, credentials), OpenSearchCluster(url, credentials, "eu-west-1")]
+    return [engine(url, credentials) for engine in ENGINES]
 
 
 @pytest.mark.parametrize(
@@ -81,29 +74,25 @@ def clusters(url: str, credentials: Credentials) -> list[SearchCluster]:
         (Credentials(), None),
     ],
 )
-def test_both_engines_sign_in_the_same_way(played: Played, credentials: Credentials, header: str | None) -> None:
+def test_both_engines_sign_in_the_same_way(played: OneAnswer, credentials: Credentials, header: str | None) -> None:
     for cluster in clusters(played.url, credentials):
         assert [result.status for result in cluster.bulk(DOCUMENTS, 5)] == [201]
-    assert played.authorizations == [header, header]
+    assert signed_in(played) == [header, header]
 
 
-def test_a_user_in_the_address_is_used_without_other_credentials(played: Played) -> None:
+def test_a_user_in_the_address_is_used_without_other_credentials(played: OneAnswer) -> None:
     url = played.url.replace("http://", "http://you:yours@")
     for cluster in clusters(url, Credentials()):
         cluster.bulk(DOCUMENTS, 5)
-    assert played.authorizations == ["Basic eW91OnlvdXJz"] * 2
+    assert signed_in(played) == ["Basic eW91OnlvdXJz"] * 2
 
 
 @pytest.mark.parametrize(
     "url",
-    [
-        f"search.example.com:{SECRET}",
-        f"https://me:{SECRET}@search.example.com:port",
-        "https://",
-    ],
+    [f"search.example.com:{SECRET}", f"https://me:{SECRET}@search.example.com:port", "https://"],
 )
 def test_an_invalid_address_is_named_without_its_value(url: str) -> None:
-    for engine in (ElasticsearchCluster, partial(OpenSearchCluster, region="eu-west-1")):
+    for engine in ENGINES:
         with pytest.raises(SettingsError, match="ELASTICSEARCH_URL") as error:
             engine(url, Credentials(api_key="a2V5"))
         assert SECRET not in str(error.value)
@@ -112,20 +101,20 @@ def test_an_invalid_address_is_named_without_its_value(url: str) -> None:
 
 @pytest.mark.parametrize("key", [f"{SECRET}\n", f"{SECRET}\r\nX-Other: 1", f"{SECRET}€"])
 def test_an_invalid_api_key_is_named_without_its_value(key: str) -> None:
-    for engine in (ElasticsearchCluster, partial(OpenSearchCluster, region="eu-west-1")):
+    for engine in ENGINES:
         with pytest.raises(SettingsError, match="ELASTICSEARCH_API_KEY") as error:
             engine("https://search.example.com", Credentials(api_key=key))
         assert SECRET not in str(error.value)
 
 
 def test_a_collection_of_opensearch_serverless_is_refused() -> None:
-    for engine in (ElasticsearchCluster, partial(OpenSearchCluster, region="eu-west-1")):
+    for engine in ENGINES:
         with pytest.raises(SettingsError, match="OpenSearch Serverless is not supported"):
             engine("https://a1.eu-west-1.aoss.amazonaws.com", Credentials())
 
 
 @pytest.mark.parametrize("status", [401, 403, 413, 429, 500, 503])
-def test_a_rejected_request_shows_its_status_and_no_secret(played: Played, status: int) -> None:
+def test_a_rejected_request_shows_its_status_and_no_secret(played: OneAnswer, status: int) -> None:
     played.status = status
     for cluster in clusters(played.url, Credentials(api_key=SECRET)):
         with pytest.raises(SearchClusterError, match=f"HTTP {status}") as error:

@@ -1,18 +1,24 @@
-"""The sink and boto3 against a real HTTP server that does not answer as CloudWatch Logs does."""
+"""The sink and boto3 against a played CloudWatch Logs (moto), and against a server that answers otherwise."""
 
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
+import boto3
+import botocore.exceptions
 import pytest
 
 from profiler.core.clock import SystemClock
 from profiler.sinks import LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, LogsClient, connect
+from tests.fakes import FakeClock
 from tests.http_server import FakeHttpServer
+from tests.lambda_environment import moto_account
+from tests.values import present
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
 JSON = "application/x-amz-json-1.1"
@@ -30,6 +36,11 @@ class Answer(NamedTuple):
 
 def refusal(code: str) -> Answer:
     return Answer(400, json.dumps({"__type": code, "message": "m"}).encode())
+
+
+def dropped(**info: int) -> Answer:
+    """An event may be dropped with HTTP 200."""
+    return Answer(200, json.dumps({"rejectedLogEventsInfo": info}).encode())
 
 
 ACCEPTED = Answer(200, b'{"nextSequenceToken":"1"}')
@@ -97,10 +108,9 @@ NOT_ACCEPTED = {
 @pytest.mark.parametrize(("answer", "said"), NOT_ACCEPTED.values(), ids=NOT_ACCEPTED)
 def test_an_answer_that_is_not_an_acceptance_is_named(portal: Portal, answer: Answer, said: str) -> None:
     portal.answers = [answer]
-    failure = sink().put(b"line", TARGET, 0.1)
-    assert failure is not None
-    assert "did not accept the line within 0.1 s, the rest of the stop budget: " in failure.reason
-    assert said in failure.reason
+    reason = present(sink().put(b"line", TARGET, 0.1)).reason
+    assert "did not accept the line within 0.1 s, the rest of the stop budget: " in reason
+    assert said in reason
 
 
 @pytest.mark.parametrize("answer", [answer for answer, _ in NOT_ACCEPTED.values()], ids=NOT_ACCEPTED)
@@ -115,6 +125,25 @@ def test_an_acceptance_is_not_repeated(portal: Portal, answer: Answer) -> None:
     portal.answers = [answer]
     assert sink().put(b"line", TARGET, 20) is None
     assert portal.messages == ["line"]
+
+
+# The sink does not repeat these for a line that is alone.
+REFUSED = {
+    "no permission": (refusal("AccessDeniedException"), "allow logs:PutLogEvents on it"),
+    "nothing there": (refusal("ResourceNotFoundException"), "does not exist"),
+    "another signature": (refusal("InvalidSignatureException"), "InvalidSignatureException: m"),
+    "a new event": (dropped(tooNewLogEventStartIndex=0), "2 hours ahead"),
+    "an old event": (dropped(tooOldLogEventEndIndex=1), "14 days behind"),
+    "an expired event": (dropped(expiredLogEventEndIndex=1), "retention"),
+}
+
+
+@pytest.mark.parametrize(("answer", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_failure_says_what_to_do(portal: Portal, answer: Answer, said: str) -> None:
+    portal.answers = [answer]
+    reason = present(sink().put(b"line", TARGET, 0.1)).reason
+    assert said in reason
+    assert "\n" not in reason
 
 
 STACKS = b'{"type":"task.stacks"}'
@@ -134,27 +163,23 @@ def test_the_report_arrives_alone_if_the_line_before_it_may_be_the_reason_of_a_f
     assert portal.messages.count("line") == portal.messages.count(STACKS.decode()) + 1
 
 
-@pytest.mark.parametrize("info", [{"tooOldLogEventEndIndex": 1}, {"expiredLogEventEndIndex": 1}])
-def test_a_report_is_not_sent_again_if_only_the_line_before_it_was_dropped(
-    portal: Portal, info: dict[str, int]
-) -> None:
-    portal.answers = [Answer(200, json.dumps({"rejectedLogEventsInfo": info}).encode())]
+@pytest.mark.parametrize("answer", [dropped(tooOldLogEventEndIndex=1), dropped(expiredLogEventEndIndex=1)])
+def test_a_report_is_not_sent_again_if_only_the_line_before_it_was_dropped(portal: Portal, answer: Answer) -> None:
+    portal.answers = [answer]
     assert sink().put(b"line", TARGET, 24, before=STACKS) is None
     assert portal.messages == [STACKS.decode(), "line"]
 
 
-@pytest.mark.parametrize("info", [{"tooNewLogEventStartIndex": 1}, {"tooOldLogEventEndIndex": 2}])
-def test_a_dropped_report_is_sent_again_without_the_line_before_it(portal: Portal, info: dict[str, int]) -> None:
-    portal.answers = [Answer(200, json.dumps({"rejectedLogEventsInfo": info}).encode()), ACCEPTED]
+@pytest.mark.parametrize("answer", [dropped(tooNewLogEventStartIndex=1), dropped(tooOldLogEventEndIndex=2)])
+def test_a_dropped_report_is_sent_again_without_the_line_before_it(portal: Portal, answer: Answer) -> None:
+    portal.answers = [answer, ACCEPTED]
     assert sink().put(b"line", TARGET, 24, before=STACKS) is None
     assert portal.messages == [STACKS.decode(), "line", "line"]
 
 
 def test_a_refusal_that_has_another_reason_is_named(portal: Portal) -> None:
     portal.answers = [refusal("AccessDeniedException")]
-    failure = sink().put(b"line", TARGET, 24, before=STACKS)
-    assert failure is not None
-    assert "logs:PutLogEvents" in failure.reason
+    assert "logs:PutLogEvents" in present(sink().put(b"line", TARGET, 24, before=STACKS)).reason
     assert portal.messages == [STACKS.decode(), "line", "line"]
 
 
@@ -191,7 +216,65 @@ def test_the_cause_of_a_connection_that_fails_is_named(monkeypatch: pytest.Monke
         ):
             set_environment(monkeypatch, url)
             checked = sink()
-            failure = checked.put(b"line", TARGET, 0.1)
-            assert failure is not None
-            assert said in failure.reason
-            assert checked.last_cause in failure.reason
+            reason = present(checked.put(b"line", TARGET, 0.1)).reason
+            assert said in reason
+            assert checked.last_cause in reason
+
+
+class FailingClient:
+    """Keeps the times of its calls, all of which fail."""
+
+    def __init__(self, error: Exception, clock: FakeClock) -> None:
+        self.error = error
+        self.clock = clock
+        self.attempts: list[int] = []
+
+    def put_log_events(self, **_: object) -> dict[str, object]:
+        self.attempts.append(self.clock.now_ns)
+        self.clock.advance(0.01)
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (botocore.exceptions.NoCredentialsError(), "a task role"),
+        (botocore.exceptions.NoRegionError(), "cannot be reached"),
+        (OSError(101, "Network is unreachable"), "Network is unreachable."),
+    ],
+)
+def test_what_comes_to_no_answer_says_what_to_do(error: Exception, said: str) -> None:
+    clock = FakeClock()
+    regions: list[str | None] = []
+
+    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> LogsClient:
+        regions.append(region)
+        return FailingClient(error, clock)
+
+    assert said in present(CloudWatchLogsSink(connect_to, clock).put(b"line", TARGET, 20)).reason
+    assert set(regions) == {"eu-west-1"}
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2, 3, 7.5, 24, 120])
+def test_the_last_attempt_begins_two_seconds_before_the_end_of_the_time(seconds: float) -> None:
+    clock = FakeClock()
+    throttled: Any = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
+    client = FailingClient(botocore.exceptions.ClientError(throttled, "PutLogEvents"), clock)
+    failure = CloudWatchLogsSink(lambda *_: client, clock).put(b"line", TARGET, seconds)
+    assert f"did not accept the line within {seconds:.3g} s" in present(failure).reason
+    assert client.attempts[-1] == pytest.approx(max(seconds - 2, 0) * 1e9, abs=0.02e9)
+    assert max((later - earlier for earlier, later in pairwise(client.attempts)), default=0) < 5e9
+
+
+def test_the_line_stands_in_the_stream_with_the_time_of_now_and_trying_out_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with moto_account(monkeypatch, "eu-west-1"):
+        logs = boto3.client("logs")
+        logs.create_log_group(logGroupName=TARGET.group)
+        logs.create_log_stream(logGroupName=TARGET.group, logStreamName=TARGET.stream)
+        assert sink().check_permission(TARGET) is None
+        assert sink().put('{"report": "é"}'.encode(), TARGET, 20) is None
+        (event,) = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]
+    assert event["message"] == '{"report": "é"}'
+    assert abs(event["timestamp"] - event["ingestionTime"]) < 60_000

@@ -19,9 +19,10 @@ from tests.unit.forwarder.task.test_task_event import ARN, event
 
 
 @pytest.fixture(autouse=True)
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("SLACK_FAILURE_WEBHOOK_URL", "SLACK_SECRET_ID", "EVENT_BUS_NAME", "KIBANA_URL"):
+def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[None]:
+    for name in ("SLACK_SECRET_ID", "EVENT_BUS_NAME", "KIBANA_URL"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLACK_FAILURE_WEBHOOK_URL", slack.webhook_url)
     # CliRunner replaces the stream, not the file descriptor.
     monkeypatch.setattr("profiler.cli.printing.write_out", partial(click.echo, nl=False))
     with moto_account(monkeypatch, "us-west-2"):
@@ -38,8 +39,7 @@ def printed(result: Result) -> dict[str, Any]:
     return document
 
 
-def test_the_message_and_the_detail_of_the_event_are_printed(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLACK_FAILURE_WEBHOOK_URL", slack.webhook_url)
+def test_the_message_and_the_detail_of_the_event_are_printed(slack: FakeSlack) -> None:
     document = printed(notify("--dry-run"))
     assert document["channel"] == "failure"
     assert document["blocks"]
@@ -48,7 +48,6 @@ def test_the_message_and_the_detail_of_the_event_are_printed(slack: FakeSlack, m
 
 
 def test_a_notice_is_sent_to_every_channel(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLACK_FAILURE_WEBHOOK_URL", slack.webhook_url)
     monkeypatch.setenv("EVENT_BUS_NAME", "default")
     queue = event_queue()
     document = printed(notify())
@@ -59,16 +58,14 @@ def test_a_notice_is_sent_to_every_channel(slack: FakeSlack, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("line", [stuck_notice(), missed_notice()], ids=["run", "schedule"])
-def test_the_line_of_a_notice_is_accepted(
-    line: AnyNoticeLine, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLACK_FAILURE_WEBHOOK_URL", slack.webhook_url)
+def test_the_line_of_a_notice_is_accepted(line: AnyNoticeLine, slack: FakeSlack) -> None:
     document = printed(notify(line=encode_notice(line).decode()))
     assert (document["channel"], document["detail"]["notice"]["kind"]) == ("failure", line.notice.kind)
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
 
 
-def test_what_cannot_be_sent_is_an_error() -> None:
+def test_what_cannot_be_sent_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLACK_FAILURE_WEBHOOK_URL")
     assert "set SLACK_FAILURE_WEBHOOK_URL or EVENT_BUS_NAME" in str(notify().exception)
     invalid = notify("--dry-run", line='{"type": "task.notice"}')
     assert "pass the line unchanged, as in the log" in str(invalid.exception)

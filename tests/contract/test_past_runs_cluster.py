@@ -1,37 +1,19 @@
 """``--elasticsearch`` at something else than a cluster."""
 
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
 
 from profiler.cli.app import group
 from profiler.core.errors import TaskProfilerError
-from tests.http_server import FakeHttpServer
+from tests.http_server import OneAnswer
 
 
-class OtherServer(FakeHttpServer):
-    """Gives one answer to every request."""
-
-    status = 200
-    content_type = "application/json"
-    body = b"{}"
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        return self.status, {"Content-Type": self.content_type}, self.body
-
-
-@pytest.fixture
-def server() -> Iterator[OtherServer]:
-    running = OtherServer()
-    yield running
-    running.close()
-
-
-def error_of(server: OtherServer, command: str) -> str:
-    address = server.url.replace("http://", "http://me:secret@")
-    result = CliRunner().invoke(group, [command, "--elasticsearch", address])
+def error_of(server: OneAnswer, command: str = "show") -> str:
+    with closing(server):
+        address = server.url.replace("http://", "http://me:secret@")
+        result = CliRunner().invoke(group, [command, "--elasticsearch", address])
     assert isinstance(result.exception, TaskProfilerError)
     return str(result.exception)
 
@@ -48,8 +30,8 @@ def error_of(server: OtherServer, command: str) -> str:
         (404, b'{"message": "no such route"}'),
     ],
 )
-def test_something_else_is_named_with_its_address(server: OtherServer, command: str, status: int, body: bytes) -> None:
-    server.status, server.body = status, body
+def test_something_else_is_named_with_its_address(command: str, status: int, body: bytes) -> None:
+    server = OneAnswer(status, body)
     assert error_of(server, command) == (
         f"{server.url} did not answer as Elasticsearch or OpenSearch does (HTTP {status}): check the address, and that "
         "no proxy or sign-in page answers instead."
@@ -63,6 +45,6 @@ def test_something_else_is_named_with_its_address(server: OtherServer, command: 
         (400, b'{"error": {"root_cause": [{"reason": "no mapping"}]}}', "no mapping"),
     ],
 )
-def test_a_refusal_of_a_cluster_has_its_address(server: OtherServer, status: int, body: bytes, reason: str) -> None:
-    server.status, server.body = status, body
-    assert error_of(server, "show").startswith(f"{server.url} rejected the search (HTTP {status}: {reason}): ")
+def test_a_refusal_of_a_cluster_has_its_address(status: int, body: bytes, reason: str) -> None:
+    server = OneAnswer(status, body)
+    assert error_of(server).startswith(f"{server.url} rejected the search (HTTP {status}: {reason}): ")

@@ -3,7 +3,7 @@
 import errno
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -34,16 +34,6 @@ class Page:
         return self.body
 
 
-@contextmanager
-def serving(page: Page, log: FakeLog) -> Iterator[MetricsServer]:
-    server = MetricsServer((LOCAL, 0), page, log)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.close()
-
-
 @pytest.fixture
 def page() -> Page:
     return Page()
@@ -56,8 +46,11 @@ def log() -> FakeLog:
 
 @pytest.fixture
 def server(page: Page, log: FakeLog) -> Iterator[MetricsServer]:
-    with serving(page, log) as server:
+    with closing(MetricsServer((LOCAL, 0), page, log)) as server:
+        server.start()
         yield server
+    with pytest.raises(ConnectionRefusedError):  # after the end nobody listens
+        socket.create_connection((LOCAL, server.port))
 
 
 def get(server: MetricsServer, path: str = "/metrics") -> requests.Response:
@@ -138,13 +131,6 @@ def test_whatever_a_client_says_is_no_error_of_ours(
     assert log.lines == []
 
 
-def test_after_the_end_nobody_listens(page: Page, log: FakeLog) -> None:
-    with serving(page, log) as server:
-        port = server.port
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((LOCAL, port))
-
-
 # --- the exporter ---------------------------------------------------------------------------------------------------
 
 
@@ -216,12 +202,16 @@ def has_ipv6() -> bool:
 WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 
 
+def reached(host: str, exported: Exported) -> None:
+    with closing(exported.exporter):
+        assert requests.get(f"http://{host}:{exported.exporter.port}/metrics", timeout=120).status_code == 200
+
+
 @pytest.mark.parametrize("host", [LOCAL, pytest.param(f"[{IPV6_LOCAL}]", marks=WITH_IPV6)])
 def test_the_task_is_reached_by_ipv4_and_by_ipv6(host: str) -> None:
     exported = Exported(host=ALL_ADDRESSES)
     assert exported.exporter.start() is None
-    with closing(exported.exporter):
-        assert requests.get(f"http://{host}:{exported.exporter.port}/metrics", timeout=120).status_code == 200
+    reached(host, exported)
 
 
 @pytest.mark.parametrize("refusal", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
@@ -236,8 +226,7 @@ def test_without_ipv6_the_task_is_reached_by_ipv4(refusal: int, monkeypatch: pyt
     with monkeypatch.context() as patched:
         patched.setattr(socket, "socket", Ipv4Socket)
         assert exported.exporter.start() is None
-    with closing(exported.exporter):
-        assert requests.get(f"http://{LOCAL}:{exported.exporter.port}/metrics", timeout=120).status_code == 200
+    reached(LOCAL, exported)
 
 
 @WITH_IPV6

@@ -41,7 +41,7 @@ def aws() -> Iterator[FakeAws]:
         yield aws
 
 
-def test_reports_in_a_log_group_are_enough(aws: FakeAws, tmp_path: Path) -> None:
+def test_reports_in_a_log_group_are_enough_for_advice_and_to_compare_runs(aws: FakeAws, tmp_path: Path) -> None:
     done = run_here(aws.environment(), "recommend", "--json", "--log-group", GROUP)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -50,11 +50,6 @@ def test_reports_in_a_log_group_are_enough(aws: FakeAws, tmp_path: Path) -> None
     file.write_bytes(lines(RUNS))
     assert found == json.loads(run_here({}, "recommend", "--json", "--from", str(file)).stdout)
     assert "use --since TIME to read further back." in done.stderr
-
-
-def test_runs_in_a_log_group_are_compared(aws: FakeAws, tmp_path: Path) -> None:
-    file = tmp_path / "runs.jsonl"
-    file.write_bytes(lines(RUNS))
     words = ("compare", "nightly", "task-0", "--format", "json")
     done = run_here(aws.environment(), *words, "--log-group", GROUP)
     assert done.returncode == 0, done.stderr

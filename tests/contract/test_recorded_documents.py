@@ -33,10 +33,7 @@ def test_recorded_stats(path: Path) -> None:
     reading = decode_stats(path.read_bytes())
     assert not isinstance(reading, Unavailable)
     assert reading
-    for sample in reading.values():
-        assert sample.cpu_ns
-        assert sample.memory_used_bytes
-        assert sample.memory_limit_bytes
+    assert all(one.cpu_ns and one.memory_used_bytes and one.memory_limit_bytes for one in reading.values())
 
 
 @pytest.mark.parametrize("path", recordings(stats=False), ids=lambda path: path.stem)
@@ -45,10 +42,7 @@ def test_recorded_tasks(path: Path) -> None:
     assert isinstance(task, TaskMetadata)
     assert task.arn
     assert task.family
-    for container in task.containers:
-        assert container.docker_id
-        assert container.started_ns
-        assert container.known_status
+    assert all(one.docker_id and one.started_ns and one.known_status for one in task.containers)
 
 
 def test_the_fargate_pair_gives_the_numbers_worked_out_by_hand() -> None:
@@ -88,8 +82,7 @@ def neuron_record(reports: list[NeuronReport]) -> Neuron:
     usage = NeuronUsage(1)
     for report in reports:
         usage.add(report)
-    record = usage.record(restarts=0)
-    return present(record)
+    return present(usage.record(restarts=0))
 
 
 def test_recorded_neuron_reports_agree_with_themselves(neuron: dict[str, list[NeuronReport]]) -> None:
@@ -131,12 +124,7 @@ def test_a_recorded_first_report_says_nothing_about_utilization(neuron: dict[str
 
 def test_the_recorded_example_of_runtime_1_is_read(neuron: dict[str, list[NeuronReport]]) -> None:
     record = neuron_record(neuron["DOCS"])
-    assert [core.utilization_percent and core.utilization_percent.max for core in record.cores] == [
-        42.01,
-        42.02,
-        42.03,
-        42.04,
-    ]
+    assert [present(core.utilization_percent).max for core in record.cores] == [42.01, 42.02, 42.03, 42.04]
     assert record.executions == NeuronExecutions(completed=123, failed=0)
     assert (record.ecc_uncorrected, record.latency_seconds and record.latency_seconds.p100_max) == (0, 0.01100013)
 

@@ -5,6 +5,7 @@ import gzip
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,13 @@ def aws() -> Iterator[FakeAws]:
         yield aws
 
 
-def test_reports_are_counted_and_then_sent_once(aws: FakeAws, tmp_path: Path) -> None:
-    proxy = AwsProxy(aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0}})
+@pytest.fixture
+def proxy(aws: FakeAws) -> Iterator[AwsProxy]:
+    with closing(AwsProxy(aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0}})) as proxy:
+        yield proxy
+
+
+def test_reports_are_counted_and_then_sent_once(aws: FakeAws, proxy: AwsProxy, tmp_path: Path) -> None:
     environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
     words = ("replay", "--log-group", GROUP, "--function", "forwarder", "--since", "1h")
     counted = run_here(environment, *words, "--dry-run")
@@ -47,12 +53,10 @@ def test_reports_are_counted_and_then_sent_once(aws: FakeAws, tmp_path: Path) ->
     proxy.answers[INVOKE] = {"other": "function"}
     failed = run_here(environment, *words)
     assert (failed.returncode, "does not respond like the forwarder" in failed.stderr) == (1, True)
-    proxy.close()
 
 
-def test_several_log_groups_are_replayed_by_a_pattern(aws: FakeAws, tmp_path: Path) -> None:
+def test_several_log_groups_are_replayed_by_a_pattern(aws: FakeAws, proxy: AwsProxy, tmp_path: Path) -> None:
     aws.create_log_group("/ecs/joke")
-    proxy = AwsProxy(aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0}})
     environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
     words = ("--function", "forwarder", "--since", "1h")
     sent = run_here(environment, "replay", "--log-group", "/ecs/jo[bk]*", *words)
@@ -63,4 +67,3 @@ def test_several_log_groups_are_replayed_by_a_pattern(aws: FakeAws, tmp_path: Pa
     nothing = run_here(environment, "replay", "--log-group", "/ecs/x*", *words)
     assert (nothing.returncode, nothing.stdout) == (1, "")
     assert nothing.stderr.endswith("No log group matches '/ecs/x*': check --log-group, --region and --profile.\n")
-    proxy.close()

@@ -27,6 +27,12 @@ from tests.shown_runs import waiting_stacks
 GROUP, SECOND_GROUP = "/ecs/jobs", "/ecs/other"
 
 
+def put(aws: FakeAws, group: str, stream: str, *events: dict[str, Any]) -> None:
+    """Put events into a new stream."""
+    aws.create_log_stream(group, stream)
+    aws.client("logs").put_log_events(logGroupName=group, logStreamName=stream, logEvents=events)
+
+
 def event(report: Report) -> dict[str, Any]:
     return {"timestamp": (parse_ns(report.time) or 0) // NS_PER_MS, "message": encode(report).decode()}
 
@@ -37,16 +43,11 @@ def aws() -> Iterator[FakeAws]:
     with fake_aws() as aws:
         for group, reports in ((GROUP, RUNS[::2]), (SECOND_GROUP, RUNS[1::2])):
             aws.create_log_group(group)
-            aws.create_log_stream(group, "ecs/batch/1")
             events = [event(one) for one in (*reports, checkpoint(reports[0]))]
             events += [
                 {"timestamp": events[0]["timestamp"], "message": text} for text in ("hello", '{"task.report": 1')
             ]
-            aws.client("logs").put_log_events(
-                logGroupName=group,
-                logStreamName="ecs/batch/1",
-                logEvents=sorted(events, key=lambda one: one["timestamp"]),
-            )
+            put(aws, group, "ecs/batch/1", *sorted(events, key=lambda one: one["timestamp"]))
         yield aws
 
 
@@ -102,12 +103,14 @@ def test_log_groups(aws: FakeAws) -> None:
 
 
 def test_the_command_reads_log_groups(aws: FakeAws) -> None:
-    """With AWS_REGION alone, which boto3 does not read."""
+    """With AWS_REGION alone, which boto3 does not read. The Region of the command line comes first."""
     environment = {name: value for name, value in aws.environment().items() if name != "AWS_DEFAULT_REGION"}
     done = run_here(environment, "history", "--log-group", GROUP, "--log-group", SECOND_GROUP, "--json")
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["record"]["taskId"] for line in done.stdout.splitlines()] == IDS
     assert "30 days" in done.stderr
+    elsewhere = run_here(environment, "history", "--log-group", GROUP, "--region", "eu-west-1", "--since", "1d")
+    assert (elsewhere.returncode, "does not exist" in elsewhere.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -126,12 +129,6 @@ def test_errors_of_aws_are_a_sentence(aws: FakeAws, environment: dict[str, str],
     done = run_here(settings | environment, "history", "--log-group", "/ecs/none", "--since", "1d")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert sentence in done.stderr
-
-
-def test_the_region_of_the_command_line_comes_first(aws: FakeAws) -> None:
-    done = run_here(aws.environment(), "history", "--log-group", GROUP, "--region", "eu-west-1", "--since", "1d")
-    assert done.returncode == 1
-    assert "does not exist" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -164,15 +161,11 @@ def test_several_sources_are_refused_and_a_missing_history_is_an_error(tmp_path:
 def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> None:
     """In the region of the record; a missing permission or stream would be a sentence."""
     stream = "ecs/batch/shown"
-    aws.create_log_stream(GROUP, stream)
     now_ms = NOW_NS // NS_PER_MS
     events = [{"timestamp": now_ms - 60_000 + number, "message": f"line {number}"} for number in range(30)]
-    aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName=stream, logEvents=events)
-    times: dict[str, Any] = {
-        "started_at": format_ms(NOW_NS - 600 * 10**9),
-        "finished_at": format_ms(NOW_NS),
-        "region": aws.region,
-    }
+    put(aws, GROUP, stream, *events)
+    times: dict[str, Any] = {"started_at": format_ms(NOW_NS - 600 * 10**9), "finished_at": format_ms(NOW_NS)}
+    times["region"] = aws.region
     path = tmp_path / "run.jsonl"
     path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream=stream, **times)))
     environment = {name: value for name, value in aws.environment().items() if "REGION" not in name}
@@ -189,7 +182,6 @@ def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> Non
 def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
     """From the log group alone; of two tasks with stacks, those of the one that is shown."""
     stream = "ecs/batch/stacks"
-    aws.create_log_stream(GROUP, stream)
     now_ms = NOW_NS // NS_PER_MS
     times: dict[str, Any] = {"started_at": format_ms(NOW_NS - 600 * 10**9), "finished_at": format_ms(NOW_NS - 10**9)}
     shown = report(task_id="withstacks", log_group=GROUP, log_stream=stream, **times)
@@ -199,7 +191,7 @@ def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
     ]
     messages = ["a batch's line", *lines, encode(replace(shown, time=format_ms(NOW_NS))).decode()]
     events = [{"timestamp": now_ms - 10 + number, "message": text} for number, text in enumerate(messages)]
-    aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName=stream, logEvents=events)
+    put(aws, GROUP, stream, *events)
     words = ("show", "withstacks", "--log-group", GROUP, "--since", "1d")
     done = run_here(aws.environment(), *words, "--stacks")
     assert done.returncode == 0, done.stderr

@@ -3,11 +3,11 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from profiler.aws_account.scheduled_targets import AccountSchedules
@@ -15,8 +15,7 @@ from profiler.aws_account.started_tasks import read_clusters
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, local_zone
 from profiler.record.record_model import encode
 from tests.aws import FakeAws, fake_aws
-from tests.aws_proxy import AwsProxy
-from tests.command_line import run_here
+from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.runs import report
 from tests.values import present
 
@@ -26,26 +25,15 @@ ROLE = "arn:aws:iam::123456789012:role/start"
 NOW = datetime.now(UTC)
 
 
-class Account:
+class Account(ProxiedAccount):
     """An account with schedules and rules. ``tasks`` are the tasks that ECS describes."""
 
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
-        self.aws = aws
-        self.proxy = proxy
-        self.events = aws.client("events")
-        self.scheduler = aws.client("scheduler")
-        self.ecs = aws.client("ecs")
-        self.ecs.create_cluster(clusterName="jobs")
+        super().__init__(aws, proxy)
         self.scheduler.create_schedule_group(Name="etl")
 
     def client(self, service: str) -> Any:
-        return boto3.client(
-            service,
-            endpoint_url=self.proxy.url,
-            region_name="us-east-1",
-            aws_access_key_id="testing",
-            aws_secret_access_key="testing",
-        )
+        return FakeAws(url=self.proxy.url).client(service)
 
     def schedule(self, name: str, expression: str, target: str = CLUSTER, **more: Any) -> None:
         parameters = {"TaskDefinitionArn": f"{ARN}:task-definition/{more.pop('family', 'etl')}", "TaskCount": 2}
@@ -57,15 +45,10 @@ class Account:
     def rule(self, name: str, expression: str, *families: str, **more: Any) -> None:
         given = {"ScheduleExpression": expression} if expression.startswith(("rate", "cron")) else {}
         self.events.put_rule(Name=name, **(given or {"EventPattern": expression}), **more)
-        targets = [
-            {
-                "Id": f"{number}",
-                "Arn": CLUSTER,
-                "RoleArn": ROLE,
-                "EcsParameters": {"TaskDefinitionArn": f"{ARN}:task-definition/{family}:3"},
-            }
-            for number, family in enumerate(families)
-        ]
+        targets: list[dict[str, Any]] = []
+        for number, family in enumerate(families):
+            parameters = {"TaskDefinitionArn": f"{ARN}:task-definition/{family}:3"}
+            targets.append({"Id": f"{number}", "Arn": CLUSTER, "RoleArn": ROLE, "EcsParameters": parameters})
         targets.append({"Id": "queue", "Arn": "arn:aws:sqs:us-east-1:123456789012:other"})
         self.events.put_targets(Rule=name, Targets=targets)
 
@@ -75,7 +58,7 @@ class Account:
         self.proxy.answers["DescribeTasks"] = {"tasks": list(tasks), "failures": []}
 
     def run(self, *words: str) -> Any:
-        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, "schedules", *words)
+        return self.command("schedules", *words)
 
 
 def ecs_task(name: str, family: str, started_by: str, created: datetime, **more: Any) -> dict[str, Any]:
@@ -85,14 +68,9 @@ def ecs_task(name: str, family: str, started_by: str, created: datetime, **more:
 
 @pytest.fixture
 def account() -> Iterator[Account]:
-    with fake_aws() as aws:
-        proxy = AwsProxy(aws.url, page_size=2)
-        proxy.answers["AWSEvents.LookupEvents"] = {"Events": []}
-        proxy.answers["LookupEvents"] = {"Events": []}
-        try:
-            yield Account(aws, proxy)
-        finally:
-            proxy.close()
+    nothing: dict[str, Any] = {"Events": []}
+    with fake_aws() as aws, closing(AwsProxy(aws.url, page_size=2, answers={"LookupEvents": nothing})) as proxy:
+        yield Account(aws, proxy)
 
 
 def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
@@ -200,20 +178,12 @@ def test_the_command_shows_what_came_of_each_schedule(account: Account) -> None:
     of_family = [*map(json.loads, account.run("--json", "nightl?").stdout.splitlines())]
     assert {row["name"] for row in of_family} == {name for name, row in rows.items() if row["family"] == "nightly"}
     assert "starts an ECS task of nobody: check --region" in account.run("nobody").stderr
-    assert {name: row["outcome"] for name, row in rows.items()} == {
-        "lost": "missed",
-        "forgotten": "unknown",
-        "nightly": "ran",
-        "later": "none",
-        "broken": "none",
-        "off": "disabled",
-    }
+    outcomes = {"lost": "missed", "forgotten": "unknown", "nightly": "ran", "off": "disabled"}
+    assert {name: row["outcome"] for name, row in rows.items()} == outcomes | dict.fromkeys(("later", "broken"), "none")
     ran = rows["nightly"]
     assert (ran["kind"], ran["expression"], ran["cluster"]) == ("rule", daily(due), "jobs")
-    assert (ran["lastDue"], ran["nextDue"]) == (
-        f"{due:%Y-%m-%dT%H:%M}:00.000Z",
-        f"{due + timedelta(days=1):%Y-%m-%dT%H:%M}:00.000Z",
-    )
+    dues = [f"{one:%Y-%m-%dT%H:%M}:00.000Z" for one in (due, due + timedelta(days=1))]
+    assert [ran["lastDue"], ran["nextDue"]] == dues
     account.events.remove_targets(Rule="lost", Ids=["0", "queue"])  # it asks CloudTrail, which takes a second
     table = account.run("--cluster", "jobs").stdout.splitlines()
     assert table[0].split() == ["Schedule", "Expression", "Last", "due", f"({local_zone()})", "Outcome", "Next", "due"]

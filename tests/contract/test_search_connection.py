@@ -2,9 +2,8 @@
 
 import datetime as dt
 import ssl
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -17,21 +16,9 @@ from cryptography.x509.oid import NameOID
 
 from profiler.otlp.otlp_export import HttpTransport, TransportError
 from tests.command_line import run_here
+from tests.http_server import OneAnswer
 
-
-class NoRuns(BaseHTTPRequestHandler):
-    """A cluster without documents."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = b'{"hits": {"hits": []}}'
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+NO_RUNS = b'{"hits": {"hits": []}}'
 
 
 def private_ca(folder: Path) -> tuple[Path, Path]:
@@ -63,16 +50,11 @@ def private_ca(folder: Path) -> tuple[Path, Path]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """The address and the CA's file of a TLS server."""
     certificate, key = private_ca(tmp_path_factory.mktemp("ca"))
-    http = HTTPServer(("127.0.0.1", 0), NoRuns)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    http.socket = context.wrap_socket(http.socket, server_side=True)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    yield f"https://127.0.0.1:{http.server_port}", certificate
-    http.shutdown()
-    thread.join()
-    http.server_close()
+    with closing(OneAnswer(body=NO_RUNS)) as http:
+        http.use_tls(context)
+        yield http.url.replace("http:", "https:"), certificate
 
 
 def history(url: str, *words: str) -> CompletedProcess[str]:
@@ -120,12 +102,7 @@ def test_each_error_names_the_address_and_the_remedy(url: str, code: int, senten
 
 
 def test_https_on_a_port_without_tls() -> None:
-    http = HTTPServer(("127.0.0.1", 0), NoRuns)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    done = history(f"https://127.0.0.1:{http.server_port}")
-    http.shutdown()
-    thread.join()
-    http.server_close()
+    with closing(OneAnswer(body=NO_RUNS)) as http:
+        done = history(http.url.replace("http:", "https:"))
     assert done.returncode == 1
     assert "does not speak TLS: check whether its address begins with http:// or https://." in done.stderr

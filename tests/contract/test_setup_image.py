@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import profiler
-from tests.aws import FakeAws, fake_aws, push_image
+from tests.aws import FakeAws, fake_aws, push_image, start_by_schedule
 from tests.command_line import run_here
 from tests.fake_docker import FakeDocker
 from tests.sidecars import awslogs
@@ -84,12 +84,17 @@ def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> 
 def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
     account.ecr.create_repository(repositoryName="task-profiler")
     account.push()
+    selections: tuple[dict[str, Any], ...] = (
+        {"tagStatus": "tagged", "tagPrefixList": ["0."]},
+        {"tagStatus": "tagged", "tagPrefixList": ["0.", "other"]},
+        {"tagStatus": "tagged", "tagPatternList": ["*.0"]},
+        {"tagStatus": "untagged"},
+        {"tagStatus": "any"},
+    )
+    limit = {"countType": "imageCountMoreThan", "countNumber": 9}
     rules = [
-        rule(1, tagStatus="tagged", tagPrefixList=["0."]),
-        rule(2, tagStatus="tagged", tagPrefixList=["0.", "other"]),
-        rule(3, tagStatus="tagged", tagPatternList=["*.0"]),
-        rule(4, tagStatus="untagged"),
-        rule(5, tagStatus="any"),
+        {"rulePriority": priority, "selection": selection | limit, "action": {"type": "expire"}}
+        for priority, selection in enumerate(selections, 1)
     ]
     account.ecr.put_lifecycle_policy(repositoryName="task-profiler", lifecyclePolicyText=json.dumps({"rules": rules}))
     statements = [
@@ -102,19 +107,9 @@ def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
     done = account.setup("image", "--yes")
     assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
     _, *warnings = done.stderr.splitlines()
-    assert [line.split(" ")[1:5] for line in warnings] == [
-        ["The", "tags", "of", "task-profiler"],
-        ["The", "lifecycle", "rule", "1"],
-        ["The", "lifecycle", "rule", "3"],
-        ["The", "lifecycle", "rule", "5"],
-        ["The", "statement", "NoPull", "in"],
-        ["The", "statement", "Janitor", "in"],
-    ]
-
-
-def rule(priority: int, **selection: object) -> dict[str, Any]:
-    limit = {"countType": "imageCountMoreThan", "countNumber": 9}
-    return {"rulePriority": priority, "selection": {**selection, **limit}, "action": {"type": "expire"}}
+    named = ("tags of task-profiler", *(f"lifecycle rule {number}" for number in (1, 3, 5)))
+    named += ("statement NoPull in", "statement Janitor in")
+    assert [" ".join(line.split(" ")[1:5]) for line in warnings] == [f"The {name}" for name in named]
 
 
 @pytest.mark.parametrize(
@@ -198,19 +193,10 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
 
 def add_schedules(account: Account, count: int) -> None:
     ecs, scheduler, iam = map(account.client, ("ecs", "scheduler", "iam"))
-    cluster = ecs.create_cluster(clusterName="jobs")["cluster"]["clusterArn"]
+    ecs.create_cluster(clusterName="jobs")
     role = iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
     for name in (*(f"job-{number}" for number in range(count)), "job-0:1"):  # Terraform pins schedules to revisions
         batch = {"name": "batch", "image": "etl:1", "memory": 256, "logConfiguration": awslogs()}
         if ":" not in name:
             ecs.register_task_definition(family=name, taskRoleArn=role, containerDefinitions=[batch])
-        scheduler.create_schedule(
-            Name=name.replace(":", "-"),
-            ScheduleExpression="rate(1 day)",
-            FlexibleTimeWindow={"Mode": "OFF"},
-            Target={
-                "Arn": cluster,
-                "RoleArn": role,
-                "EcsParameters": {"TaskDefinitionArn": f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition/{name}"},
-            },
-        )
+        start_by_schedule(scheduler, name.replace(":", "-"), name)

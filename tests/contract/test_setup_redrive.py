@@ -76,6 +76,13 @@ class TrimmedStream:
         return {"Records": [{"SequenceNumber": number, "Data": b"x"} for number in self._numbers]}
 
 
+def put(queue: str, *messages: object) -> None:
+    """Texts as they are, other messages as JSON."""
+    for message in messages:
+        text = message if isinstance(message, str) else json.dumps(message)
+        boto3.client("sqs").send_message(QueueUrl=queue, MessageBody=text)
+
+
 def waiting(queue: str) -> int:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     attributes = boto3.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]
@@ -83,9 +90,10 @@ def waiting(queue: str) -> int:
 
 
 def again(
-    sqs: Any, functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf
+    functions: Functions, queue: str, function: str = "f", *, kinesis: Any = None, now_ms: float = math.inf
 ) -> tuple[int, list[str]]:
-    return redrive(sqs, functions, boto3.client("kinesis"), queue, function, now_ms=now_ms)
+    stream = kinesis or boto3.client("kinesis")
+    return redrive(boto3.client("sqs"), functions, stream, queue, function, now_ms=now_ms)
 
 
 def stream_with(*payloads: bytes, first: int = -2, last: int = -1) -> dict[str, Any]:
@@ -104,21 +112,20 @@ def stream_with(*payloads: bytes, first: int = -2, last: int = -1) -> dict[str, 
 
 
 def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
-    sqs, functions = boto3.client("sqs"), Functions()
-    for body in (RECORD, EVENT):
-        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(body))
-    assert again(sqs, functions, queue, "forward-logs") == (2, [])
+    functions = Functions()
+    put(queue, RECORD, EVENT)
+    assert again(functions, queue, "forward-logs") == (2, [])
     assert [json.loads(call["Payload"]) for call in functions.calls] == [RECORD["requestPayload"], EVENT]
     assert {(call["FunctionName"], call["InvocationType"]) for call in functions.calls} == {("forward-logs", "Event")}
     assert waiting(queue) == 0
 
 
 def test_records_of_a_stream_are_read_at_their_position_and_sent_as_events(queue: str) -> None:
-    sqs, functions = boto3.client("sqs"), Functions()
+    functions = Functions()
     payloads = [subscription_event(f"line {number}") for number in range(4)]
     message = stream_with(*(base64.b64decode(one["awslogs"]["data"]) for one in payloads), first=1, last=2)
-    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(message))
-    assert again(sqs, functions, queue) == (2, [])
+    put(queue, message)
+    assert again(functions, queue) == (2, [])
     assert [json.loads(call["Payload"]) for call in functions.calls] == payloads[1:3]
     assert waiting(queue) == 0
 
@@ -128,12 +135,10 @@ def test_a_record_above_the_limit_of_asynchronous_invocations_is_sent_synchronou
     queue: str, error: str | None
 ) -> None:
     """Whatever becomes of it, the others are sent, of which one answer of the queue has ten at most."""
-    sqs, functions = boto3.client("sqs"), Functions()
+    functions = Functions()
     functions.fails_with = error
-    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(stream_with(b"x" * (2**20 - 100), b"small")))
-    for number in range(11):
-        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": number}))
-    sent, refused = again(sqs, functions, queue)
+    put(queue, stream_with(b"x" * (2**20 - 100), b"small"), *({"number": number} for number in range(11)))
+    sent, refused = again(functions, queue)
     assert [call["InvocationType"] for call in functions.calls].count("RequestResponse") == 1
     assert (sent, len(refused), waiting(queue)) == ((13, 0, 0) if error is None else (12, 1, 1))
     for record in refused:
@@ -142,51 +147,43 @@ def test_a_record_above_the_limit_of_asynchronous_invocations_is_sent_synchronou
 
 
 def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
-    sqs = boto3.client("sqs")
-    for number in range(3):
-        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": number}))
+    put(queue, *({"number": number} for number in range(3)))
     with pytest.raises(ClientError):
-        again(sqs, Functions(takes=1), queue)
+        again(Functions(takes=1), queue)
     assert waiting(queue) == 2
 
 
 def test_what_came_back_meanwhile_is_left(queue: str) -> None:
-    sqs, functions = boto3.client("sqs"), Functions()
-    sqs.send_message(QueueUrl=queue, MessageBody="{}")
-    assert again(sqs, functions, queue, now_ms=0) == (0, [])
+    functions = Functions()
+    put(queue, "{}")
+    assert again(functions, queue, now_ms=0) == (0, [])
     assert functions.calls == []
     assert waiting(queue) == 1
 
 
 @pytest.mark.parametrize("body", ['{"KinesisBatchInfo": {}}', "[" * 100_000])
 def test_one_message_that_cannot_be_read_does_not_keep_back_the_others(queue: str, body: str) -> None:
-    sqs, functions = boto3.client("sqs"), Functions()
-    for one in (body, "{}"):
-        sqs.send_message(QueueUrl=queue, MessageBody=one)
-    sent, (reason,) = again(sqs, functions, queue)
+    functions = Functions()
+    put(queue, body, "{}")
+    sent, (reason,) = again(functions, queue)
     assert (sent, waiting(queue)) == (1, 1)
     assert reason.endswith(" is not an event of Lambda.")
 
 
-def test_records_that_the_stream_no_longer_has_are_named_and_their_message_stays(queue: str) -> None:
-    """Kinesis begins with its oldest record if it has no longer the first one."""
-    sqs, functions = boto3.client("sqs"), Functions()
+def test_records_that_the_stream_no_longer_has_are_named_and_only_their_message_stays(queue: str) -> None:
+    """Kinesis begins with its oldest record if it has no longer the first one. In the end, the stream is deleted."""
+    functions = Functions()
     message = stream_with(b"a", b"b")
     later = boto3.client("kinesis").put_record(StreamName="reports", PartitionKey="x", Data=b"c")
     last = message["KinesisBatchInfo"]["endSequenceNumber"]
-    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(message))
+    put(queue, message)
     for trimmed in (TrimmedStream(last, later["SequenceNumber"]), TrimmedStream(later["SequenceNumber"])):
-        sent, (reason,) = redrive(sqs, functions, trimmed, queue, "f", now_ms=math.inf)
+        sent, (reason,) = again(functions, queue, kinesis=trimmed)
         assert (sent, waiting(queue)) == (0, 1)
         assert "are not all in the stream any more" in reason
-
-
-def test_the_message_of_a_deleted_stream_does_not_keep_back_the_others(queue: str) -> None:
-    sqs, functions = boto3.client("sqs"), Functions()
-    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(stream_with(b"a", b"b")))
-    sqs.send_message(QueueUrl=queue, MessageBody="{}")
     boto3.client("kinesis").delete_stream(StreamName="reports")
-    sent, (reason,) = again(sqs, functions, queue)
+    put(queue, "{}")
+    sent, (reason,) = again(functions, queue)
     assert (sent, waiting(queue)) == (1, 1)
     assert "are not all in the stream any more" in reason
 
@@ -194,10 +191,8 @@ def test_the_message_of_a_deleted_stream_does_not_keep_back_the_others(queue: st
 @pytest.mark.parametrize("error", [KeyboardInterrupt, refusal("AccessDeniedException", 403)])
 def test_what_was_not_sent_can_be_sent_at_once_again(queue: str, error: Any) -> None:
     """It was hidden for five minutes, in which the repeated command found nothing and ended well."""
-    sqs, functions = boto3.client("sqs"), Functions()
-    for number in range(12):
-        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": number}))
-    sqs.send_message(QueueUrl=queue, MessageBody="hello")
+    functions = Functions()
+    put(queue, *({"number": number} for number in range(12)), "hello")
     invoke = functions.invoke
 
     def interrupted(**arguments: Any) -> dict[str, Any]:
@@ -207,11 +202,11 @@ def test_what_was_not_sent_can_be_sent_at_once_again(queue: str, error: Any) -> 
 
     functions.invoke = interrupted  # type: ignore[method-assign]
     with pytest.raises((KeyboardInterrupt, ClientError)):
-        again(sqs, functions, queue)
+        again(functions, queue)
     functions.invoke = invoke  # type: ignore[method-assign]
-    sent, _ = again(sqs, functions, queue)
+    sent, _ = again(functions, queue)
     assert sent == 1
-    sent, refused = again(sqs, functions, queue)
+    sent, refused = again(functions, queue)
     assert (sent, len(refused)) == (0, 1)
 
 
@@ -221,10 +216,10 @@ def test_the_command_finds_the_queues_of_the_stack(
     outputs = {"TaskStoppedDeadLetterQueueUrl": queue, "TaskStoppedFunctionName": "tp-task-stopped"}
     listed = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
     cloudformation = FakeCloudFormation(stack={"StackStatus": "CREATE_COMPLETE", "Outputs": listed})
-    sqs, functions = boto3.client("sqs"), Functions(takes=1)
-    clients = {"cloudformation": cloudformation, "sqs": sqs, "lambda": functions, "kinesis": boto3.client("kinesis")}
+    clients = {"cloudformation": cloudformation, "lambda": Functions(takes=1)}
+    clients |= {service: boto3.client(service) for service in ("sqs", "kinesis")}
     monkeypatch.setattr("profiler.cli.setup.setup_commands.open_clients", lambda *_: clients.__getitem__)
-    sqs.send_message(QueueUrl=queue, MessageBody="{}")
+    put(queue, "{}")
     assert redrive_command.main([], standalone_mode=False) == 0
     assert capfd.readouterr().out.splitlines() == [
         "would send 1 event to tp-task-stopped",
@@ -235,10 +230,10 @@ def test_the_command_finds_the_queues_of_the_stack(
     assert json.loads(capfd.readouterr().out) == waiting
     assert redrive_command.main(["--yes"], standalone_mode=False) == 0
     assert capfd.readouterr().out == "Sent 1 event to tp-task-stopped again.\n"
-    sqs.send_message(QueueUrl=queue, MessageBody="hello")
+    put(queue, "hello")
     assert redrive_command.main(["--yes"], standalone_mode=False) == 1
     assert " is not an event of Lambda. It is still in the queue.\n" in capfd.readouterr().err
-    sqs.send_message(QueueUrl=queue, MessageBody="{}")
+    put(queue, "{}")
     with pytest.raises(
         TaskProfilerError, match="were not all sent, and the rest is in the queue: AWS returned TooMany"
     ):

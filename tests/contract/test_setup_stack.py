@@ -26,15 +26,8 @@ from tests.unit.cli.setup.test_setup_stack import Cluster
 
 ACCOUNT = "123456789012"
 BUCKET = f"task-profiler-{ACCOUNT}-us-east-1"
-CHANGE = {
-    "Type": "Resource",
-    "ResourceChange": {
-        "Action": "Modify",
-        "LogicalResourceId": "Table",
-        "ResourceType": "AWS::DynamoDB::Table",
-        "Replacement": "Conditional",
-    },
-}
+TABLE = {"LogicalResourceId": "Table", "ResourceType": "AWS::DynamoDB::Table"}
+CHANGE = {"Type": "Resource", "ResourceChange": {**TABLE, "Action": "Modify", "Replacement": "Conditional"}}
 APPLY, PLAN = (Output(is_applied=is_applied, as_json=False) for is_applied in (True, False))
 WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 
@@ -65,15 +58,20 @@ class Account:
         assert "Traceback" not in done.stderr
         return done
 
-    def parameters(self, name: str = "task-profiler") -> dict[str, str]:
-        (stack,) = self.aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+    def stacks(self) -> list[dict[str, Any]]:
+        return list(self.aws.client("cloudformation").describe_stacks()["Stacks"])
+
+    def parameters(self) -> dict[str, str]:
+        (stack,) = self.stacks()
         return {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
 
+    def check_nothing_was_made(self) -> None:
+        assert self.aws.client("s3").list_buckets()["Buckets"] == []
+        assert self.aws.client("secretsmanager").list_secrets()["SecretList"] == []
+
     def secret(self, name: str) -> dict[str, str]:
-        found: dict[str, str] = json.loads(
-            self.aws.client("secretsmanager").get_secret_value(SecretId=name)["SecretString"]
-        )
-        return found
+        stored = self.aws.client("secretsmanager").get_secret_value(SecretId=name)
+        return dict(json.loads(stored["SecretString"]))
 
 
 @pytest.fixture
@@ -92,9 +90,8 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert "would create the stack task-profiler (now absent)" in planned.stdout
     assert "  OtlpEndpoint=https://otlp.example.com\n" in planned.stdout
     assert "would store the secret task-profiler/otlp\n" in planned.stdout
-    assert account.aws.client("s3").list_buckets()["Buckets"] == []
-    assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
-    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
+    account.check_nothing_was_made()
+    assert account.stacks() == []
 
     key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/0a"
     given = ("--parameter", "NotifyFamilies=a b,c", "--parameter", f"SecretsKeyArn={key}")
@@ -143,26 +140,18 @@ def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one
         with pytest.raises(TaskProfilerError, match="is not a JSON object") as error:
             store_secret(open_client, name, {"api_key": "hunter2"})
         assert "hunter2" not in str(error.value)
-
-
-def test_a_deleted_secret_whose_name_is_still_taken_is_restored_without_its_old_values(account: Account) -> None:
-    open_client, name = account.aws.client, "task-profiler/slack"
-    store_secret(open_client, name, {"slack_failure_webhook_url": "old", "slack_success_webhook_url": "old"})
-    account.aws.client("secretsmanager").delete_secret(SecretId=name)
-    assert store_secret(open_client, name, {"slack_failure_webhook_url": WEBHOOK}) == "restored"
-    assert account.secret(name) == {"slack_failure_webhook_url": WEBHOOK}
+    account.aws.client("secretsmanager").put_secret_value(SecretId=name, SecretString='{"other": "1"}')
+    account.aws.client("secretsmanager").delete_secret(SecretId=name)  # which keeps the name for a while
+    assert store_secret(open_client, name, {"api_key": "hunter2"}) == "restored"
+    assert account.secret(name) == {"api_key": "hunter2"}, "without the old values"
 
 
 def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_changes(
     account: Account, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """CloudFormation is played, because moto neither notices that nothing changes nor updates log groups."""
-    before = {
-        "Notify": "failure",
-        "CodeBucket": "mine",
-        "CodeKey": "task-profiler/forwarder-0.0.9-0123.zip",
-        "Gone": "x",
-    }
+    key = "task-profiler/forwarder-0.0.9-0123.zip"
+    before = {"Notify": "failure", "CodeBucket": "mine", "CodeKey": key, "Gone": "x"}
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in before.items()]
     cloudformation = FakeCloudFormation(stack={"StackStatus": "UPDATE_COMPLETE", "Parameters": parameters})
     account.aws.client("s3").create_bucket(Bucket="mine")
@@ -187,10 +176,8 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
 
     cloudformation.change_set_pages = [{"Status": "CREATE_COMPLETE", "Changes": [CHANGE]}]
     cloudformation.happens = [[("UPDATE_COMPLETE", "Table", "AWS::DynamoDB::Table"), of_stack("UPDATE_COMPLETE")]]
-    cloudformation.stack = {
-        **(cloudformation.stack or {}),
-        "Outputs": [{"OutputKey": "Url", "OutputValue": "https://x"}],
-    }
+    outputs = [{"OutputKey": "Url", "OutputValue": "https://x"}]
+    cloudformation.stack = {**(cloudformation.stack or {}), "Outputs": outputs}
     deploy(request, client, None, APPLY)
     assert capfd.readouterr().out.splitlines() == [
         "ACTION  RESOURCE  TYPE                  REPLACEMENT",
@@ -214,7 +201,7 @@ def test_what_ends_before_the_change_set_is_applied_leaves_none(
     monkeypatch.setattr("profiler.aws_account.setup.stack_deployment.StackDeployment.store_secrets", end)
     with pytest.raises(ends):
         deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
-    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
+    assert account.stacks() == []
 
 
 def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
@@ -227,7 +214,7 @@ def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
     with pytest.raises(KeyboardInterrupt):
         deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
     assert "CloudFormation goes on with the stack task-profiler: repeat the command later" in capfd.readouterr().err
-    assert len(account.aws.client("cloudformation").describe_stacks()["Stacks"]) == 1
+    assert len(account.stacks()) == 1
     with pytest.raises(KeyboardInterrupt):
         remove("task-profiler", account.client, APPLY)
     assert "CloudFormation goes on" in capfd.readouterr().err
@@ -252,16 +239,15 @@ def test_without_yes_nothing_is_changed(account: Account, words: tuple[str, ...]
         account.aws.client("cloudformation").create_stack(
             StackName="task-profiler", TemplateBody='{"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}'
         )
-    before = account.aws.client("cloudformation").describe_stacks()["Stacks"]
+    before = account.stacks()
     done = account.setup("--slack-failure-webhook", WEBHOOK, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("Nothing was changed; --yes carries this out.\n")
     (plan,) = map(json.loads, account.setup("--slack-failure-webhook", WEBHOOK, "--json", *words).stdout.splitlines())
     assert (plan["stack"], plan["isApplied"]) == ("task-profiler", False)
     assert all(sentence in done.stdout for sentence in plan["plan"])
-    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == before
-    assert account.aws.client("s3").list_buckets()["Buckets"] == []
-    assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
+    assert account.stacks() == before
+    account.check_nothing_was_made()
 
 
 def test_the_result_is_json_for_a_program(account: Account) -> None:
@@ -300,17 +286,15 @@ def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Accou
     done = account.setup("--slack-failure-webhook", WEBHOOK)
     assert done.returncode == 1
     assert "reads these settings from ssm:/mine: change them there, or add --parameter SlackSecretId=" in done.stderr
-    assert (
-        account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=", "--dry-run").returncode == 0
-    )
+    emptied = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=", "--dry-run")
+    assert emptied.returncode == 0
 
 
 def test_a_log_group_that_does_not_exist_is_named_before_anything_is_made(account: Account) -> None:
     """CloudFormation would fail after minutes, and roll back."""
     account.aws.create_log_group("/ecs/a-b")
-    request = StackRequest(
-        zip_file=str(account.zip), settings={"ElasticsearchUrl": "http://127.0.0.1:9", "LogGroups": "/ecs/a,/ecs/a-b"}
-    )
+    settings = {"ElasticsearchUrl": "http://127.0.0.1:9", "LogGroups": "/ecs/a,/ecs/a-b"}
+    request = StackRequest(zip_file=str(account.zip), settings=settings)
     with pytest.raises(TaskProfilerError, match=r"to be subscribed do not exist \(/ecs/a\): create them"):
         deploy(request, account.client, None, PLAN)
 
@@ -344,10 +328,7 @@ def test_a_pattern_of_log_groups_is_subscribed_as_the_groups_that_exist(account:
 
 def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:
     for words, said in (
-        (
-            ("--parameter", "NotifyFamilie=x"),
-            "The template has no parameter 'NotifyFamilie': did you mean NotifyFamilies?",
-        ),
+        (("--parameter", "NotifyFamilie=x"), "no parameter 'NotifyFamilie': did you mean NotifyFamilies?"),
         (("--parameter", "hunter2"), "is not NAME=VALUE"),
         (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
         (("--otlp", "https://otlp", "--otlp-headers", "hunter2"), "--otlp-headers is not a list of headers"),
@@ -370,5 +351,5 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         done = account.setup(*words)
         assert (done.returncode, done.stdout) == (1, "")
         assert "There is no bucket not-there: create it, or leave --bucket out." in done.stderr
-    assert account.aws.client("s3").list_buckets()["Buckets"] == []
-    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
+    account.check_nothing_was_made()
+    assert account.stacks() == []

@@ -27,14 +27,6 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def described_client() -> Any:
-    client = boto3.client("ecs")
-    client.register_task_definition(
-        family="nightly", containerDefinitions=[{"name": "batch", "image": "x", "memory": 64}]
-    )
-    return client
-
-
 class Failing:
     """A client whose calls fail with these codes of AWS, then return pages."""
 
@@ -59,7 +51,10 @@ BUSY = ["ThrottlingException", "ServerException", ReadTimeoutError(endpoint_url=
 
 def test_a_missing_definition_is_named() -> None:
     warnings: list[str] = []
-    definitions = EcsDefinitions(described_client(), warnings.append)
+    client = boto3.client("ecs")
+    batch = {"name": "batch", "image": "x", "memory": 64}
+    client.register_task_definition(family="nightly", containerDefinitions=[batch])
+    definitions = EcsDefinitions(client, warnings.append)
     described: Any = definitions.describe("nightly:1")
     assert [container["name"] for container in described["containerDefinitions"]] == ["batch"]
     assert definitions.describe("missing:1") is None
@@ -77,10 +72,12 @@ def test_a_denied_permission_is_named_and_the_definition_read_again_later() -> N
 
 
 @pytest.mark.parametrize("answer", BUSY, ids=str)
-def test_throttling_by_ecs_raises(answer: str | Exception) -> None:
+def test_throttling_raises(answer: str | Exception) -> None:
     warnings: list[str] = []
     with pytest.raises(DeliveryError, match="nightly:1"):
         EcsDefinitions(Failing(answer), warnings.append).describe("nightly:1")
+    with pytest.raises(DeliveryError, match="ecs/batch/1"):
+        lines(CloudWatchTail(lambda _region: Failing(answer), warnings.append))
     assert warnings == []
 
 
@@ -134,12 +131,6 @@ def test_a_stream_without_permission_is_named_once() -> None:
     assert [*lines(tail), *lines(tail)] == []
     (warning,) = warnings
     assert "allow logs:GetLogEvents" in warning
-
-
-@pytest.mark.parametrize("answer", BUSY, ids=str)
-def test_throttling_by_cloudwatch_logs_raises(answer: str | Exception) -> None:
-    with pytest.raises(DeliveryError, match="ecs/batch/1"):
-        list(CloudWatchTail(lambda _region: Failing(answer), print).newest(PLACE))
 
 
 @pytest.fixture

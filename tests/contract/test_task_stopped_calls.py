@@ -24,6 +24,7 @@ from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
 
 TASK_ID = ARN.rsplit("/", 1)[-1]
 SOURCE = {"record": report()}
+DONE = {"status": "failure", "indexed": True, "notified": "failure"}
 
 
 class Clock:
@@ -85,7 +86,7 @@ def put_lines(*lines: str) -> None:
 
 def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, calls: list[str]) -> None:
     cluster.stored[f"{TASK_ID}/batch"] = SOURCE
-    assert handler.task_stopped(event(), Clock(60)) == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert handler.task_stopped(event(), Clock(60)) == DONE
     assert cluster.asked == [f"{TASK_ID}/batch"]
     assert "GetLogEvents" not in calls
     assert calls.count("DescribeTaskDefinition") == 1
@@ -98,7 +99,7 @@ def test_the_log_is_read_if_the_report_is_not_indexed(
     context = Clock(60)
     monkeypatch.setattr(time, "sleep", context.sleep)
     put_lines(report())
-    assert handler.task_stopped(event(), context) == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert handler.task_stopped(event(), context) == DONE
     assert set(cluster.asked) == {f"{TASK_ID}/batch"}
     assert len(cluster.asked) > 1
     assert calls.count("GetLogEvents") == 1
@@ -111,7 +112,7 @@ def test_with_little_time_the_document_and_the_notice_are_sent(
 ) -> None:
     context = Clock(seconds)
     monkeypatch.setattr(time, "sleep", context.sleep)
-    assert handler.task_stopped(event(), context) == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert handler.task_stopped(event(), context) == DONE
     assert context.left >= 10
     assert written(cluster)["upsert"]["task"]["complete"] is False
     assert len(slack.messages) == 1
@@ -132,7 +133,7 @@ def test_slow_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(
     monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", slowly)
     monkeypatch.setenv("NOTIFY_LOG_LINES", "5")
     put_lines("one", "two")
-    assert handler.task_stopped(event(), context) == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert handler.task_stopped(event(), context) == DONE
     assert context.left >= min(seconds / 2, 10)
     assert len(slack.messages) == 1
 
@@ -146,12 +147,8 @@ def test_without_a_cluster_the_ended_run_is_a_log_line(
     for _ in range(2):
         assert handler.task_stopped(event(startedAt=None), Clock(60))["notified"] is None
     (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "task.ended" in line]
-    assert (line["type"], line["taskId"], line["family"], line["status"]) == (
-        "task.ended",
-        TASK_ID,
-        "nightly",
-        "failure",
-    )
+    expected = {"type": "task.ended", "taskId": TASK_ID, "family": "nightly", "status": "failure"}
+    assert expected.items() <= line.items()
     assert cluster.bulks == []
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler
 
 import boto3
 import pytest
@@ -11,7 +10,7 @@ import pytest
 import handler
 from profiler.forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import FakeSlack
-from tests.http_server import FakeElasticsearch, FakeHttpServer
+from tests.http_server import FakeElasticsearch, OneAnswer
 from tests.lambda_environment import (
     MinuteContext,
     create_idempotency_table,
@@ -42,18 +41,6 @@ WRONG_EXPORTS: dict[str, tuple[dict[str, str], str]] = {
     "nobody to sign for": ({"OTLP_AWS_AUTH": "true"}, "OTLP_ENDPOINT is not an address of CloudWatch"),
     "a table that is not there": ({"IDEMPOTENCY_TABLE": "missing", "NOTIFY_FAMILIES": "x"}, "The table missing"),
 }
-
-
-class FakeBackend(FakeHttpServer):
-    """Accepts every export; keeps the paths."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.paths: list[str] = []
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        self.paths.append(request.path)
-        return 200, {}, b""
 
 
 @pytest.fixture(autouse=True)
@@ -117,11 +104,8 @@ def test_the_other_outputs_work_with_invalid_settings_of_the_export(
     for name, value in {"OTLP_ENDPOINT": "http://127.0.0.1:1", "FAILED_ITEMS_QUEUE_URL": queue, **settings}.items():
         monkeypatch.setenv(name, value)
     notified = None if "NOTIFY_FAMILIES" in settings else "failure"
-    assert handler.task_stopped(event(), MinuteContext()) == {
-        "status": "failure",
-        "indexed": True,
-        "notified": notified,
-    }
+    answer = handler.task_stopped(event(), MinuteContext())
+    assert answer == {"status": "failure", "indexed": True, "notified": notified}
     assert documents(cluster) == ["4dd5853f44b341ee8281f38229bee377/batch"]
     assert len(slack.messages) == (notified is not None)
     (message,) = boto3.client("sqs").receive_message(QueueUrl=queue)["Messages"]
@@ -136,7 +120,7 @@ def test_the_other_outputs_work_with_invalid_settings_of_the_export(
 @pytest.mark.usefixtures("cluster", "slack")
 def test_invalid_settings_of_notices_do_not_repeat_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
     create_idempotency_table("done")
-    backend = FakeBackend()
+    backend = OneAnswer()
     for name, value in {"OTLP_ENDPOINT": backend.url, "IDEMPOTENCY_TABLE": "done"}.items():
         monkeypatch.setenv(name, value)
     with closing(backend):

@@ -1,8 +1,6 @@
 """Task definitions in Amazon ECS, played by moto: the files register, and ``taskdef add-monitor --family``."""
 
-import subprocess
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -22,42 +20,35 @@ def aws() -> Iterator[FakeAws]:
         yield played
 
 
-@pytest.fixture(scope="module")
-def ecs(aws: FakeAws) -> Any:
-    return aws.client("ecs")
-
-
-def add_monitor(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return run_here(environment, "taskdef", "add-monitor", *words)
-
-
-def test_without_register_the_plan_is_printed_and_nothing_changes(aws: FakeAws, ecs: Any) -> None:
+def test_without_register_the_plan_is_printed_and_nothing_changes(aws: FakeAws) -> None:
+    ecs = aws.client("ecs")
     ecs.register_task_definition(family="printed", containerDefinitions=[BATCH], tags=TAGS)
-    done = add_monitor(aws.environment(), "--family", "printed")
+    done = run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed")
     assert done.returncode == 0, done.stderr
     assert "add monitor" in done.stdout
     assert "taskRoleArn" in done.stdout
     missing = f"ECR has no image task-profiler:{profiler.__version__}, without which the tasks do not start"
     assert missing in done.stderr
-    refused = add_monitor(aws.environment(), "--family", "printed", "--register")
+    refused = run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed", "--register")
     assert refused.returncode == 1
     assert missing in refused.stderr
     assert ecs.describe_task_definition(taskDefinition="printed")["taskDefinition"]["revision"] == 1
     push_image(aws)
-    add_monitor(aws.environment(), "--family", "printed", "--register")
+    run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed", "--register")
     definition = ecs.describe_task_definition(taskDefinition="printed:2")["taskDefinition"]
     image = definition["containerDefinitions"][1]["image"]
     assert image == f"123456789012.dkr.ecr.us-east-1.amazonaws.com/task-profiler:{profiler.__version__}"
 
 
-def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(aws: FakeAws, ecs: Any) -> None:
+def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(aws: FakeAws) -> None:
+    ecs = aws.client("ecs")
     ecs.register_task_definition(family="newer", containerDefinitions=[BATCH])
     definition = ecs.describe_task_definition(taskDefinition="newer")["taskDefinition"]
     definition["containerDefinitions"] = [{**BATCH, "fromTheFuture": {"a": 1}}]
     described = {"taskDefinition": {name: value for name, value in definition.items() if name != "registeredAt"}}
     proxy = AwsProxy(aws.url, answers={"DescribeTaskDefinition": described})
     environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
-    refused = add_monitor(environment, "--family", "newer", "--image", "own:1", "--register")
+    refused = run_here(environment, "taskdef", "add-monitor", "--family", "newer", "--image", "own:1", "--register")
     proxy.close()
     assert refused.returncode == 1
     assert "fromTheFuture" in refused.stderr

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -9,15 +10,13 @@ import pytest
 
 from profiler.aws_account.family_monitors import FamilyMonitors
 from tests.aws import FakeAws, fake_aws
-from tests.aws_proxy import AwsProxy
-from tests.command_line import run_here
+from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.sidecars import awslogs
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
-READ_ONLY = ("taskDefinitionArn", "revision", "status", "registeredAt", "registeredBy", "requiresAttributes")
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/batch/jobs"
 HELPER = {"name": "helper", "image": "helper:1", "essential": False, "memory": 64}
@@ -55,17 +54,11 @@ REFUSED = {"job-windows", "job-ambiguous", "job-foreign", "job-full", "job-eleve
 LEFT = {"job-service"}
 
 
-class Account:
+class Account(ProxiedAccount):
     """An account with many families, a service, a rule and schedules."""
 
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
-        self.aws = aws
-        self.proxy = proxy
-        self.ecs = aws.client("ecs")
-        self.events = aws.client("events")
-        self.scheduler = aws.client("scheduler")
-        self.iam = aws.client("iam")
-        self.ecs.create_cluster(clusterName="jobs")
+        super().__init__(aws, proxy)
         for family, definition in kinds().items():
             self.ecs.register_task_definition(family=family, **definition)
         self.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="job-service", desiredCount=0)
@@ -101,13 +94,7 @@ class Account:
         return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{name}"
 
     def run(self, *words: str) -> CompletedProcess[str]:
-        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, "taskdef", *words)
-
-    def definition(self, family: str) -> dict[str, Any]:
-        described = self.ecs.describe_task_definition(taskDefinition=family, include=["TAGS"])
-        definition: dict[str, Any] = described["taskDefinition"]
-        tags = {"tags": described["tags"]} if described.get("tags") else {}
-        return {name: value for name, value in definition.items() if name not in READ_ONLY} | tags
+        return self.command("taskdef", *words)
 
     def revisions(self) -> dict[str, int]:
         return {
@@ -115,38 +102,23 @@ class Account:
             for family in kinds()
         }
 
-    def pinned(self) -> dict[str, str]:
+    def pinned(self) -> list[str]:
+        """The revisions that the rule and both schedules start."""
         (rule, *_) = self.events.list_targets_by_rule(Rule="nightly")["Targets"]
-        found = {"rule": rule["EcsParameters"]["TaskDefinitionArn"]}
-        for name in ("hourly", "elsewhere"):
-            schedule = self.scheduler.get_schedule(Name=name, GroupName="etl")
-            found[name] = schedule["Target"]["EcsParameters"]["TaskDefinitionArn"]
-        return {name: arn.rpartition("/")[2] for name, arn in found.items()}
-
-
-def opened_account(*, throttled_share: int = 0, page_size: int | None = None) -> Iterator[Account]:
-    with fake_aws() as aws:
-        made = Account(aws, AwsProxy(aws.url, throttled_share=throttled_share, page_size=page_size))
-        yield made
-        made.proxy.close()
+        schedules = [self.scheduler.get_schedule(Name=name, GroupName="etl") for name in ("hourly", "elsewhere")]
+        targets = [rule, *(schedule["Target"] for schedule in schedules)]
+        return [target["EcsParameters"]["TaskDefinitionArn"].rpartition("/")[2] for target in targets]
 
 
 @pytest.fixture
-def account() -> Iterator[Account]:
+def account(request: pytest.FixtureRequest) -> Iterator[Account]:
     """An account that throttles now and then. boto3 waits in real time, so a larger share takes long."""
-    yield from opened_account(throttled_share=50)
+    with fake_aws() as aws, closing(AwsProxy(aws.url, **getattr(request, "param", {"throttled_share": 50}))) as proxy:
+        yield Account(aws, proxy)
 
 
-@pytest.fixture
-def throttling_account() -> Iterator[Account]:
-    """An account that throttles every fifth request."""
-    yield from opened_account(throttled_share=5)
-
-
-@pytest.fixture
-def paged_account() -> Iterator[Account]:
-    """An account whose lists come in pages of two."""
-    yield from opened_account(page_size=2)
+throttling = pytest.mark.parametrize("account", [{"throttled_share": 5}], indirect=True, ids=["throttling"])
+with_pages_of_two = pytest.mark.parametrize("account", [{"page_size": 2}], indirect=True, ids=["pages"])
 
 
 def rows(text: str) -> dict[str, str]:
@@ -154,8 +126,9 @@ def rows(text: str) -> dict[str, str]:
     return {line.split()[0]: line for line in text.splitlines() if line.startswith("job-")}
 
 
-def test_the_plan_names_every_family_and_changes_nothing(throttling_account: Account) -> None:
-    done = throttling_account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
+@throttling
+def test_the_plan_names_every_family_and_changes_nothing(account: Account) -> None:
+    done = account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
     assert done.returncode == 0, done.stderr
     plan = rows(done.stdout)
     assert set(plan) == set(kinds())
@@ -169,13 +142,9 @@ def test_the_plan_names_every_family_and_changes_nothing(throttling_account: Acc
     assert "taskRoleArn" in plan["job-no-role"]
     assert "ARM64" in plan["job-arm"]
     assert "/ecs/job-firelens" in plan["job-firelens"]
-    assert throttling_account.proxy.throttled > 10
-    assert set(throttling_account.revisions().values()) == {1}
-    assert throttling_account.pinned() == {
-        "rule": "job-plain-00:1",
-        "hourly": "job-plain-02:1",
-        "elsewhere": "job-plain-02:1",
-    }
+    assert account.proxy.throttled > 10
+    assert set(account.revisions().values()) == {1}
+    assert account.pinned() == ["job-plain-00:1", "job-plain-02:1", "job-plain-02:1"]
 
 
 @pytest.mark.slow
@@ -188,7 +157,7 @@ def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(accou
     assert "1 failed" in first.stderr
     unchanged = REFUSED | LEFT
     assert {family for family, revision in account.revisions().items() if revision == 1} == {*unchanged, "job-plain-02"}
-    assert account.pinned() == {"rule": "job-plain-00:2", "hourly": "job-plain-02:1", "elsewhere": "job-plain-02:1"}
+    assert account.pinned() == ["job-plain-00:2", "job-plain-02:1", "job-plain-02:1"]
     groups = [one["logGroupName"] for one in account.aws.client("logs").describe_log_groups()["logGroups"]]
     assert groups == ["/ecs/job-firelens", "/ecs/job-silent"]
 
@@ -196,7 +165,7 @@ def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(accou
     second = account.run("add-monitor", *words)
     assert second.returncode == 0, second.stderr
     assert "registered job-plain-02:2" in second.stdout
-    assert account.pinned() == {"rule": "job-plain-00:2", "hourly": "job-plain-02:2", "elsewhere": "job-plain-02:2"}
+    assert account.pinned() == ["job-plain-00:2", "job-plain-02:2", "job-plain-02:2"]
     target, newest, queue = account.events.list_targets_by_rule(Rule="nightly")["Targets"]
     assert (target["Input"], target["EcsParameters"]["TaskCount"]) == ("{}", 2)
     assert newest["EcsParameters"]["TaskDefinitionArn"] == account.arn("job-plain-01")
@@ -211,7 +180,7 @@ def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(accou
     assert (account.revisions(), "registered" in third.stdout, "moved" in third.stdout) == (before, False, False)
 
 
-def test_families_may_be_arguments_and_the_plan_json(account: Account) -> None:
+def test_families_may_be_arguments_the_plan_json_and_services_are_included_on_request(account: Account) -> None:
     done = account.run("add-monitor", "job-plain-*", "--image", IMAGE, "--json")
     rows = [*map(json.loads, done.stdout.splitlines())]
     assert rows
@@ -220,14 +189,11 @@ def test_families_may_be_arguments_and_the_plan_json(account: Account) -> None:
     unattached = account.run("add-monitor", "job-plain-*", "--image", IMAGE, "--attach-policy")
     assert "No policy was attached: --yes attaches it" in unattached.stderr
     assert account.iam.list_role_policies(RoleName="jobs")["PolicyNames"] == []
+    service = account.run("add-monitor", "--family", "job-service", "--services", "--image", IMAGE, "--register")
+    assert service.returncode == 0, service.stderr
+    assert "registered job-service:2" in service.stdout
     refused = account.run("add-monitor", "-", "--json")
     assert (refused.returncode, "the definition in a FILE is printed as it is" in refused.stderr) == (2, True)
-
-
-def test_services_are_included_on_request(account: Account) -> None:
-    done = account.run("add-monitor", "--family", "job-service", "--services", "--image", IMAGE, "--register")
-    assert done.returncode == 0, done.stderr
-    assert "registered job-service:2" in done.stdout
 
 
 def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) -> None:
@@ -250,7 +216,7 @@ def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) 
     assert set(account.revisions().values()) == {1}
 
 
-def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Account) -> None:
+def test_a_role_of_many_families_gets_prefixes_and_one_that_is_gone_is_a_failure(account: Account) -> None:
     for number in range(20):
         batch = {**BATCH, "logConfiguration": awslogs(f"/ecs/many-{number:02}", prefix="x" * 480)}
         account.ecs.register_task_definition(family=f"many-{number:02}", taskRoleArn=ROLE, containerDefinitions=[batch])
@@ -269,13 +235,11 @@ def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Acc
     assert len(json.dumps(document, separators=(",", ":"))) < 10_240 - 5_000
     again = account.run(*words, "--attach-policy", "--yes")
     assert ("prefixes" in again.stderr, "attached" in again.stdout) == (False, False)
-
-
-def test_a_role_that_cannot_be_changed_is_a_failure(account: Account) -> None:
+    for policy in ("task-profiler", "other"):
+        account.iam.delete_role_policy(RoleName="jobs", PolicyName=policy)
     account.iam.delete_role(RoleName="jobs")
-    done = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy", "--yes")
-    assert done.returncode == 1
-    assert "the role 'jobs' was not changed" in done.stderr
+    gone = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy", "--yes")
+    assert (gone.returncode, "the role 'jobs' was not changed" in gone.stderr) == (1, True)
 
 
 def start_tasks(account: Account, *families: str, count: int = 10, **options: Any) -> None:
@@ -348,7 +312,8 @@ def test_airflows_families_get_the_monitors_own_stream_unless_it_was_chosen(acco
     def streams() -> dict[str, str | None]:
         found = {}
         for family in ("job-plain-20", "job-plain-25", "job-tagged"):
-            monitor = account.definition(family)["containerDefinitions"][-1]
+            described = account.ecs.describe_task_definition(taskDefinition=family)["taskDefinition"]
+            monitor = described["containerDefinitions"][-1]
             variables = {one["name"]: one["value"] for one in monitor["environment"]}
             found[family] = variables.get("TASK_PROFILER_REPORT_STREAM")
         return found
@@ -373,21 +338,22 @@ def test_airflows_families_get_the_monitors_own_stream_unless_it_was_chosen(acco
     assert " - " in rows(unseen.stdout)["job-plain-20"]
 
 
-def test_lists_of_many_pages_are_read_to_their_end(paged_account: Account) -> None:
-    events = paged_account.events
+@with_pages_of_two
+def test_lists_of_many_pages_are_read_to_their_end(account: Account) -> None:
+    events = account.events
     events.create_event_bus(Name="etl")
     for bus, rule in (("default", "second"), ("default", "third"), ("etl", "fourth")):
         events.put_rule(Name=rule, EventBusName=bus, EventPattern='{"source": ["etl"]}')
         targets = [{"Id": f"queue-{n}", "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{n}"} for n in range(3)]
-        pinned = {"TaskDefinitionArn": paged_account.arn("job-plain-33:1")}
+        pinned = {"TaskDefinitionArn": account.arn("job-plain-33:1")}
         targets.append({"Id": "task", "Arn": CLUSTER, "RoleArn": ROLE, "EcsParameters": pinned})  # type: ignore[dict-item]
         events.put_targets(Rule=rule, EventBusName=bus, Targets=targets)
     for number in range(5):
-        paged_account.ecs.create_cluster(clusterName=f"cluster-{number}")
-        paged_account.ecs.create_service(
+        account.ecs.create_cluster(clusterName=f"cluster-{number}")
+        account.ecs.create_service(
             cluster=f"cluster-{number}", serviceName="api", taskDefinition=f"job-plain-1{number}", desiredCount=0
         )
-    done = paged_account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
+    done = account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
     assert done.returncode == 0, done.stderr
     plan = rows(done.stdout)
     assert set(plan) == set(kinds())
@@ -397,18 +363,19 @@ def test_lists_of_many_pages_are_read_to_their_end(paged_account: Account) -> No
         assert f"The {title} is pinned to job-plain-33:1." in plan["job-plain-33"]
     assert "schedule etl/elsewhere" in plan["job-plain-02"]
     assert "schedule etl/hourly" in plan["job-plain-02"]
-    assert paged_account.proxy.operations.count("ListTaskDefinitionFamilies") == len(kinds()) / 2
+    assert account.proxy.operations.count("ListTaskDefinitionFamilies") == len(kinds()) / 2
 
 
-def test_a_cluster_has_the_families_of_all_its_tasks(paged_account: Account) -> None:
+@with_pages_of_two
+def test_a_cluster_has_the_families_of_all_its_tasks(account: Account) -> None:
     families = [f"job-plain-{number}" for number in range(20, 32)]
-    start_tasks(paged_account, *families)
-    (stopped, *_) = paged_account.ecs.list_tasks(cluster="jobs", family="job-plain-31")["taskArns"]
-    paged_account.ecs.stop_task(cluster="jobs", task=stopped)
-    done = paged_account.run("add-monitor", "--cluster", "jobs", "--image", IMAGE)
+    start_tasks(account, *families)
+    (stopped, *_) = account.ecs.list_tasks(cluster="jobs", family="job-plain-31")["taskArns"]
+    account.ecs.stop_task(cluster="jobs", task=stopped)
+    done = account.run("add-monitor", "--cluster", "jobs", "--image", IMAGE)
     assert done.returncode == 0, done.stderr
     assert set(rows(done.stdout)) == {*families, "job-plain-00", "job-plain-01", "job-plain-02"}
-    described = [json.loads(body)["tasks"] for name, body in paged_account.proxy.bodies if name == "DescribeTasks"]
+    described = [json.loads(body)["tasks"] for name, body in account.proxy.bodies if name == "DescribeTasks"]
     assert max(map(len, described)) == 100  # the most that ECS accepts
     assert sum(map(len, described)) == 120
 

@@ -5,6 +5,7 @@ moto stores what it is sent without checking it, so the requests are compared wi
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -13,8 +14,7 @@ import requests
 
 from profiler.task_definitions.definition_json import READ_ONLY
 from tests.aws import FakeAws, fake_aws
-from tests.aws_proxy import AwsProxy
-from tests.command_line import run_here
+from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.sidecars import ACCOUNT, REGION, TASK_ROLE, definitions_with_sidecars
 
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
@@ -27,21 +27,20 @@ SCHEDULER_NETWORK = {"awsvpcConfiguration": NETWORK["awsvpcConfiguration"]}
 FAMILIES = [f"job-{kind}" for kind in definitions_with_sidecars()]
 
 
-class Account:
+def signed(service: str) -> dict[str, str]:
+    return {"Authorization": f"AWS4-HMAC-SHA256 Credential=a/20260101/{REGION}/{service}/aws4_request"}
+
+
+class Account(ProxiedAccount):
     """Families with two revisions; each is started by a rule, by a schedule, and by a schedule that stays on the first.
 
     ``meanwhile`` is called once, when the command sends the operation that is its key: what others do at that moment.
     """
 
-    def __init__(self, aws: FakeAws) -> None:
-        self.aws = aws
-        self.proxy = AwsProxy(aws.url)
+    def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
+        super().__init__(aws, proxy)
         self.proxy.before = self._before
         self.meanwhile: dict[str, Any] = {}
-        self.ecs = aws.client("ecs")
-        self.events = aws.client("events")
-        self.scheduler = aws.client("scheduler")
-        self.ecs.create_cluster(clusterName="jobs")
         for family in FAMILIES:
             for version in (1, 2):
                 self.deploy(family, version)
@@ -130,14 +129,11 @@ class Account:
         self.scheduler.update_schedule(Name=name, **kept)
 
     def run(self, *words: str) -> CompletedProcess[str]:
-        return self._run("taskdef", *words)
-
-    def _run(self, *words: str) -> CompletedProcess[str]:
-        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, *words)
+        return self.command("taskdef", *words)
 
     def doctor(self, family: str) -> tuple[int, list[dict[str, str]]]:
         """The exit code, and the findings about schedules."""
-        done = self._run("doctor", "--family", family, "--json")
+        done = self.command("doctor", "--family", family, "--json")
         found = [json.loads(line) for line in done.stdout.splitlines()]
         return done.returncode, [one for one in found if one["topic"] == "schedules"]
 
@@ -150,31 +146,19 @@ class Account:
         """All targets and schedules as the APIs answer, byte by byte, except for the time of the last change."""
         found = {}
         for family in FAMILIES:
-            answer = requests.post(
-                self.aws.url,
-                json={"Rule": family},
-                headers={
-                    "X-Amz-Target": "AWSEvents.ListTargetsByRule",
-                    "Authorization": f"AWS4-HMAC-SHA256 Credential=a/20260101/{REGION}/events/aws4_request",
-                },
-                timeout=120,
-            )
+            headers = signed("events") | {"X-Amz-Target": "AWSEvents.ListTargetsByRule"}
+            answer = requests.post(self.aws.url, json={"Rule": family}, headers=headers, timeout=120)
             found[f"rule {family}"] = answer.text
             for name in (f"{family}-hourly", f"{family}-kept"):
-                credential = f"AWS4-HMAC-SHA256 Credential=a/20260101/{REGION}/scheduler/aws4_request"
-                answer = requests.get(
-                    f"{self.aws.url}/schedules/{name}", headers={"Authorization": credential}, timeout=120
-                )
+                answer = requests.get(f"{self.aws.url}/schedules/{name}", headers=signed("scheduler"), timeout=120)
                 found[f"schedule {name}"] = json.dumps({**answer.json(), "LastModificationDate": None})
         return found
 
 
 @pytest.fixture
 def account() -> Iterator[Account]:
-    with fake_aws() as aws:
-        made = Account(aws)
-        yield made
-        made.proxy.close()
+    with fake_aws() as aws, closing(AwsProxy(aws.url)) as proxy:
+        yield Account(aws, proxy)
 
 
 def moved(text: str, family: str, start: int, end: int) -> str:

@@ -23,23 +23,14 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.notices.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
-from tests.cloudformation import MotoStack, create_stack, validate_arguments
+from tests.cloudformation import ACCOUNT, REGION, MotoStack, create_stack, validate_arguments
 from tests.documentation import ROOT
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.lambda_environment import MinuteContext, forget_environment, moto_account
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.stack import (
-    ACCOUNT,
-    LOG_GROUPS,
-    REGION,
-    TEMPLATE,
-    Stack,
-    deploy,
-    deploy_template,
-    template,
-)
+from tests.stack import LOG_GROUPS, TEMPLATE, Stack, deploy, deploy_template, template
 from tests.unit.forwarder.notices.test_event_details import RUN
 from tests.unit.forwarder.notices.test_slack_messages import ended
 from tests.unit.forwarder.task.test_task_event import EVENT, event
@@ -54,26 +45,45 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+def attributes_of(queue_url: str) -> dict[str, str]:
+    found = boto3.client("sqs").get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])
+    return dict(found["Attributes"])
+
+
 def queue_arn(url: str) -> str:
-    return str(
-        boto3.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    )
+    return attributes_of(url)["QueueArn"]
+
+
+def who_may_invoke(function: str) -> dict[str, Any]:
+    """The only statement of the policy of a function."""
+    (statement,) = json.loads(boto3.client("lambda").get_policy(FunctionName=function)["Policy"])["Statement"]
+    return dict(statement)
+
+
+def alarms(*names: str) -> list[dict[str, Any]]:
+    return list(boto3.client("cloudwatch").describe_alarms(AlarmNames=names)["MetricAlarms"])
+
+
+def filter_of(group: str) -> dict[str, Any]:
+    (found,) = boto3.client("logs").describe_subscription_filters(logGroupName=group)["subscriptionFilters"]
+    return dict(found)
+
+
+def resources_of(stack: Stack, sid: str, role: str = "TaskStoppedRole") -> list[Any]:
+    """The resources of a role's statement, if it has that one."""
+    return [one["Resource"] for one in stack.statements(role) if one["Sid"] == sid]
 
 
 def test_both_functions_are_there_with_their_roles() -> None:
     stack = deploy(Architecture="x86_64", Runtime="python3.12", TimeoutSeconds="300", MemorySizeMB="1024")
     functions = stack.resources("AWS::Lambda::Function")
     for name, handled in (("ForwardLogs", "forward_logs"), ("TaskStopped", "task_stopped")):
-        configuration = boto3.client("lambda").get_function_configuration(
-            FunctionName=stack.outputs[f"{name}FunctionName"]
-        )
+        deployed = stack.outputs[f"{name}FunctionName"]
+        configuration = boto3.client("lambda").get_function_configuration(FunctionName=deployed)
         assert configuration["Handler"] == f"handler.{handled}"
         assert callable(getattr(handler, handled))
-        assert (configuration["Runtime"], configuration["Timeout"], configuration["MemorySize"]) == (
-            "python3.12",
-            300,
-            1024,
-        )
+        numbers = (configuration["Runtime"], configuration["Timeout"], configuration["MemorySize"])
+        assert numbers == ("python3.12", 300, 1024)
         assert configuration["Role"].endswith(stack.physical_id(f"{name}Role"))
         # moto leaves these two out.
         assert functions[f"{name}Function"]["Architectures"] == ["x86_64"]
@@ -82,19 +92,28 @@ def test_both_functions_are_there_with_their_roles() -> None:
         assert (logs["logGroupName"], logs["retentionInDays"]) == (f"/aws/lambda/tp-{handled.replace('_', '-')}", 30)
 
 
-def test_each_log_group_has_one_filter_and_may_invoke_the_function() -> None:
+def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_error() -> None:
     stack = deploy()
     for group in LOG_GROUPS:
-        (filter_,) = boto3.client("logs").describe_subscription_filters(logGroupName=group)["subscriptionFilters"]
+        filter_ = filter_of(group)
         assert filter_["filterPattern"] == '{ $.type = "task.*" }'
         assert filter_["destinationArn"] == stack.outputs["ForwardLogsFunctionArn"]
-    policy = boto3.client("lambda").get_policy(FunctionName=stack.outputs["ForwardLogsFunctionName"])["Policy"]
-    (statement,) = json.loads(policy)["Statement"]
+    statement = who_may_invoke(stack.outputs["ForwardLogsFunctionName"])
     assert statement["Principal"] == {"Service": "logs.amazonaws.com"}
     assert statement["Condition"] == {
         "ArnLike": {"AWS:SourceArn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:*"},
         "StringEquals": {"AWS:SourceAccount": ACCOUNT},
     }
+    for name in ("ForwardLogs", "TaskStopped"):
+        queue = stack.outputs[f"{name}DeadLetterQueueUrl"]
+        function = stack.outputs[f"{name}FunctionName"]
+        config = boto3.client("lambda").get_function_event_invoke_config(FunctionName=function)
+        assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (2, 21600)
+        assert config["DestinationConfig"]["OnFailure"] == {"Destination": queue_arn(queue)}
+        attributes = attributes_of(queue)
+        assert attributes["MessageRetentionPeriod"] == str(14 * 24 * 60 * 60)
+        assert attributes["SqsManagedSseEnabled"] == "true"
+    assert stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"] == stack.outputs["FailedItemsQueueUrl"]
 
 
 def test_without_setup_stack_one_log_group_is_subscribed() -> None:
@@ -116,26 +135,11 @@ def test_the_whole_account_is_subscribed_except_for_the_functions_own_log_groups
     assert document["DestinationArn"] == stack.outputs["ForwardLogsFunctionArn"]
     own = [one["LoggingConfig"]["LogGroup"] for one in stack.resources("AWS::Lambda::Function").values()]
     assert policy["SelectionCriteria"] == f"LogGroupName NOT IN {json.dumps(own)}"
-    (tails,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "ReadTails"]
     arn = "arn:*:logs:*:*:log-group"
-    assert tails["Resource"] == [f"{arn}:/ecs/*:log-stream:*", f"{arn}:/batch:log-stream:*"]
+    (tails,) = resources_of(stack, "ReadTails")
+    assert tails == [f"{arn}:/ecs/*:log-stream:*", f"{arn}:/batch:log-stream:*"]
     assert stack.resources("AWS::CloudWatch::Dashboard") == {}
     assert all("LogGroupNames" not in one for one in stack.resources("AWS::Logs::QueryDefinition").values())
-
-
-def test_events_that_fail_are_kept_with_their_error() -> None:
-    stack = deploy()
-    for name in ("ForwardLogs", "TaskStopped"):
-        queue = stack.outputs[f"{name}DeadLetterQueueUrl"]
-        config = boto3.client("lambda").get_function_event_invoke_config(
-            FunctionName=stack.outputs[f"{name}FunctionName"]
-        )
-        assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (2, 21600)
-        assert config["DestinationConfig"]["OnFailure"] == {"Destination": queue_arn(queue)}
-        attributes = boto3.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
-        assert attributes["MessageRetentionPeriod"] == str(14 * 24 * 60 * 60)
-        assert attributes["SqsManagedSseEnabled"] == "true"
-    assert stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"] == stack.outputs["FailedItemsQueueUrl"]
 
 
 def test_the_rule_hands_ended_tasks_to_the_function() -> None:
@@ -145,12 +149,10 @@ def test_the_rule_hands_ended_tasks_to_the_function() -> None:
     assert target["Arn"].endswith(f":function:{stack.outputs['TaskStoppedFunctionName']}")
     queue = stack.outputs["TaskStoppedDeadLetterQueueUrl"]
     assert target["DeadLetterConfig"] == {"Arn": queue_arn(queue)}
-    policy = boto3.client("lambda").get_policy(FunctionName=stack.outputs["TaskStoppedFunctionName"])["Policy"]
-    (statement,) = json.loads(policy)["Statement"]
+    statement = who_may_invoke(stack.outputs["TaskStoppedFunctionName"])
     assert statement["Principal"] == {"Service": "events.amazonaws.com"}
     assert statement["Condition"] == {"ArnLike": {"AWS:SourceArn": rule["Arn"]}}
-    attributes = boto3.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=["Policy"])["Attributes"]
-    (allowed,) = json.loads(attributes["Policy"])["Statement"]
+    (allowed,) = json.loads(attributes_of(queue)["Policy"])["Statement"]
     assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
     assert allowed["Condition"] == {"ArnEquals": {"aws:SourceArn": rule["Arn"]}}
     assert (allowed["Action"], allowed["Resource"]) == ("sqs:SendMessage", queue_arn(queue))
@@ -199,9 +201,8 @@ def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
     for name, path in transformer["InputPathsMap"].items():
         value: Any = {"detail": detail}
         for part in re.findall(r"[A-Za-z]+|\d+", path):
-            value = (
-                value[int(part)] if isinstance(value, list) else value.get(part) if isinstance(value, dict) else None
-            )
+            is_list = isinstance(value, list)
+            value = value[int(part)] if is_list else value.get(part) if isinstance(value, dict) else None
         assert f"<{name}>" in text
         text = text.replace(f"<{name}>", "" if value is None else str(value))
     return text
@@ -210,8 +211,7 @@ def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
 def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     stack = deploy(NoticeEmail="ops@example.com")
     assert stack.environment("TaskStoppedFunction")["EVENT_BUS_NAME"] == "default"
-    (allowed,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "PutEvents"]
-    assert allowed["Resource"] == f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
+    assert resources_of(stack, "PutEvents") == [f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"]
     (subscription,) = boto3.client("sns").list_subscriptions()["Subscriptions"]
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "ops@example.com")
     client = boto3.client("events")
@@ -264,8 +264,7 @@ def test_events_go_to_the_named_bus(parameters: dict[str, str], bus: str) -> Non
     boto3.client("events").create_event_bus(Name="runs")
     stack = deploy(**parameters)
     assert read_notice_settings(stack.environment("TaskStoppedFunction")).event_bus_name == (bus or None)
-    allowed = [one["Resource"] for one in stack.statements("TaskStoppedRole") if one["Sid"] == "PutEvents"]
-    assert allowed == ([f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{bus}"] if bus else [])
+    assert resources_of(stack, "PutEvents") == ([f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{bus}"] if bus else [])
     assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == 2 * ("NoticeEmail" in parameters)
 
 
@@ -279,18 +278,12 @@ def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_fo
     assert (rule["ScheduleExpression"], rule["State"]) == ("rate(5 minutes)", "ENABLED")
     (target,) = boto3.client("events").list_targets_by_rule(Rule=rule["Name"])["Targets"]
     assert target["Arn"].endswith(f":function:{name}")
-    (statement,) = json.loads(boto3.client("lambda").get_policy(FunctionName=name)["Policy"])["Statement"]
-    assert statement["Condition"] == {"ArnLike": {"AWS:SourceArn": rule["Arn"]}}
+    assert who_may_invoke(name)["Condition"] == {"ArnLike": {"AWS:SourceArn": rule["Arn"]}}
     invokes = boto3.client("lambda").get_function_event_invoke_config(FunctionName=name)
     assert (invokes["MaximumRetryAttempts"], invokes["MaximumEventAgeInSeconds"]) == (0, 300)
-    (silence,) = boto3.client("cloudwatch").describe_alarms(AlarmNames=["tp-watch-schedules-not-invoked"])[
-        "MetricAlarms"
-    ]
-    assert (silence["MetricName"], silence["TreatMissingData"], silence["AlarmActions"]) == (
-        "Invocations",
-        "breaching",
-        [TOPIC],
-    )
+    (silence,) = alarms("tp-watch-schedules-not-invoked")
+    assert (silence["MetricName"], silence["TreatMissingData"]) == ("Invocations", "breaching")
+    assert silence["AlarmActions"] == [TOPIC]
 
 
 @pytest.mark.parametrize(
@@ -322,45 +315,46 @@ def test_without_a_cluster_forward_logs_gets_notices_only_if_they_are_asked_for(
 
 def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
     stack = deploy(AlarmTopicArn=TOPIC)
-    alarms = boto3.client("cloudwatch").describe_alarms()["MetricAlarms"]
-    assert len(alarms) == 11
-    watched = {(one["MetricName"], one["Dimensions"][0]["Value"]) for one in alarms}
+    found = alarms()
+    assert len(found) == 11
+    watched = {(one["MetricName"], one["Dimensions"][0]["Value"]) for one in found}
     functions = [stack.outputs["ForwardLogsFunctionName"], stack.outputs["TaskStoppedFunctionName"]]
     metrics = ("Errors", "Throttles", "AsyncEventAge", "DestinationDeliveryFailures")
     queues = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl", "FailedItemsQueueUrl")
     depths = {("ApproximateNumberOfMessagesVisible", stack.outputs[queue].rsplit("/", 1)[-1]) for queue in queues}
     assert watched == {(metric, function) for metric in metrics for function in functions} | depths
-    for alarm in alarms:
+    for alarm in found:
         assert alarm["AlarmName"].startswith("tp-")
         assert alarm["TreatMissingData"] == "notBreaching"
         assert alarm["AlarmActions"] == alarm["OKActions"] == [TOPIC]
 
 
-def test_what_is_not_asked_for_is_not_made() -> None:
+def dashboard_widgets() -> list[dict[str, Any]]:
+    dashboard = boto3.client("cloudwatch").get_dashboard(DashboardName="tp")
+    return list(json.loads(dashboard["DashboardBody"])["widgets"])
+
+
+def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_not_asked_for_is_not_made() -> None:
     stack = deploy()
-    assert all(not one["AlarmActions"] for one in boto3.client("cloudwatch").describe_alarms()["MetricAlarms"])
+    assert all(not one["AlarmActions"] for one in alarms())
     assert stack.resources("AWS::SNS::Topic") == {}
     assert boto3.client("kinesis").list_streams()["StreamNames"] == []
     assert boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"] == []
     assert "ReportStreamArn" not in stack.outputs
-    assert not [one for one in stack.statements("ForwardLogsRole") if one["Sid"] == "ReadStream"]
-
-
-def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
-    stack = deploy()
-    body = json.loads(boto3.client("cloudwatch").get_dashboard(DashboardName="tp")["DashboardBody"])
-    shown = [one["properties"]["query"] for one in body["widgets"] if one["type"] == "log"]
+    assert resources_of(stack, "ReadStream", "ForwardLogsRole") == []
+    widgets = dashboard_widgets()
+    shown = [one["properties"]["query"] for one in widgets if one["type"] == "log"]
     saved = [one["QueryString"].replace("\n", " ") for one in stack.resources("AWS::Logs::QueryDefinition").values()]
     assert sorted(shown) == sorted(f"SOURCE '/ecs/jobs' | SOURCE '/ecs/monitor' | {query}" for query in saved)
     assert len(shown) == 6
-    assert {one["properties"]["region"] for one in body["widgets"]} == {REGION}
+    assert {one["properties"]["region"] for one in widgets} == {REGION}
     assert stack.outputs["DashboardUrl"].endswith("#dashboards/dashboard/tp")
 
 
 def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report() -> None:
     stack = deploy(ElasticsearchUrl="")
-    body = json.loads(boto3.client("cloudwatch").get_dashboard(DashboardName="tp")["DashboardBody"])
-    (shown,) = [one["properties"]["query"] for one in body["widgets"] if "task.ended" in json.dumps(one)]
+    widgets = dashboard_widgets()
+    (shown,) = [one["properties"]["query"] for one in widgets if "task.ended" in json.dumps(one)]
     (saved,) = [
         one
         for one in stack.resources("AWS::Logs::QueryDefinition").values()
@@ -369,7 +363,7 @@ def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report()
     (function,) = stack.resources("AWS::Lambda::Function").values()
     assert saved["LogGroupNames"] == [function["LoggingConfig"]["LogGroup"]]
     assert shown == f"SOURCE '{saved['LogGroupNames'][0]}' | {saved['QueryString']}".replace("\n", " ")
-    places = [(one["x"], one["y"]) for one in body["widgets"]]
+    places = [(one["x"], one["y"]) for one in widgets]
     assert len(set(places)) == len(places) == 9
 
 
@@ -393,8 +387,7 @@ def test_each_function_works_without_the_others(parameters: dict[str, str], made
 def test_without_a_cluster_and_log_groups_the_reports_can_be_read() -> None:
     """``setup`` proposes such a stack, and nothing else has the numbers of its notifications."""
     stack = deploy(ElasticsearchUrl="", LogGroups="", SlackSecretId="slack")
-    (tails,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "ReadTails"]
-    assert tails["Resource"] == ["arn:*:logs:*:*:log-group:*:log-stream:*"]
+    assert resources_of(stack, "ReadTails") == [["arn:*:logs:*:*:log-group:*:log-stream:*"]]
 
 
 def test_the_functions_read_their_settings_from_the_parameters() -> None:
@@ -511,24 +504,21 @@ def test_a_stream_takes_the_log_groups_and_invokes_the_function() -> None:
     stream = boto3.client("kinesis").describe_stream(StreamARN=arn)["StreamDescription"]
     assert (len(stream["Shards"]), stream["RetentionPeriodHours"]) == (3, 24)
     for group in LOG_GROUPS:
-        (filter_,) = boto3.client("logs").describe_subscription_filters(logGroupName=group)["subscriptionFilters"]
+        filter_ = filter_of(group)
         assert filter_["destinationArn"] == arn
         assert filter_["roleArn"].endswith(stack.physical_id("ReportStreamRole"))
     (statement,) = stack.statements("ReportStreamRole")
     assert (statement["Action"], statement["Resource"]) == ("kinesis:PutRecord", arn)
-    (read,) = [one for one in stack.statements("ForwardLogsRole") if one["Sid"] == "ReadStream"]
-    assert read["Resource"] == arn
-    (alarm,) = boto3.client("cloudwatch").describe_alarms(AlarmNames=["tp-forward-logs-event-age"])["MetricAlarms"]
+    assert resources_of(stack, "ReadStream", "ForwardLogsRole") == [arn]
+    (alarm,) = alarms("tp-forward-logs-event-age")
     assert alarm["MetricName"] == "IteratorAge"
 
 
 def test_the_mapping_repeats_only_what_failed_and_keeps_what_it_gives_up() -> None:
     stack = deploy(Ingestion="stream")
     (mapping,) = stack.resources("AWS::Lambda::EventSourceMapping").values()
-    assert (mapping["FunctionResponseTypes"], mapping["BisectBatchOnFunctionError"]) == (
-        ["ReportBatchItemFailures"],
-        True,
-    )
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert mapping["BisectBatchOnFunctionError"] is True
     queue = queue_arn(stack.outputs["ForwardLogsDeadLetterQueueUrl"])
     assert mapping["DestinationConfig"]["OnFailure"] == {"Destination": queue}
     retention_seconds = 24 * 60 * 60
@@ -556,12 +546,5 @@ def test_the_destinations_role_and_policy_name_the_accounts(tmp_path: Path) -> N
     (statement,) = json.loads(destination["DestinationPolicy"])["Statement"]
     assert statement["Principal"] == {"AWS": accounts}
     assert statement["Resource"].endswith(f":{REGION}:{ACCOUNT}:destination:{destination['DestinationName']}")
-    validate_arguments(
-        "logs",
-        "PutDestination",
-        {
-            "destinationName": destination["DestinationName"],
-            "targetArn": destination["TargetArn"],
-            "roleArn": destination["RoleArn"],
-        },
-    )
+    given = {f"{name[0].lower()}{name[1:]}": destination[name] for name in ("DestinationName", "TargetArn", "RoleArn")}
+    validate_arguments("logs", "PutDestination", given)

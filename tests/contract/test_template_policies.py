@@ -26,14 +26,15 @@ import profiler.forwarder
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.delivery_errors import ForwarderError
 from profiler.record.notice_model import encode_notice
+from tests.cloudformation import ACCOUNT, REGION
 from tests.fake_slack import Answer, FakeSlack
-from tests.http_server import FakeElasticsearch, FakeHttpServer
+from tests.http_server import FakeElasticsearch, OneAnswer
 from tests.integration.test_lambda_zip import REPORT, subscription_event
 from tests.lambda_environment import MinuteContext, forget_environment, function_environment
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
 from tests.sidecars import awslogs
-from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
+from tests.stack import LOG_GROUPS, Stack, deploy, template
 from tests.unit.forwarder.task.test_task_event import event
 from tests.unit.forwarder.test_retry_plan import BATCH
 
@@ -168,7 +169,7 @@ class Ran:
         keep_secret(given.get("SlackSecretId", ""), slack_failure_webhook_url=slack.webhook_url)
         keep_secret(given.get("ElasticsearchSecretId", ""), api_key="a2V5")
         keep_secret(given.get("OtlpSecretId", ""), otlp_headers="api-key=a2V5")
-        backend = Backend()
+        backend = OneAnswer(400)
         if "OtlpSecretId" in given:
             given["OtlpEndpoint"] = backend.url
         given = {name: secret_arn(value) if value.startswith(SECRET) else value for name, value in given.items()}
@@ -195,7 +196,7 @@ class Ran:
             "WatchSchedules": self._made_by("WatchSchedules", lambda: handler.watch_schedules({}, MinuteContext())),
         }
         assert len(slack.messages) == len(FUNCTIONS) + len(ended) - 1
-        assert backend.keys == ({"a2V5"} if "OtlpSecretId" in given else set())
+        assert {one["api-key"] for one in backend.headers} == ({"a2V5"} if "OtlpSecretId" in given else set())
         backend.close()
         cluster.close()
         slack.close()
@@ -231,18 +232,6 @@ def stop_all(ended: list[dict[str, Any]]) -> None:
     for one in ended:
         with contextlib.suppress(ForwarderError):
             handler.task_stopped(one, MinuteContext())
-
-
-class Backend(FakeHttpServer):
-    """Accepts no export, and keeps its headers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.keys: set[str | None] = set()
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        self.keys.add(request.headers["api-key"])
-        return 400, {}, b""
 
 
 def signed(arn: str, requests: set[tuple[str, str]]) -> set[tuple[str, str]]:

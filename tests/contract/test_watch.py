@@ -5,7 +5,6 @@ Moto takes no notice of the filter pattern: lines of other kinds come too, and a
 
 import json
 import os
-import pty
 import select
 import signal
 import subprocess
@@ -13,7 +12,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,11 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import Report, encode
 from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
-from tests.http_server import FakeHttpServer
+from tests.http_server import OneAnswer
 from tests.run_sources import run
 from tests.running import MESSAGE, checkpoint_at, ended, notice_text, text
 from tests.sidecars import awslogs
+from tests.terminals import open_terminal
 
 MONITORS, BATCHES = "/ecs/monitors", "/ecs/jobs"
 GROUPS = ("--log-group", MONITORS, "--log-group", BATCHES)
@@ -57,14 +57,8 @@ def aws() -> Iterator[FakeAws]:
         now_ns = time.time_ns()
         running = checkpoint_at(now_ns, task_id="abcdef123456", family="nightly-etl", **KEYS)
         other = checkpoint_at(now_ns, task_id="bbb", family="nightly-load", **KEYS)
-        put(
-            aws,
-            MONITORS,
-            (running, "hello"),
-            (running, text(running)),
-            (running, notice_text(running)),
-            (other, text(other)),
-        )
+        of_running = [(running, line) for line in ("hello", text(running), notice_text(running))]
+        put(aws, MONITORS, *of_running, (other, text(other)))
         over = ended(other)
         past = [
             run(f"past-{n}", 24 * n, family="nightly-etl", metrics={"duration_ms": 900_000 + n}, **KEYS)
@@ -98,9 +92,7 @@ def test_one_json_line_for_each_running_task(aws: FakeAws) -> None:
 
 
 def test_without_a_terminal_there_is_one_table(aws: FakeAws) -> None:
-    done = run_here(
-        aws.environment(), "watch", "nightly-*", "--days", "0", "--log-group", MONITORS, "--log-group", BATCHES
-    )
+    done = run_here(aws.environment(), "watch", "nightly-*", "--days", "0", *GROUPS)
     assert (done.returncode, done.stderr) == (0, "")
     title, _, row, notice = done.stdout.splitlines()
     assert title == f"{MONITORS} and {BATCHES}: 1 running"
@@ -120,23 +112,10 @@ def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -
     assert "none" in done.stderr
 
 
-class EmptyCluster(FakeHttpServer):
-    """Has no documents, or refuses every search."""
-
-    status = 200
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        return self.status, {"Content-Type": "application/json"}, b'{"hits": {"hits": []}}'
-
-
 @pytest.mark.parametrize(("status", "warnings"), [(200, 0), (401, 1)])
 def test_past_runs_can_come_from_a_search_cluster(aws: FakeAws, status: int, warnings: int) -> None:
-    server = EmptyCluster()
-    server.status = status
-    try:
+    with closing(OneAnswer(status, b'{"hits": {"hits": []}}')) as server:
         done = run_here(aws.environment(), "watch", "--json", *GROUPS, "--elasticsearch", server.url)
-    finally:
-        server.close()
     assert (done.returncode, done.stderr.count("The usual durations are unknown. http")) == (0, warnings)
     assert json.loads(done.stdout)["usual"] is None
 
@@ -152,12 +131,9 @@ def cluster(aws: FakeAws) -> dict[str, str]:
         ecs.register_task_definition(
             family=family, containerDefinitions=containers, cpu="512", memory="1024", networkMode="awsvpc"
         )
-        (task,) = ecs.run_task(
-            cluster="jobs",
-            taskDefinition=family,
-            launchType="FARGATE",
-            networkConfiguration={"awsvpcConfiguration": {"subnets": [subnet], "securityGroups": []}},
-        )["tasks"]
+        network: dict[str, Any] = {"awsvpcConfiguration": {"subnets": [subnet], "securityGroups": []}}
+        words = {"cluster": "jobs", "taskDefinition": family, "launchType": "FARGATE"}
+        (task,) = ecs.run_task(**words, networkConfiguration=network)["tasks"]
         started[family] = task["taskArn"].rpartition("/")[2]
     return started
 
@@ -183,35 +159,26 @@ def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
 def test_without_a_region_a_terminal_gets_a_sentence_and_boto3_is_not_imported(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     environment |= {"AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
-    ours, theirs = pty.openpty()
+    ours, theirs = open_terminal()
     words = (sys.executable, "-X", "importtime", "-m", "profiler", "watch", "--cluster", "jobs")
     try:
-        done = subprocess.run(
-            words,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=subprocess.PIPE,
-            env={**environment, "TERM": "xterm"},
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
+        settings: Any = {"stdin": theirs, "stdout": theirs, "stderr": subprocess.PIPE}
+        settings["env"] = {**environment, "TERM": "xterm"}
+        done = subprocess.run(words, timeout=LIMIT_SECONDS, check=False, **settings)
         assert not select.select([ours], [], [], 0)[0]
     finally:
         os.close(theirs)
         os.close(ours)
     *imports, sentence = done.stderr.decode().splitlines()
-    assert (done.returncode, sentence) == (
-        1,
-        "task-profiler: AWS cannot be used: the Region is unknown: use --region, or set AWS_REGION.",
-    )
+    expected = "task-profiler: AWS cannot be used: the Region is unknown: use --region, or set AWS_REGION."
+    assert (done.returncode, sentence) == (1, expected)
     assert "click" in str(imports)
     assert "boto" not in str(imports)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_leaves_the_terminal_as_it_was(aws: FakeAws, number: int, code: int) -> None:
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
+    ours, theirs = open_terminal(100)
     before = termios.tcgetattr(theirs)
     environment = {**os.environ, **aws.environment(), "TERM": "xterm"}
     words = (sys.executable, "-m", "profiler", "watch", *GROUPS)

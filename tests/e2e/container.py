@@ -95,9 +95,7 @@ class RealContainer:
 
     def stop(self, seconds: int) -> None:
         """Send SIGTERM, wait, and send SIGKILL when the time is over, as a stopTimeout does."""
-        self._engine.api.call(
-            "POST", f"/containers/{self.facts.docker_id}/stop", query={"t": str(seconds)}, seconds=seconds + 60.0
-        )
+        self._call("POST", "stop", {"t": str(seconds)}, seconds + 60.0)
 
     def wait_output(self, text: str, seconds: float) -> None:
         """Wait until the container has written this, for instance that it is ready for a signal."""
@@ -120,7 +118,7 @@ class RealContainer:
         """Kill and delete the container and what the harness made for it."""
         if self.facts.docker_id:
             with contextlib.suppress(DockerError):  # gone already
-                self._call("DELETE", "", {"force": "true", "v": "true"})
+                self._call("DELETE", query={"force": "true", "v": "true"})
         for thread in self._threads:
             thread.join(_JOIN_SECONDS)
         if not self.facts.stopped:
@@ -128,9 +126,11 @@ class RealContainer:
         if self.placement.cgroup_parent is not None:
             remove_cgroup(self.placement.cgroup_parent)
 
-    def _call(self, method: str, action: str, query: dict[str, str] | None = None) -> Any:
-        path = f"/containers/{self.facts.docker_id}"
-        return self._engine.api.call(method, f"{path}/{action}" if action else path, query=query)
+    def _call(
+        self, method: str, action: str = "", query: dict[str, str] | None = None, seconds: float | None = 60.0
+    ) -> Any:
+        path = f"/containers/{self.facts.docker_id}" + (f"/{action}" if action else "")
+        return self._engine.api.call(method, path, query=query, seconds=seconds)
 
     def _run(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name=f"{self.spec.name} {work.__name__}", daemon=True)
@@ -167,7 +167,7 @@ class RealContainer:
 
     def _await_end(self) -> None:
         with contextlib.suppress(DockerError, OSError):  # the daemon lost it while the test was being cleaned up
-            self._engine.api.call("POST", f"/containers/{self.facts.docker_id}/wait", seconds=None)
+            self._call("POST", "wait", seconds=None)
             self._learn("STOPPED")
             self._on_stopped(self)
 

@@ -88,7 +88,9 @@ def container_document(
         "FinishedAt": facts.finished_at,
     }
     document |= {name: value for name, value in late.items() if value is not None}
-    return document | _volumes(spec) | _log_options(task, spec)
+    if spec.read_only_mounts:
+        document["Volumes"] = [{"Source": str(one), "Destination": target} for one, target in spec.read_only_mounts]
+    return document | _log_options(task, spec)
 
 
 def task_document(
@@ -120,11 +122,6 @@ def _known_status(containers: list[str]) -> str:
     if all(status == "STOPPED" for status in containers):
         return "STOPPED"
     return "RUNNING" if all(status in {"RUNNING", "STOPPED"} for status in containers) else "PENDING"
-
-
-def _volumes(spec: ContainerSpec) -> dict[str, Any]:
-    volumes = [{"Source": str(source), "Destination": target} for source, target in spec.read_only_mounts]
-    return {"Volumes": volumes} if volumes else {}
 
 
 def _log_options(task: TaskIdentity, spec: ContainerSpec) -> dict[str, Any]:

@@ -108,11 +108,10 @@ def _running_daemon() -> DockerApi | None:
 
 
 def _answers(api: DockerApi) -> bool:
-    try:
+    with contextlib.suppress(OSError, DockerError):
         api.call("GET", "/info", seconds=10.0)
-    except (OSError, DockerError):
-        return False
-    return True
+        return True
+    return False
 
 
 @contextlib.contextmanager
@@ -155,11 +154,10 @@ def _start_daemon(folder: Path, storage_driver: str) -> subprocess.Popen[bytes]:
 
 
 def _came_up(process: subprocess.Popen[bytes], api: DockerApi) -> bool:
-    try:
+    with contextlib.suppress(WaitTimeoutError):
         wait_until(lambda: process.poll() is not None or _answers(api), _START_SECONDS, "dockerd to answer")
-    except WaitTimeoutError:
-        return False
-    return process.poll() is None
+        return process.poll() is None
+    return False
 
 
 def _stop_daemon(process: subprocess.Popen[bytes]) -> None:

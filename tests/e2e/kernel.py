@@ -6,6 +6,7 @@ after the container and its cgroup are gone, so that the exact total of a finish
 
 import contextlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,26 +61,20 @@ class KernelAccounting:
 
 def accounting_of(pid: int) -> KernelAccounting:
     """Find the cgroup of a process; on a machine with both versions, the one that has the memory controller."""
-    paths = _cgroup_paths(pid)
-    mounts = _mounts()
-    if "memory" in paths:
-        return KernelAccounting(
-            version=1,
-            cpu=mounts["cpuacct"] / paths["cpuacct"].lstrip("/"),
-            memory=mounts["memory"] / paths["memory"].lstrip("/"),
-        )
-    unified = mounts[""] / paths[""].lstrip("/")
-    return KernelAccounting(version=2, cpu=unified, memory=unified)
+    return _accounting(_cgroup_paths(pid))
 
 
 def accounting_at(path: str) -> KernelAccounting:
     """Find a cgroup by its path from the root of the hierarchies."""
+    return _accounting(dict.fromkeys(_cgroup_paths(os.getpid()), path))
+
+
+def _accounting(paths: Mapping[str, str]) -> KernelAccounting:
+    """The cgroup with these paths by controller."""
+    version, cpu, memory = (1, "cpuacct", "memory") if "memory" in paths else (2, "", "")
     mounts = _mounts()
-    if "memory" in _cgroup_paths(os.getpid()):
-        version, cpu, memory = 1, mounts["cpuacct"], mounts["memory"]
-    else:
-        version, cpu, memory = 2, mounts[""], mounts[""]
-    return KernelAccounting(version=version, cpu=cpu / path.lstrip("/"), memory=memory / path.lstrip("/"))
+    folders = {name: mounts[name] / paths[name].lstrip("/") for name in (cpu, memory)}
+    return KernelAccounting(version=version, cpu=folders[cpu], memory=folders[memory])
 
 
 def remove_cgroup(path: str) -> None:

@@ -16,8 +16,9 @@ END_SECONDS = 90.0
 Start = Callable[..., Task]
 
 
-def report_in_stream(aws: FakeAws, task: Task) -> dict[str, Any]:
-    """The one report in the batch's stream."""
+def finished(aws: FakeAws, task: Task) -> dict[str, Any]:
+    """The record of the one report in the batch's stream, once the task has ended."""
+    task.wait_stopped(END_SECONDS)
     events = aws.events(LOG_GROUP, task.log_stream(BATCH))
     assert len(events) == 1, task[MONITOR].logs()
     document: dict[str, Any] = json.loads(events[0].message)

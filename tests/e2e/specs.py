@@ -55,10 +55,7 @@ class TaskSpec:
 
 
 def batch_container(
-    *load: str,
-    depends_on: tuple[str, ...] = (),
-    memory_mib: int | None = 512,
-    cpus: float | None = None,
+    *load: str, depends_on: tuple[str, ...] = (), memory_mib: int = 512, cpus: float | None = None
 ) -> ContainerSpec:
     """Describe a batch that runs `batch_load.py` with these arguments."""
     return ContainerSpec(
@@ -77,7 +74,7 @@ def monitor_container(
     *,
     essential: bool = False,
     depends_on: tuple[str, ...] = (BATCH,),
-    memory_mib: int | None = 128,
+    memory_mib: int = 128,
     as_root: bool = False,
     ptrace: bool = False,
 ) -> ContainerSpec:

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
-from types import TracebackType
 from typing import Any, Self
 
 from tests.e2e.container import Placement, RealContainer
@@ -66,9 +65,7 @@ class Task:
         """Nothing runs yet, but its end is certain from here on."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Kill and remove whatever is left of the task."""
         self._desired_status = "STOPPED"  # the ends that follow are ours, and nothing is to be done about them
         with contextlib.ExitStack() as stack:
@@ -90,7 +87,10 @@ class Task:
             self._containers[name] = RealContainer(self._engine, spec, self._placement(spec), self._on_stopped)
         for name in self._start_order():
             with self._changing:
-                self._start_one(self._containers[name])
+                if self._desired_status == "STOPPED":  # an essential container ended before this one's turn came
+                    self._containers[name].abandon()
+                else:
+                    self._containers[name].start()
 
     def stop(self) -> None:
         """Ask for the end of the task, as StopTask does, and return at once."""
@@ -144,12 +144,6 @@ class Task:
         given = {"AWS_EXECUTION_ENV": "AWS_ECS_EC2", "ECS_CONTAINER_METADATA_URI_V4": url}
         return given | dict(spec.environment)
 
-    def _start_one(self, container: RealContainer) -> None:
-        if self._desired_status == "STOPPED":  # an essential container ended before this one's turn came
-            container.abandon()
-            return
-        container.start()
-
     def _on_stopped(self, container: RealContainer) -> None:
         """React to an end: its facts are known already, and only then does the task's desired status change."""
         if container.spec.essential:
@@ -187,13 +181,8 @@ def _with_pause(spec: TaskSpec) -> tuple[ContainerSpec, ...]:
     """Return the task's containers, with the pause container whose process namespace they share if they do."""
     if not spec.pid_mode_task:
         return spec.containers
-    pause = ContainerSpec(
-        name=PAUSE,
-        image=BASE_IMAGE,
-        command=("sleep", "infinity"),
-        stop_timeout_seconds=0,
-        type="NAMESPACE_PAUSE",
-    )
+    sleep = ("sleep", "infinity")
+    pause = ContainerSpec(name=PAUSE, image=BASE_IMAGE, command=sleep, stop_timeout_seconds=0, type="NAMESPACE_PAUSE")
     joined = (replace(one, depends_on=(*one.depends_on, PAUSE)) for one in spec.containers)
     return (pause, *joined)
 

@@ -13,7 +13,7 @@ from tests.aws import FakeAws
 from tests.e2e.engine import CommandFailedError, Engine
 from tests.e2e.images import BASE_IMAGE, build_image, make_monitor_image, remove_image
 from tests.e2e.neuron_repository import SUITE, NeuronRepository, neuron_repository
-from tests.e2e.reports import END_SECONDS, Start, report_in_stream
+from tests.e2e.reports import Start, finished
 from tests.e2e.specs import MONITOR, batch_container, monitor_container
 from tests.nvidia_driver import compile_driver
 
@@ -117,8 +117,7 @@ def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_i
     )
     code = "import os; print(open('/proc/1/cmdline').read().split(chr(0))[1:-1], os.getuid())"
     assert task[MONITOR].execute("python3", "-c", code).strip() == "['-I', '-m', 'profiler', 'monitor'] 65532"
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    record = finished(aws, task)
     assert (record["status"], record["exitCode"]) == ("success", 0)
     assert record["metrics"]["maxMemoryUsedMB"] > 100
     assert (task[MONITOR].facts.exit_code, task[MONITOR].facts.oom_killed) == (0, False)
@@ -132,8 +131,7 @@ def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: FakeAws, tm
         read_only_mounts=((driver, f"/driver/{driver.name}"),),
     )
     task = start(batch_container("--idle-seconds", "3"), monitor)
-    task.wait_stopped(END_SECONDS)
-    assert [gpu["utilizationPercent"]["max"] for gpu in report_in_stream(aws, task)["gpus"]] == [75, 0]
+    assert [gpu["utilizationPercent"]["max"] for gpu in finished(aws, task)["gpus"]] == [75, 0]
 
 
 def test_the_image_has_py_spy_beside_python(engine: Engine, monitor_image: str) -> None:
@@ -162,8 +160,7 @@ def test_the_neuron_variant_has_neuron_monitor_and_reports(
     assert in_container(engine, neuron_image, entrypoint=program).strip() == repository.output
     monitor = dataclasses.replace(monitor_container(aws.environment()), image=neuron_image, user="root")
     task = start(batch_container("--idle-seconds", "2"), monitor)
-    task.wait_stopped(END_SECONDS)
-    assert report_in_stream(aws, task)["status"] == "success"
+    assert finished(aws, task)["status"] == "success"
 
 
 def test_a_neuron_package_that_was_changed_is_refused(

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.aws import FakeAws
-from tests.e2e.reports import END_SECONDS, Start, report_in_stream
+from tests.e2e.reports import Start, finished
 from tests.e2e.specs import BATCH, batch_container
 
 pytestmark = pytest.mark.e2e
@@ -25,8 +25,7 @@ def test_a_batch_runs_with_a_limit_of_its_maximum_and_a_tenth(kind: str, start: 
     words, held_mib = _LOADS[kind]
     load = (*words, "--idle-seconds", "2.5")
     task = start(batch_container(*load, memory_mib=600))
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    record = finished(aws, task)
     assert record["status"] == "success", record
     metrics = record["metrics"]
     used_mb, cache_mb = metrics["maxMemoryUsedMB"], metrics["memoryCacheMB"]
@@ -39,8 +38,7 @@ def test_a_batch_runs_with_a_limit_of_its_maximum_and_a_tenth(kind: str, start: 
 
     limit_mib = math.ceil(used_mb * _MARGIN)
     limited = start(batch_container(*load, memory_mib=limit_mib))
-    limited.wait_stopped(END_SECONDS)
-    again = report_in_stream(aws, limited)
+    again = finished(aws, limited)
     facts = limited[BATCH].facts
     assert (facts.exit_code, facts.oom_killed) == (0, False)
     assert (again["status"], again["metrics"]["memorySizeMB"]) == ("success", limit_mib)

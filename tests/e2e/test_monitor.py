@@ -6,7 +6,7 @@ import pytest
 
 from tests.aws import FakeAws
 from tests.e2e.kernel import KernelReading
-from tests.e2e.reports import END_SECONDS, Start, report_in_stream, wait_for_samples
+from tests.e2e.reports import END_SECONDS, Start, finished, wait_for_samples
 from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.task import Task
 from tests.waiting import wait_until
@@ -38,8 +38,7 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
         )
     )
     readings = watch_kernel(task)
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    record = finished(aws, task)
     metrics = record["metrics"]
     facts = task[BATCH].facts
     assert (record["status"], record["exitCode"], facts.exit_code) == ("failure", 4, 4)
@@ -76,8 +75,7 @@ def test_a_batch_that_is_stopped_at_once_has_a_sample(start: Start, aws: FakeAws
     task[BATCH].wait_output("ready", 120)
     wait_until(lambda: task.endpoint.paths, 120, "the monitor's first request")
     task.stop()
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    record = finished(aws, task)
     assert record["status"] == "stopped"
     assert "exitCode" not in record
     assert "finishedAt" not in record
@@ -94,8 +92,7 @@ def test_a_batch_that_is_stopped_before_the_monitor_has_its_exit_code(start: Sta
     )
     wait_for_samples(task, 3)
     task.stop()
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    record = finished(aws, task)
     assert (record["status"], record["exitCode"]) == ("stopped", 143)
     assert "durationMs" in record["metrics"]
     assert task[MONITOR].facts.exit_code == 0

@@ -3,11 +3,13 @@
 The kernel counts kills for the whole machine: the tests that kill are in this file, whose tests run one after another.
 """
 
+from typing import Any
+
 import pytest
 
 from tests.aws import FakeAws
 from tests.e2e.kernel import KernelReading
-from tests.e2e.reports import END_SECONDS, Start, checkpoints, report_in_stream
+from tests.e2e.reports import Start, checkpoints, finished
 from tests.e2e.specs import BATCH, batch_container, monitor_container
 from tests.e2e.task import Task
 
@@ -31,19 +33,22 @@ def kernel_mib(task: Task) -> float:
     return reading.memory_peak_bytes / _MIB
 
 
+def ended(
+    start: Start, aws: FakeAws, *load: str, as_root: bool = False, memory_mib: int = 512
+) -> tuple[Task, dict[str, Any]]:
+    """A batch in whose process namespace the monitor was, and its record."""
+    monitor = monitor_container(aws.environment(), as_root=as_root)
+    task = start(batch_container(*load, memory_mib=memory_mib), monitor, pid_mode_task=True)
+    return task, finished(aws, task)
+
+
 @as_either_user
 @pytest.mark.parametrize("phase", _PHASES)
 def test_a_spike_of_less_than_a_second_is_reported_at_any_phase(
     start: Start, aws: FakeAws, phase: float, *, as_root: bool
 ) -> None:
     spike = ("--wait-seconds", str(2 + phase), "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0.4")
-    task = start(
-        batch_container(*spike, "--idle-seconds", "1.5", memory_mib=1024),
-        monitor_container(aws.environment(), as_root=as_root),
-        pid_mode_task=True,
-    )
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    task, record = ended(start, aws, *spike, "--idle-seconds", "1.5", memory_mib=1024, as_root=as_root)
     reported_mib = record["metrics"]["maxMemoryUsedMB"]
     assert reported_mib >= 0.99 * kernel_mib(task)
     assert reported_mib == pytest.approx(kernel_mib(task), rel=0.02)
@@ -58,13 +63,8 @@ def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(start:
     """
     spike = ("--wait-seconds", "3.3", "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0.05")
     for _ in range(_ATTEMPTS):
-        task = start(
-            batch_container(*spike, memory_mib=1024),
-            monitor_container(aws.environment(), as_root=True),
-            pid_mode_task=True,
-        )
-        task.wait_stopped(END_SECONDS)
-        metrics = report_in_stream(aws, task)["metrics"]
+        task, record = ended(start, aws, *spike, memory_mib=1024, as_root=True)
+        metrics = record["metrics"]
         if metrics["memoryPeakSource"] == "kernel":
             assert metrics["maxMemoryUsedMB"] == pytest.approx(kernel_mib(task), rel=0.01)
             return
@@ -74,13 +74,8 @@ def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(start:
 @as_either_user
 def test_the_peak_is_not_above_the_kernels_mark(start: Start, aws: FakeAws, *, as_root: bool) -> None:
     """The mark of the process is: it counts Python's own files, which another container has read first."""
-    task = start(
-        batch_container("--memory-mib", "150", "--idle-seconds", "4"),
-        monitor_container(aws.environment(), as_root=as_root),
-        pid_mode_task=True,
-    )
-    task.wait_stopped(END_SECONDS)
-    metrics = report_in_stream(aws, task)["metrics"]
+    task, record = ended(start, aws, "--memory-mib", "150", "--idle-seconds", "4", as_root=as_root)
+    metrics = record["metrics"]
     assert metrics["maxMemoryUsedMB"] <= kernel_mib(task) + 0.1
     # What a process took in its last second is in no file that another user may read.
     assert as_root or metrics["memoryPeakSource"] == "sampled"
@@ -89,26 +84,17 @@ def test_the_peak_is_not_above_the_kernels_mark(start: Start, aws: FakeAws, *, a
 @as_either_user
 def test_children_that_allocate_in_turn_are_not_added(start: Start, aws: FakeAws, *, as_root: bool) -> None:
     turns = ("--turns", "8", "--turn-mib", "200", "--turn-seconds", "0.5")
-    task = start(
-        batch_container(*turns, "--idle-seconds", "1.5", memory_mib=1024),
-        monitor_container(aws.environment(), as_root=as_root),
-        pid_mode_task=True,
-    )
-    task.wait_stopped(END_SECONDS)
-    metrics = report_in_stream(aws, task)["metrics"]
+    task, record = ended(start, aws, *turns, "--idle-seconds", "1.5", memory_mib=1024, as_root=as_root)
+    metrics = record["metrics"]
     assert 200 <= metrics["maxMemoryUsedMB"] <= kernel_mib(task) + _FILES_OF_OTHERS_MIB
     assert kernel_mib(task) < 300
 
 
 @as_either_user
 def test_a_killed_child_of_a_batch_that_succeeds_is_reported(start: Start, aws: FakeAws, *, as_root: bool) -> None:
-    task = start(
-        batch_container("--wait-seconds", "3", "--oom-child", "--idle-seconds", "2", memory_mib=300),
-        monitor_container(aws.environment(), as_root=as_root),
-        pid_mode_task=True,
+    _, record = ended(
+        start, aws, "--wait-seconds", "3", "--oom-child", "--idle-seconds", "2", memory_mib=300, as_root=as_root
     )
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
     assert (record["status"], record["exitCode"]) == ("success", 0)
     assert (record["likelyOutOfMemory"], record["outOfMemoryEvidence"]) == (True, "kernel-counter")
     assert record["memoryKills"]["count"] == 1
@@ -118,13 +104,9 @@ def test_a_killed_child_of_a_batch_that_succeeds_is_reported(start: Start, aws: 
 
 @as_either_user
 def test_a_batch_that_was_killed_itself_is_told_by_the_counter(start: Start, aws: FakeAws, *, as_root: bool) -> None:
-    task = start(
-        batch_container("--memory-mib", "150", "--wait-seconds", "3", "--oom", memory_mib=300),
-        monitor_container(aws.environment(), as_root=as_root),
-        pid_mode_task=True,
+    _, record = ended(
+        start, aws, "--memory-mib", "150", "--wait-seconds", "3", "--oom", memory_mib=300, as_root=as_root
     )
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
     assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, True)
     assert record["outOfMemoryEvidence"] == "kernel-counter"
     assert [process["name"] for process in record["memoryKills"]["processes"]] == [_NAME]
@@ -132,8 +114,7 @@ def test_a_batch_that_was_killed_itself_is_told_by_the_counter(start: Start, aws
 
 def test_a_batch_killed_for_memory_is_reported_as_such_without_the_namespace(start: Start, aws: FakeAws) -> None:
     task = start(batch_container("--memory-mib", "180", "--cpu-seconds", "2.5", "--oom", memory_mib=200))
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    record = finished(aws, task)
     assert task[BATCH].facts.oom_killed
     assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, True)
     assert record["metrics"]["memorySizeMB"] == 200
@@ -147,8 +128,7 @@ def test_the_course_is_of_every_second_where_stats_come_every_ten(start: Start, 
         pid_mode_task=True,
         stats_period_seconds=10,
     )
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    record = finished(aws, task)
     metrics = record["metrics"]
     assert record["sampling"]["samples"] >= 5  # of the stats there are two
     assert record["sampling"]["duplicates"] > 0
@@ -165,12 +145,8 @@ def test_the_course_is_of_every_second_where_stats_come_every_ten(start: Start, 
 
 
 def test_many_short_processes_cost_the_monitor_little_and_nothing_is_made_up(start: Start, aws: FakeAws) -> None:
-    task = start(
-        batch_container("--wait-seconds", "2", "--turns", "500", "--turn-seconds", "0.005", "--idle-seconds", "1.5"),
-        pid_mode_task=True,
-    )
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
+    turns = ("--turns", "500", "--turn-seconds", "0.005")
+    task, record = ended(start, aws, "--wait-seconds", "2", *turns, "--idle-seconds", "1.5")
     kernel = task[BATCH].kernel()
     assert record["likelyOutOfMemory"] is False
     assert record["metrics"]["cpuSeconds"] == pytest.approx(kernel.cpu_seconds, rel=0.05)

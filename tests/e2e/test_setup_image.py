@@ -63,17 +63,9 @@ def test_an_installed_wheel_builds_and_pushes_its_image(
     platform = ("--platform", f"linux/{ARCHITECTURES[NATIVE.machine]}") if has_buildx() else ()
     with build_image_of_this_machine(engine, BASE_IMAGE) as build_image:
         arguments = (f"--build-arg=BASE_IMAGE={BASE_IMAGE}", f"--build-arg=BUILD_IMAGE={build_image}", *proxies)
+        program = str(installed / "bin" / "task-profiler")
         done = subprocess.run(
-            [
-                str(installed / "bin" / "task-profiler"),
-                "setup",
-                "image",
-                "--yes",
-                *platform,
-                "--",
-                "--network=host",
-                *arguments,
-            ],
+            [program, "setup", "image", "--yes", *platform, "--", "--network=host", *arguments],
             cwd=installed,
             env=engine.environment() | aws.environment() | {"PYTHONPATH": str(installed), "HOME": str(tmp_path)},
             capture_output=True,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.aws import FakeAws
-from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, report_in_stream, wait_for_samples
+from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, finished, wait_for_samples
 from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.task import Task
 
@@ -61,9 +61,8 @@ def test_without_it_only_the_cpu_is_told_apart_and_the_missing_right_is_named(st
     task = start(batch_container(*_LOAD, cpus=1), monitor_container(environment), pid_mode_task=True)
     wait_for_samples(task, 2)
     found = findings(task)
-    task.wait_stopped(END_SECONDS)
     assert ("level 1" in found["level"]["text"], found["call stacks"]["level"]) == (True, "problem")
-    record = report_in_stream(aws, task)
+    record = finished(aws, task)
     time = record["timeBreakdown"]
     assert set(time) == {"onCpuPercent", "waitingForCpuPercent", "diskPercent", "otherPercent", "coveredPercent"}
     assert time["otherPercent"] == pytest.approx(waited(record), abs=_POINTS)

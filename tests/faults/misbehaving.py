@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from tests.http_server import FakeHttpServer
-from tests.integration.sidecar import Line, Sidecar
 from tests.task_endpoint import GROUP, STREAM, Task
 
 _VCPU_USED = 0.4
@@ -76,13 +75,6 @@ class Manner:
     takes: bool = True
     hangs: bool = False
     quotes: bool = False
-
-
-def run_to_end(sidecar: Sidecar) -> tuple[list[Line], list[Line]]:
-    """Let the monitor take samples, and end the batch; returns what the monitor wrote to stdout and to stderr."""
-    sidecar.wait_for_samples()
-    sidecar.end_batch()
-    return sidecar.finish()
 
 
 IS_SILENT = Manner(takes=False, hangs=True)

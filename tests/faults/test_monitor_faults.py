@@ -17,7 +17,6 @@ from tests.faults.misbehaving import (
     FaultyTask,
     LogApi,
     Manner,
-    run_to_end,
 )
 from tests.integration.sidecar import Line, Sidecar, problems
 from tests.task_endpoint import Served
@@ -63,7 +62,7 @@ def test_an_endpoint_that_dies_and_returns_costs_samples_and_no_cpu_time(
         let_pass(TICKS)
         endpoint.come_back()
         used_by_then = endpoint.task.cpu_seconds()
-        output, errors = run_to_end(sidecar)
+        output, errors = sidecar.watch()
     assert output == []
     (record,) = logs.records()
     whole_run(record, used_by_then)
@@ -81,7 +80,7 @@ def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyE
         let_pass(TICKS)
         used_by_then = endpoint.task.cpu_seconds()
         sidecar.process.send_signal(signal.SIGCONT)
-        run_to_end(sidecar)
+        sidecar.watch()
     (record,) = logs.records()
     whole_run(record, used_by_then)
     assert record["sampling"]["missedTicks"] >= TICKS - 1
@@ -116,7 +115,7 @@ def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(endpoint: Fau
         sidecar.start()
         sidecar.wait_for_samples()
         used_by_then = endpoint.task.cpu_seconds() - 2 * INTERVAL_SECONDS * 0.4
-        run_to_end(sidecar)
+        sidecar.watch()
     (record,) = logs.records()
     whole_run(record, used_by_then)
     assert record["monitor"]["restarts"] == 1
@@ -157,7 +156,7 @@ def place(line: str) -> tuple[str, str]:
 def test_a_report_that_cloudwatch_does_not_answer_is_printed(endpoint: FaultyEndpoint, logs: LogApi) -> None:
     logs.manner = IS_SILENT
     with Sidecar(logs.environment(), beside=endpoint, STOP_SECONDS="8") as sidecar:
-        output, errors = run_to_end(sidecar)
+        output, errors = sidecar.watch()
     assert logs.lines == []
     assert logs.requests >= 1
     ((kind, status),) = [(line["type"], line["record"]["status"]) for line in output]
@@ -173,7 +172,7 @@ def test_a_full_disk_under_stdout_costs_the_checkpoints_and_not_the_report(
         Path("/dev/full").open("wb") as full,
         Sidecar(logs.environment(), output=full, beside=endpoint, CHECKPOINT_SECONDS="0.2") as sidecar,
     ):
-        _, errors = run_to_end(sidecar)
+        _, errors = sidecar.watch()
     (record,) = logs.records()
     assert record["status"] == "success"
     lost = problems(errors)
@@ -186,7 +185,7 @@ def test_a_report_that_can_go_nowhere_is_said_to_be_lost(endpoint: FaultyEndpoin
         Path("/dev/full").open("wb") as full,
         Sidecar(NOBODY, output=full, beside=endpoint, STOP_SECONDS="2") as sidecar,
     ):
-        _, errors = run_to_end(sidecar)
+        _, errors = sidecar.watch()
     not_put, lost = problems(errors)
     assert "The report goes to the monitor's own output" in not_put
     assert "The report is not printed" in lost

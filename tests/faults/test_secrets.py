@@ -18,7 +18,7 @@ from moto import mock_aws
 import handler
 from profiler.forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import TOKEN, WEBHOOK_PATH, Answer, FakeSlack
-from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner, run_to_end
+from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
 from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.integration.sidecar import Sidecar, problems
 from tests.integration.test_lambda_zip import REPORT, subscription_event
@@ -281,7 +281,7 @@ def test_the_monitor_shows_no_secret(status: int) -> None:
         logs.manner = Manner(status=status, takes=status == 200, quotes=True)
         environment = {**logs.environment(), **CREDENTIALS}
         with Sidecar(environment, beside=endpoint, STOP_SECONDS="8", CHECKPOINT_SECONDS="0.2") as sidecar:
-            output, errors = run_to_end(sidecar)
+            output, errors = sidecar.watch()
     assert any(SECRET in quote for quote in logs.quoted)
     assert bool(problems(errors)) == (status != 200)
     assert SECRET not in json.dumps([output, errors, logs.lines])

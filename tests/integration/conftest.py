@@ -1,12 +1,14 @@
 """No test touches the history of the person who runs it. What several tests need of the AWS CLI."""
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,13 @@ def aws() -> Iterator[FakeAws]:
         server.create_log_group(GROUP)
         server.create_log_stream(GROUP, STREAM)
         yield server
+
+
+@pytest.fixture
+def new_lines(aws: FakeAws) -> Callable[[], list[dict[str, Any]]]:
+    """Returns the lines that came into the batch's stream since the begin of the test."""
+    before = len(aws.events(GROUP, STREAM))
+    return lambda: [json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:]]
 
 
 @pytest.fixture(autouse=True)

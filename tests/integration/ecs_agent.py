@@ -16,7 +16,7 @@ from typing import Any
 
 import boto3
 
-from tests.task_endpoint import Task, serve
+from tests.task_endpoint import Task, served
 from tests.waiting import wait_until
 
 _SECONDS = 60
@@ -71,22 +71,17 @@ def main(words: Sequence[str]) -> None:
 
 def _played(task: PlayedTask) -> str:
     """What the monitor's container wrote to its standard output."""
-    server = serve(task)
-    address = f"http://127.0.0.1:{server.server_address[1]}/v4/own"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | task.settings
-    environment |= {"ECS_CONTAINER_METADATA_URI_V4": address, "TASK_PROFILER_INTERVAL_SECONDS": "0.1"}
-    process = subprocess.Popen(
-        [os.environ["MONITOR_PROGRAM"], "monitor"], env=environment, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        wait_until(lambda: task.stats_reads >= _STATS_READS, _SECONDS, "samples of the monitor")
-        task.ended = time.time()
-        output, _ = process.communicate(timeout=_SECONDS)
-    finally:
-        process.kill()
-        process.wait()
-        server.shutdown()
-        server.server_close()
+    with served(task) as found:
+        environment |= {"ECS_CONTAINER_METADATA_URI_V4": found.address, "TASK_PROFILER_INTERVAL_SECONDS": "0.1"}
+        words = [os.environ["MONITOR_PROGRAM"], "monitor"]
+        with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                wait_until(lambda: task.stats_reads >= _STATS_READS, _SECONDS, "samples of the monitor")
+                task.ended = time.time()
+                output, _ = process.communicate(timeout=_SECONDS)
+            finally:
+                process.kill()
     return output
 
 

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, BinaryIO, Protocol, Self
 
-from tests.task_endpoint import Task, serve
+from tests.task_endpoint import Task, served
 from tests.waiting import wait_until
 
 Line = dict[str, Any]
+NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 
 
 class ServedTask(Protocol):
@@ -38,15 +40,15 @@ class Sidecar:
         program: Sequence[str] = ("-m", "profiler"),
         **settings: str,
     ) -> None:
-        self.task = Task(2, network_mode) if beside is None else beside.task
-        self._server = serve(self.task) if beside is None else None
-        port = None if self._server is None else self._server.server_address[1]
+        self._closing = ExitStack()
+        served_task = beside or self._closing.enter_context(served(Task(2, network_mode)))
+        self.task = served_task.task
         self._output = output
         self._errors = errors
         self._program = program
         self._variables = {
             "PATH": os.environ["PATH"],
-            "ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{port}/v4/own" if beside is None else beside.address,
+            "ECS_CONTAINER_METADATA_URI_V4": served_task.address,
             "TASK_PROFILER_INTERVAL_SECONDS": "0.1",
             **environment,
             **{f"TASK_PROFILER_{name}": value for name, value in settings.items()},
@@ -82,15 +84,19 @@ class Sidecar:
         assert self.process.returncode == 0, errors
         return _lines(output), _lines(errors)
 
+    def watch(self, reads: int = 5) -> tuple[list[Line], list[Line]]:
+        """See some samples and the batch's end; the lines as of ``finish``."""
+        self.wait_for_samples(reads)
+        self.end_batch()
+        return self.finish()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.process.kill()
         self.process.communicate()
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+        self._closing.close()
 
 
 def problems(errors: list[Line]) -> list[str]:

@@ -30,12 +30,7 @@ class AwsCli:
     """One process of the AWS CLI's interpreter, for all pages: it takes a second to start."""
 
     def __init__(self, python: Path) -> None:
-        environment = {
-            **CREDENTIALS,
-            "AWS_DEFAULT_REGION": "us-west-2",
-            "PATH": os.environ["PATH"],
-            "COLUMNS": "200",
-        }
+        environment = {**CREDENTIALS, "AWS_DEFAULT_REGION": "us-west-2", "PATH": os.environ["PATH"], "COLUMNS": "200"}
         self.process = subprocess.Popen(
             [python, SENDER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -84,7 +79,6 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # moto's server names its own gaps
         with fake_aws() as played:
-            requests.post(f"{played.url}/moto-api/reset", timeout=60)  # what other tests of this process left in moto
             yield played
 
 
@@ -95,14 +89,9 @@ def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp
     with zipfile.ZipFile(zip_file, "w") as archive:
         archive.writestr("handler.py", "")
     wheel = build_wheel(tmp_path / "wheel")
+    dependencies = Path(requests.__file__).parents[1]
     reader = TutorialReader(
-        aws,
-        aws_cli,
-        tmp_path,
-        wheel,
-        search_url=None,
-        dependencies=Path(requests.__file__).parents[1],
-        zip_file=zip_file,
+        aws, aws_cli, tmp_path, wheel, search_url=None, dependencies=dependencies, zip_file=zip_file
     )
     done = reader.type()
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.record_model import Record, decode
 from profiler.runs.step_series import decode_points
 from tests.aws import fake_aws
+from tests.integration.profiled import profiled
 from tests.integration.sidecar import Sidecar
 from tests.nvidia_driver import compile_driver
 from tests.values import present
@@ -35,22 +35,9 @@ def nobody() -> Iterator[Mapping[str, str]]:
         yield aws.environment()
 
 
-def profiled(driver: Mapping[str, str], *words: str, **settings: str) -> tuple[Record, list[str]]:
-    """The record of a command, and what stood on stderr before it."""
-    own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
-    ran = subprocess.run(
-        [sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", *words],
-        env={**os.environ, **driver, **own},
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=60,
-    )
-    *before, line = ran.stderr.splitlines()
-    return decode(line).record, before
-
-
-def test_run_reports_the_gpus_of_the_command(driver: Mapping[str, str]) -> None:
+def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
+    driver: Mapping[str, str], history_file: Path
+) -> None:
     record, before = profiled(driver, "sleep", "2")
     assert before == []
     assert [gpu.uuid for gpu in record.gpus] == [BUSY, IDLE]
@@ -80,10 +67,6 @@ def test_run_reports_the_gpus_of_the_command(driver: Mapping[str, str]) -> None:
     assert gpu_idle.waiting_for is None, "the busy GPU was never idle"
     assert record.gpu_scope == "instance"
     assert present(record.sampling).sources[-1] == "nvml"
-
-
-def test_the_history_has_the_time_series_of_the_gpus(driver: Mapping[str, str], history_file: Path) -> None:
-    record, _ = profiled(driver, "sleep", "2")
     with closing(sqlite3.connect(history_file)) as history:
         ((text,),) = history.execute("SELECT points FROM run WHERE task_id = ?", (record.task_id,))
     steps = decode_points(text)
@@ -118,16 +101,10 @@ def test_off_means_that_no_device_is_searched(driver: Mapping[str, str]) -> None
     assert "nvml" not in present(record.sampling).sources
 
 
-def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record() -> None:
-    record, before = profiled({"LD_LIBRARY_PATH": ""}, "sleep", "1", GPU="on")
-    (warning,) = present(record.monitor).warnings
-    assert before == [f"task-profiler: {warning}"]
-    assert "TASK_PROFILER_GPU=on, but no GPU can be read" in warning
-
-
-def test_on_without_a_gpu_is_a_warning_also_if_the_command_is_over_at_once() -> None:
-    """Whether the binding was imported by then or not."""
-    record, before = profiled({"LD_LIBRARY_PATH": ""}, "true", GPU="on")
+@pytest.mark.parametrize("words", [("sleep", "1"), ("true",)], ids=["later", "at once"])
+def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record(words: tuple[str, ...]) -> None:
+    """Whether the binding was imported by the end of the command or not."""
+    record, before = profiled({"LD_LIBRARY_PATH": ""}, *words, GPU="on")
     (warning,) = present(record.monitor).warnings
     assert before == [f"task-profiler: {warning}"]
     assert warning.startswith("TASK_PROFILER_GPU=on, but no GPU ")
@@ -143,9 +120,7 @@ def test_a_bad_setting_costs_a_sentence_and_not_the_run() -> None:
 def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping[str, str]) -> None:
     with Sidecar({**nobody, **driver}, GPU_UUIDS=BUSY, PRICE_HOUR="1", LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
         # The driver is opened beside the sampling, which takes as long as its binding takes to import.
-        sidecar.wait_for_samples(30)
-        sidecar.end_batch()
-        lines, _ = sidecar.finish()
+        lines, _ = sidecar.watch(30)
     (report,) = [line for line in lines if line["type"] == "task.report"]
     (gpu,) = report["record"]["gpus"]
     assert gpu["uuid"] == BUSY

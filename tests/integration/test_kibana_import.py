@@ -2,8 +2,9 @@
 
 import email
 import json
-import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -89,17 +90,12 @@ class PlayedDashboards(FakeHttpServer):
 
 @pytest.fixture
 def played(request: pytest.FixtureRequest) -> Iterator[PlayedDashboards]:
-    server = PlayedDashboards(getattr(request, "param", "8.11.0"))
-    yield server
-    server.close()
+    with closing(PlayedDashboards(getattr(request, "param", "8.11.0"))) as server:
+        yield server
 
 
-def kibana(*words: str) -> subprocess.CompletedProcess[str]:
-    return run_here({}, "kibana", *words)
-
-
-def import_(*options: str) -> subprocess.CompletedProcess[str]:
-    return kibana("import", *options)
+kibana = partial(run_here, {}, "kibana")
+import_ = partial(kibana, "import")
 
 
 @pytest.mark.parametrize("played", ["8.12.0", "7.17.0", "2.19.2"], indirect=True)
@@ -127,15 +123,12 @@ def test_dashboards_and_templates_go_through_one_address(played: PlayedDashboard
         assert done.returncode == 0, done.stderr
     assert f"objects ({flavour})" in done.stdout
     assert "/_index_template/team-reports" in played.put
-    assert [path.rsplit("-", 1)[0] for path in played.put][-3:] == [
-        "/team-reports",
-        "/team-checkpoints",
-        "/team-notices",
-    ]
+    indices = ["team-reports", "team-checkpoints", "team-notices"]
+    assert [path.rsplit("-", 1)[0] for path in played.put][-3:] == [f"/{index}" for index in indices]
     name, objects = played.imports[-1]
     assert name == f"task-profiler-{flavour}.ndjson"
     titles = {one["attributes"]["title"] for one in objects if one["type"] == "index-pattern"}
-    assert titles == {"team-reports-*", "team-checkpoints-*", "team-notices-*"}
+    assert titles == {f"{index}-*" for index in indices}
 
 
 def test_an_import_says_what_it_overwrites_and_can_leave_it(played: PlayedDashboards) -> None:
@@ -150,18 +143,6 @@ def test_an_import_says_what_it_overwrites_and_can_leave_it(played: PlayedDashbo
     assert again.stdout.index("overwriting") < again.stdout.index("imported")
 
 
-@pytest.mark.parametrize("option", ["--url", "--elasticsearch"])
-def test_an_address_without_a_scheme(option: str) -> None:
-    done = import_(option, "localhost:5601")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "add http:// or https://" in done.stderr
-
-
-def test_the_flavour_can_be_wanted(played: PlayedDashboards) -> None:
-    assert import_("--url", played.url, "--flavour", "classic").returncode == 0
-    assert "lens" not in {one["type"] for one in played.imports[0][1]}
-
-
 def test_a_dry_run_imports_nothing(played: PlayedDashboards) -> None:
     done = import_("--url", played.url, "--dry-run")
     assert "would import" in done.stdout
@@ -170,15 +151,22 @@ def test_a_dry_run_imports_nothing(played: PlayedDashboards) -> None:
     assert (played.imports, played.put) == ([], {})
 
 
-def test_without_a_console_the_dashboards_are_still_installed(played: PlayedDashboards) -> None:
+def test_without_a_console_the_dashboards_are_installed_in_the_wanted_flavour(
+    played: PlayedDashboards,
+) -> None:
     played.has_console = False
-    done = import_("--url", played.url)
+    done = import_("--url", played.url, "--flavour", "classic")
     assert done.returncode == 0
     assert "give --elasticsearch URL" in done.stderr
-    assert len(played.imports) == 1
+    ((_, objects),) = played.imports
+    assert "lens" not in {one["type"] for one in objects}
 
 
 def test_usage() -> None:
+    for option in ("--url", "--elasticsearch"):
+        done = import_(option, "localhost:5601")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "add http:// or https://" in done.stderr
     nothing = import_()
     assert (nothing.returncode, nothing.stderr.count("\n")) == (2, 1)
     assert import_("--url", "http://127.0.0.1:9").returncode == 1

@@ -11,6 +11,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from importlib.metadata import distribution
 from pathlib import Path
@@ -23,7 +24,7 @@ from packaging.requirements import Requirement
 from profiler.aws_account.setup import forwarder_zip
 from profiler.core.errors import TaskProfilerError
 from profiler.otlp.otlp_encoding import Signal
-from tests.aws import fake_aws
+from tests.aws import fake_aws, start_by_schedule
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.otlp_schema import read_protobuf
@@ -118,17 +119,9 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def api() -> Iterator[RuntimeApi]:
-    served = RuntimeApi()
-    yield served
-    served.close()
-
-
-@pytest.fixture
 def cluster() -> Iterator[FakeElasticsearch]:
-    served = FakeElasticsearch()
-    yield served
-    served.close()
+    with closing(FakeElasticsearch()) as served:
+        yield served
 
 
 @pytest.fixture
@@ -138,25 +131,44 @@ def unpacked(built: Path, tmp_path: Path) -> Path:
     return tmp_path / "task"
 
 
-def start(unpacked: Path, runtime: Path, api: RuntimeApi, handler: str, **settings: str) -> subprocess.Popen[str]:
-    """Start the runtime client as Lambda does: with its own folder and the zip's, and nothing else."""
-    code = _RUNNER.format(paths=[str(unpacked), str(runtime)], handler=handler)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{api.port}",
-        "LAMBDA_TASK_ROOT": str(unpacked),
-        "AWS_REGION": "eu-west-1",
-        "AWS_DEFAULT_REGION": "eu-west-1",
-        **settings,
-    }
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", code],
-        env=environment,
-        cwd=unpacked,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+class Lambda:
+    """The runtime client, started as Lambda does: with its own folder and the zip's, and nothing else."""
+
+    def __init__(self, unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
+        self._unpacked = unpacked
+        self._runtime = runtime
+        self._api = api
+
+    def answers(self, handler: str, *events: dict[str, Any], **settings: str) -> tuple[list[tuple[str, Any]], str]:
+        """The answers to the events, and what the function wrote."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._api.port}",
+            "LAMBDA_TASK_ROOT": str(self._unpacked),
+            "AWS_REGION": "eu-west-1",
+            "AWS_DEFAULT_REGION": "eu-west-1",
+            **settings,
+        }
+        code = _RUNNER.format(paths=[str(self._unpacked), str(self._runtime)], handler=f"handler.{handler}")
+        words = [sys.executable, "-I", "-S", "-c", code]
+        process = subprocess.Popen(
+            words, env=environment, cwd=self._unpacked, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        given = []
+        try:
+            for event in events:
+                self._api.events.put(event)
+                given.append(self._api.answers.get(timeout=60))
+        finally:
+            process.kill()
+            output, _ = process.communicate()
+        return given, output
+
+
+@pytest.fixture
+def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
+    with closing(RuntimeApi()) as api:
+        yield Lambda(unpacked, runtime, api)
 
 
 @pytest.mark.slow
@@ -222,23 +234,12 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
             assert f"msgspec/_core.cpython-{python}-{processor}-linux-gnu.so" in names
 
 
-def test_the_real_runtime_client_runs_the_zip(
-    unpacked: Path, runtime: Path, api: RuntimeApi, cluster: FakeElasticsearch
-) -> None:
-    process = start(
-        unpacked, runtime, api, "handler.forward_logs",
-        ELASTICSEARCH_URL=cluster.url, ELASTICSEARCH_API_KEY=SECRET,
-    )  # fmt: skip
-    try:
-        api.events.put(subscription_event("hello", json.dumps(REPORT)))
-        assert api.answers.get(timeout=60) == ("response", {"indexed": 1, "skipped": 1, "failed": 0})
-        api.events.put({"awslogs": {"data": "broken!"}})
-        kind, error = api.answers.get(timeout=60)
-    finally:
-        process.kill()
-        output, _ = process.communicate()
-    assert kind == "error"
-    assert error["errorType"] == "PayloadError"
+def test_the_real_runtime_client_runs_the_zip(function: Lambda, cluster: FakeElasticsearch) -> None:
+    events = (subscription_event("hello", json.dumps(REPORT)), {"awslogs": {"data": "broken!"}})
+    settings = {"ELASTICSEARCH_URL": cluster.url, "ELASTICSEARCH_API_KEY": SECRET}
+    (indexed, (kind, error)), output = function.answers("forward_logs", *events, **settings)
+    assert indexed == ("response", {"indexed": 1, "skipped": 1, "failed": 0})
+    assert (kind, error["errorType"]) == ("error", "PayloadError")
     assert "not base64" in error["errorMessage"]
     ((action, body),) = cluster.bulks
     assert action["update"]["_id"] == "0123/batch"
@@ -247,20 +248,12 @@ def test_the_real_runtime_client_runs_the_zip(
     assert SECRET not in output
 
 
-def test_the_real_runtime_client_reads_a_stream(
-    unpacked: Path, runtime: Path, api: RuntimeApi, cluster: FakeElasticsearch
-) -> None:
+def test_the_real_runtime_client_reads_a_stream(function: Lambda, cluster: FakeElasticsearch) -> None:
     """A health check, a report and a damaged record; Lambda's partial batch response is one key with a list."""
     event = json.loads(STREAM_EVENT.read_text())
-    process = start(unpacked, runtime, api, "handler.forward_logs", ELASTICSEARCH_URL=cluster.url)
-    try:
-        api.events.put(event)
-        kind, answer = api.answers.get(timeout=60)
-    finally:
-        process.kill()
-        output, _ = process.communicate()
+    (answer,), output = function.answers("forward_logs", event, ELASTICSEARCH_URL=cluster.url)
     damaged = event["Records"][-1]["kinesis"]["sequenceNumber"]
-    assert (kind, answer) == ("response", {"batchItemFailures": [{"itemIdentifier": damaged}]})
+    assert answer == ("response", {"batchItemFailures": [{"itemIdentifier": damaged}]})
     ((action, _body),) = cluster.bulks
     assert action["update"]["_id"] == "0123/batch"
     logged = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
@@ -268,23 +261,12 @@ def test_the_real_runtime_client_reads_a_stream(
     assert {"level": "info", "indexed": 1, "skipped": 0, "failed": 0}.items() <= logged[-1].items()
 
 
-def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
+def test_the_runtime_client_runs_task_stopped(function: Lambda) -> None:
     """In an account that does not know the task definition any more. The run is exported, too."""
-    slack, backend = FakeSlack(), OtlpBackend()
-    with fake_aws() as aws:
-        process = start(
-            unpacked, runtime, api, "handler.task_stopped",
-            SLACK_FAILURE_WEBHOOK_URL=slack.webhook_url, REPORT_WAIT_SECONDS="0",
-            OTLP_ENDPOINT=backend.url, OTLP_HEADERS=f"api-key={SECRET}", **aws.environment(),
-        )  # fmt: skip
-        try:
-            api.events.put(task_event())
-            answer = api.answers.get(timeout=60)
-        finally:
-            process.kill()
-            output, _ = process.communicate()
-            slack.close()
-            backend.close()
+    with fake_aws() as aws, closing(FakeSlack()) as slack, closing(OtlpBackend()) as backend:
+        settings = {"SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url, "REPORT_WAIT_SECONDS": "0", **aws.environment()}
+        settings |= {"OTLP_ENDPOINT": backend.url, "OTLP_HEADERS": f"api-key={SECRET}"}
+        (answer,), output = function.answers("task_stopped", task_event(), **settings)
     assert answer == ("response", {"status": "failure", "indexed": False, "notified": "failure"})
     assert len(slack.messages) == 1
     assert slack.webhook_url not in output
@@ -295,35 +277,15 @@ def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api
     assert (root["name"], root["status"]["code"]) == ("nightly", 2)
 
 
-def test_the_runtime_client_runs_watch_schedules(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
+def test_the_runtime_client_runs_watch_schedules(function: Lambda) -> None:
     """The time zone comes from the zip: Lambda's base may have none."""
     with fake_aws() as aws:
         aws.client("ecs").create_cluster(clusterName="jobs")
-        arn = f"arn:aws:ecs:{aws.region}:123456789012"
-        target = {
-            "Arn": f"{arn}:cluster/jobs",
-            "RoleArn": "arn:aws:iam::123456789012:role/schedules",
-            "EcsParameters": {"TaskDefinitionArn": f"{arn}:task-definition/nightly"},
-        }
-        aws.client("scheduler").create_schedule(
-            Name="nightly",
-            ScheduleExpression="cron(0 3 * * ? *)",
-            ScheduleExpressionTimezone="Europe/Berlin",
-            FlexibleTimeWindow={"Mode": "OFF"},
-            Target=target,
-        )
-        process = start(
-            unpacked, runtime, api, "handler.watch_schedules",
-            IDEMPOTENCY_TABLE="notices", PYTHONTZPATH="", **aws.environment(),
-        )  # fmt: skip
-        try:
-            api.events.put({})
-            kind, answer = api.answers.get(timeout=60)
-        finally:
-            process.kill()
-            output, _ = process.communicate()
+        start_by_schedule(aws.client("scheduler"), "nightly", ScheduleExpressionTimezone="Europe/Berlin")
+        settings = {"IDEMPOTENCY_TABLE": "notices", "PYTHONTZPATH": "", **aws.environment()}
+        (answer,), output = function.answers("watch_schedules", {}, **settings)
     nothing = dict.fromkeys(("unknown", "missed", "late", "overlapped", "slow"), 0)
-    assert (kind, answer) == ("response", {"schedules": 1, **nothing}), output
+    assert answer == ("response", {"schedules": 1, **nothing}), output
 
 
 def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -> None:

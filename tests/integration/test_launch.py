@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,16 +29,9 @@ _EXECUTE = "started = held.execute(); print(started.measured, os.waitpid(started
 
 def _hold(folder: Path, *, body: str, enter: str = "pass") -> subprocess.CompletedProcess[str]:
     program = _HOLD.format(enter=enter, body=body)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=_LIMIT_SECONDS,
-    )
+    settings: Any = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}}
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, capture_output=True, check=False, text=True, timeout=_LIMIT_SECONDS, **settings)
 
 
 def test_a_released_command_is_executed(tmp_path: Path) -> None:

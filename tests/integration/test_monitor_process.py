@@ -1,23 +1,23 @@
 """The monitor as a process of its own, against a served task and a played CloudWatch Logs."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.aws import FakeAws
-from tests.integration.sidecar import Sidecar, problems
+from tests.integration.sidecar import NO_AWS, Line, Sidecar, problems
 from tests.search.server import free_ports
-from tests.task_endpoint import GROUP, STREAM, Served, Task, served
+from tests.task_endpoint import STREAM, Served, Task, served
 from tests.waiting import wait_until
 
+NewLines = Callable[[], list[Line]]
 NOBODY = "http://127.0.0.1:1"
 
 
@@ -26,33 +26,23 @@ def tag_warnings(report: dict[str, Any]) -> list[str]:
     return [text for text in report["record"]["monitor"]["warnings"] if "tags" in text]
 
 
-def new_reports(aws: FakeAws, before: int) -> list[dict[str, Any]]:
-    return [json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:]]
-
-
-def test_the_report_is_in_the_batchs_stream(aws: FakeAws) -> None:
-    before = len(aws.events(GROUP, STREAM))
+def test_the_report_is_in_the_batchs_stream(aws: FakeAws, new_lines: NewLines) -> None:
     with Sidecar(aws.environment()) as sidecar:
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        output, errors = sidecar.finish()
+        output, errors = sidecar.watch()
     assert (output, problems(errors)) == ([], [])
-    (report,) = new_reports(aws, before)
+    (report,) = new_lines()
     assert report["record"]["status"] == "success"
     assert report["record"]["metrics"]["vcpuUsed"]["avg"] == pytest.approx(0.4, rel=0.05)
     assert report["record"]["monitor"]["maxRssMB"] > 5
 
 
-def test_with_the_own_stream_the_report_is_printed_and_cloudwatch_is_not_asked(aws: FakeAws) -> None:
+def test_with_the_own_stream_the_report_is_printed_and_cloudwatch_is_not_asked(new_lines: NewLines) -> None:
     """Neither credentials nor a route are needed, and the record names the batch's stream."""
-    before = len(aws.events(GROUP, STREAM))
-    with Sidecar({"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}, REPORT_STREAM="monitor") as sidecar:
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        (report,), errors = sidecar.finish()
+    with Sidecar(NO_AWS, REPORT_STREAM="monitor") as sidecar:
+        (report,), errors = sidecar.watch()
     assert problems(errors) == []
     assert (report["record"]["status"], report["record"]["logStream"]) == ("success", STREAM)
-    assert len(aws.events(GROUP, STREAM)) == before
+    assert new_lines() == []
 
 
 # As where the batch has used up the machine's limit on processes. Root, who runs tests in CI, has no such limit.
@@ -68,64 +58,54 @@ main()
 """
 
 
-def test_a_monitor_that_can_start_no_thread_prints_samples_and_reports(aws: FakeAws) -> None:
-    before = len(aws.events(GROUP, STREAM))
+def test_a_monitor_that_can_start_no_thread_prints_samples_and_reports(aws: FakeAws, new_lines: NewLines) -> None:
     with Sidecar(
         aws.environment(),
         program=("-c", WITHOUT_THREADS),
         CHECKPOINT_SECONDS="0.2",
         PROMETHEUS_PORT=str(free_ports(1)[0]),
     ) as sidecar:
-        sidecar.wait_for_samples(15)  # of which the last ones may come too late to count
-        sidecar.end_batch()
-        output, errors = sidecar.finish()
+        # of which the last ones may come too late to count
+        output, errors = sidecar.watch(15)
     assert {line["type"] for line in output} == {"task.checkpoint"}
     assert problems(errors) == [
         "The system starts no further thread, so there are no live metrics: raise its limit on processes."
     ]
-    (report,) = new_reports(aws, before)
+    (report,) = new_lines()
     assert report["record"]["status"] == "success"
     assert report["record"]["sampling"]["samples"] >= 5
 
 
-def test_sigterm_before_python_has_imported_anything_is_not_lost(aws: FakeAws) -> None:
+def test_sigterm_before_python_has_imported_anything_is_not_lost(aws: FakeAws, new_lines: NewLines) -> None:
     """The handlers are there as soon as the first module is; a signal from then on gives a report."""
-    before = len(aws.events(GROUP, STREAM))
     with Sidecar(aws.environment()) as sidecar:
         wait_until(lambda: catches_sigterm(sidecar.process.pid), 120, "the signal handlers")
         sidecar.process.send_signal(signal.SIGTERM)
         sidecar.finish()
-    assert [report["record"]["status"] for report in new_reports(aws, before)] == ["stopped"]
+    assert [report["record"]["status"] for report in new_lines()] == ["stopped"]
 
 
 def test_without_a_way_to_cloudwatch_the_report_is_printed_within_the_budget() -> None:
     unreachable = {"AWS_ENDPOINT_URL": NOBODY, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     with Sidecar(unreachable, STOP_SECONDS="8") as sidecar:
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        output, errors = sidecar.finish()
+        output, errors = sidecar.watch()
     assert [document["type"] for document in output] == ["task.report"]
     (error,) = problems(errors)
     assert "the rest of the stop budget: 127.0.0.1:1 refused the connection" in error
 
 
 def test_without_credentials_the_report_is_printed() -> None:
-    with Sidecar({"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}) as sidecar:
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        output, errors = sidecar.finish()
+    with Sidecar(NO_AWS) as sidecar:
+        output, errors = sidecar.watch()
     assert [document["record"]["status"] for document in output] == ["success"]
     (error,) = problems(errors)
     assert "Unable to locate credentials" in error
 
 
-def test_the_tasks_tags_are_in_the_record(aws: FakeAws) -> None:
-    before = len(aws.events(GROUP, STREAM))
+def test_the_tasks_tags_are_in_the_record(aws: FakeAws, new_lines: NewLines) -> None:
     with Sidecar(aws.environment(), TAGS="true") as sidecar:
-        sidecar.wait_for_samples(10)
-        sidecar.end_batch()
-        sidecar.finish()
-    (report,) = new_reports(aws, before)
+        sidecar.watch(10)
+    (report,) = new_lines()
     assert report["record"]["tags"] == {"team": "data"}
     assert tag_warnings(report) == []
 
@@ -152,17 +132,16 @@ def hanging() -> Iterator[Served[TaskWithoutTags]]:
 
 
 def test_tags_that_never_come_delay_neither_the_samples_nor_the_stop(
-    aws: FakeAws, hanging: Served[TaskWithoutTags]
+    aws: FakeAws, new_lines: NewLines, hanging: Served[TaskWithoutTags]
 ) -> None:
     """The request has 5 s: a report that had waited for it would say so."""
-    before = len(aws.events(GROUP, STREAM))
     with Sidecar(aws.environment(), beside=hanging, TAGS="true") as sidecar:
         sidecar.wait_for_samples(10)
         sidecar.end_batch()
         sidecar.process.send_signal(signal.SIGTERM)
         _, errors = sidecar.finish()
     assert problems(errors) == []
-    (report,) = new_reports(aws, before)
+    (report,) = new_lines()
     record = report["record"]
     assert isinstance(hanging.task, TaskWithoutTags)
     assert (record["status"], hanging.task.asked) == ("success", 1)

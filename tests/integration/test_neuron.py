@@ -1,16 +1,14 @@
 """Neuron devices in the records of ``run`` and of the monitor, with a program that plays neuron-monitor."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from profiler.collectors.neuron import neuron_devices
-from profiler.record.record_model import Record, decode
 from tests.aws import fake_aws
 from tests.fake_neuron_monitor import install, starts
+from tests.integration.profiled import profiled
 from tests.integration.sidecar import Sidecar
 from tests.neuron_documents import report, runtime
 from tests.values import present
@@ -20,19 +18,8 @@ BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
 STAY = {"stay": True}
 
 
-def profiled(program: Path, *words: str, **settings: str) -> tuple[Record, list[str]]:
-    """The record of a command, and what stood on stderr before it."""
-    own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
-    ran = subprocess.run(
-        [sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", *words],
-        env={**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", **own},
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=60,
-    )
-    *before, line = ran.stderr.splitlines()
-    return decode(line).record, before
+def in_path(program: Path) -> dict[str, str]:
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
 
 
 def waiting_command(folder: Path) -> tuple[tuple[str, str], dict[str, str]]:
@@ -47,7 +34,7 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
     burn = {"burn_seconds": 0.2}
     command, let_go = waiting_command(tmp_path)
     program = install(tmp_path, [burn, BUSY, {"exit": 1}], [BUSY, let_go, STAY])
-    record, before = profiled(program, *command, NEURON="on")
+    record, before = profiled(in_path(program), *command, NEURON="on")
     assert before == []
     assert record.neuron is not None
     assert present(record.neuron.cores[0].utilization_percent).max == 75
@@ -65,13 +52,13 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
 def test_nothing_of_it_is_left_after_the_run(tmp_path: Path) -> None:
     command, let_go = waiting_command(tmp_path)
     program = install(tmp_path, [{"ignore_sigterm": True}, BUSY, let_go, STAY])
-    profiled(program, *command, NEURON="on")
+    profiled(in_path(program), *command, NEURON="on")
     (start,) = starts(program)
     assert not Path(f"/proc/{start['pid']}").exists()
 
 
 def test_on_without_neuron_monitor_is_one_warning_on_each_side(tmp_path: Path) -> None:
-    record, before = profiled(tmp_path / "nothing", "true", NEURON="on")
+    record, before = profiled(in_path(tmp_path / "nothing"), "true", NEURON="on")
     (warning,) = present(record.monitor).warnings
     assert before == [f"task-profiler: {warning}"]
 
@@ -80,7 +67,7 @@ def test_on_without_neuron_monitor_is_one_warning_on_each_side(tmp_path: Path) -
 @pytest.mark.parametrize("settings", [{}, {"NEURON": "off"}])
 def test_a_program_with_the_name_is_no_device_and_off_starts_nothing(tmp_path: Path, settings: dict[str, str]) -> None:
     program = install(tmp_path, [BUSY, STAY])
-    record, before = profiled(program, "sleep", "0.5", **settings)
+    record, before = profiled(in_path(program), "sleep", "0.5", **settings)
     assert record.neuron is None
     assert starts(program) == []
     assert before == []
@@ -89,14 +76,12 @@ def test_a_program_with_the_name_is_no_device_and_off_starts_nothing(tmp_path: P
 def test_the_monitor_reports_them_too(tmp_path: Path) -> None:
     program = install(tmp_path, [BUSY, BUSY, STAY])
     with fake_aws() as aws:
-        environment = {**aws.environment(), "PATH": f"{program.parent}:{os.environ['PATH']}"}
+        environment = {**aws.environment(), **in_path(program)}
         # A log group that is nowhere, so that the report comes to stdout.
         with Sidecar(environment, LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
             # neuron-monitor is started beside the sampling.
             wait_until(lambda: starts(program), 60, "neuron-monitor")
-            sidecar.wait_for_samples(20)
-            sidecar.end_batch()
-            lines, _ = sidecar.finish()
+            lines, _ = sidecar.watch(20)
     (found,) = [line for line in lines if line["type"] == "task.report"]
     assert found["record"]["neuron"]["cores"][0]["utilizationPercent"]["avg"] == 75
     assert found["record"]["sampling"]["sources"] == ["task-metadata-v4", "neuron-monitor"]

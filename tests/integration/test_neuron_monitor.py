@@ -203,10 +203,10 @@ def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
     def hang(_: NeuronReport) -> None:
         release.wait()
 
-    source = NeuronMonitorSource(str(install(tmp_path, [BUSY, STAY])), 1, SystemClock(), FakeLog())
+    program = install(tmp_path, [BUSY, STAY])
+    source = NeuronMonitorSource(str(program), 1, SystemClock(), FakeLog())
     source.start(hang)
-    wait_until(lambda: starts(tmp_path / "neuron-monitor"), _WAIT_SECONDS, "its start")
-    (start,) = starts(tmp_path / "neuron-monitor")
+    (start,) = wait_until(lambda: starts(program), _WAIT_SECONDS, "its start")
     source.stop(0.1)
     wait_until(lambda: is_gone(start["pid"]), _WAIT_SECONDS, "its end")
     assert threads()
@@ -250,14 +250,11 @@ def test_no_orphan_is_left_when_the_monitor_is_killed(tmp_path: Path) -> None:
             os.kill(start["pid"], signal.SIGKILL)
 
 
-def test_it_is_found_in_path_only_as_a_program(tmp_path: Path) -> None:
+def test_it_is_found_in_path_only_as_a_program_and_device_nodes_by_their_numbers(tmp_path: Path) -> None:
     program = install(tmp_path, [STAY])
     assert find_neuron_monitor(f"/nonexistent:{tmp_path}") == str(program)
     program.chmod(0o644)
     assert find_neuron_monitor(str(tmp_path)) is None
-
-
-def test_device_nodes_are_found_by_their_numbers(tmp_path: Path) -> None:
     for name in ("neuron0", "neuron10", "neuron_x", "neuron", "null"):
         (tmp_path / name).touch()
     assert neuron_devices(str(tmp_path)) == (f"{tmp_path}/neuron0", f"{tmp_path}/neuron10")

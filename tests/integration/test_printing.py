@@ -4,16 +4,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import run_here
+from tests.integration.profiled import PROGRAM
 from tests.runs import lines, report
 from tests.unit.forwarder.task.test_task_event import EVENT
 
-PROGRAM = (sys.executable, "-m", "profiler")
 DEFINITION = Path(__file__).parents[2] / "taskdef" / "fargate-scheduled.json"
 FULL = b"task-profiler: Cannot write to standard output (No space left on device): redirect it.\n"
 PRINTING = pytest.mark.parametrize(

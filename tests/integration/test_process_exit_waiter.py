@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -10,6 +9,7 @@ import pytest
 
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.proc import all_pids
+from tests.values import present
 
 _LONG_SECONDS = 60.0
 
@@ -24,16 +24,10 @@ def waiter() -> Iterator[ProcessExitWaiter]:
     assert len(all_pids("/proc/self/fd")) == before
 
 
-def program(code: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
-
-
 def test_the_end_of_a_process_ends_one_wait(waiter: ProcessExitWaiter) -> None:
-    process = program("input()")
+    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     waiter.watch((process.pid,))
-    assert process.stdin is not None
-    process.stdin.write(b"\n")
-    process.stdin.close()
+    present(process.stdin).close()
     assert waiter.wait(_LONG_SECONDS)
     process.wait()
     waiter.watch((process.pid,))

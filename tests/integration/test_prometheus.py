@@ -7,11 +7,9 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.sidecar import Sidecar
+from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.search.server import free_ports
 from tests.waiting import wait_until
-
-NOWHERE = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 
 
 @pytest.fixture
@@ -35,7 +33,7 @@ def scraped(port: int) -> dict[tuple[str, str], float]:
 
 def test_the_task_can_be_scraped_until_its_report_is_out(port: int) -> None:
     used = ("container_cpu_used_vcpus", "batch")
-    with Sidecar(NOWHERE, PROMETHEUS_PORT=str(port)) as sidecar:
+    with Sidecar(NO_AWS, PROMETHEUS_PORT=str(port)) as sidecar:
         wait_until(lambda: used in scraped(port), 120, "the batch's second sample")
         found = scraped(port)
         assert found[used] == pytest.approx(0.4, rel=0.1)
@@ -49,10 +47,8 @@ def test_the_task_can_be_scraped_until_its_report_is_out(port: int) -> None:
 
 
 def test_a_port_in_use_is_one_error_and_the_run_is_reported(port: int) -> None:
-    with closing(socket.create_server(("0.0.0.0", port))), Sidecar(NOWHERE, PROMETHEUS_PORT=str(port)) as sidecar:
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        (report,), errors = sidecar.finish()
+    with closing(socket.create_server(("0.0.0.0", port))), Sidecar(NO_AWS, PROMETHEUS_PORT=str(port)) as sidecar:
+        (report,), errors = sidecar.watch()
     told = [line for line in errors if f"port {port}" in line["event"]]
     assert [line["level"] for line in told] == ["error"]
     assert report["record"]["status"] == "success"

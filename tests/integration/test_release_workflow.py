@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 from ruamel.yaml import YAML
 
 import profiler
@@ -55,23 +54,20 @@ class Runner:
         )
 
 
-@pytest.fixture
-def runner(tmp_path: Path) -> Runner:
-    return Runner(tmp_path)
-
-
 def steps(job: str) -> list[dict[str, Any]]:
     return [step for step in JOBS[job]["steps"] if "run" in step]
 
 
-def test_a_tag_of_another_version_stops_the_release(runner: Runner) -> None:
+def test_a_tag_of_another_version_stops_the_release(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
     compare, check = steps("build")
     assert runner.run(compare).returncode == 0
     assert runner.run(compare, GITHUB_REF_NAME="v99.0.0").returncode == 1
     assert check["run"] == "make release-check"
 
 
-def test_the_image_is_pushed_for_both_platforms_and_started_on_each(runner: Runner) -> None:
+def test_the_image_is_pushed_for_both_platforms_and_started_on_each(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
     build, start = steps("image")
     for step in (build, start):
         done = runner.run(step)
@@ -83,7 +79,8 @@ def test_the_image_is_pushed_for_both_platforms_and_started_on_each(runner: Runn
     assert all(line.endswith(f"--pull always {IMAGE} --version") for line in started)
 
 
-def test_the_draft_has_the_files_whose_checksums_are_right(runner: Runner) -> None:
+def test_the_draft_has_the_files_whose_checksums_are_right(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
     check, draft = steps("github")
     release = runner.folder / "release"
     release.mkdir()
@@ -100,7 +97,8 @@ def test_the_draft_has_the_files_whose_checksums_are_right(runner: Runner) -> No
     assert runner.run(check).returncode == 1
 
 
-def test_only_the_package_goes_to_the_package_index(runner: Runner) -> None:
+def test_only_the_package_goes_to_the_package_index(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
     (move,) = steps("pypi")
     (runner.folder / "release").mkdir()
     for name in ("a.whl", "a.tar.gz", "forwarder.zip", "SHA256SUMS"):

@@ -4,8 +4,7 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,34 +12,23 @@ from typing import Any
 import pytest
 
 from profiler.record.record_model import Record, decode
+from tests.integration.profiled import LIMIT_SECONDS, RUN, run
 from tests.values import present
 from tests.waiting import wait_until
 
-_RUN = (sys.executable, "-m", "profiler", "run")
-_LIMIT_SECONDS = 60
 # What a run inherits: its input and open files, and the signals that are blocked and ignored.
 _INHERITED = "cat; readlink /proc/self/fd/0; ls /proc/self/fd; grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status; echo end"
 
 
-def _run(
-    options: Sequence[str], *words: str, folder: Path | None = None, before: Callable[[], None] | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        (*_RUN, *options, "--", *words),
-        capture_output=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        input=b"not for the command",
-        preexec_fn=before,
-        timeout=_LIMIT_SECONDS,
-    )
+def _run(options: Sequence[str], *words: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    return run(*words, options=options, env=environment, input=b"not for the command", **settings)
 
 
 def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
     """Three runs of a command, of which the first has said that it is ready."""
     process = subprocess.Popen(
-        (*_RUN, "--runs", "3", "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
+        (*RUN, "--runs", "3", "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
     )
     assert present(process.stdout).readline() == b"ready\n"
     return process
@@ -76,11 +64,11 @@ def test_an_exceeded_budget_is_the_exit_code_of_a_command_that_succeeds(
 def test_a_command_that_was_asked_to_stop_is_not_checked_against_its_budget() -> None:
     script = "trap 'exit 0' INT; echo ready; while :; do sleep 0.01; done"
     process = subprocess.Popen(
-        (*_RUN, "--max-duration", "0.001s", "sh", "-c", script), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        (*RUN, "--max-duration", "0.001s", "sh", "-c", script), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     present(process.stdout).readline()
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 0
     assert len(_records(stderr)) == 1
 
@@ -95,7 +83,7 @@ def test_nothing_of_one_run_is_left_for_the_next(tmp_path: Path) -> None:
 
     history, output = tmp_path / "history.sqlite3", tmp_path / "runs"
     options = ("--runs", "3", "--history", str(history), "--output", str(output))
-    finished = _run(options, "sh", "-c", _INHERITED, before=prepare)
+    finished = _run(options, "sh", "-c", _INHERITED, preexec_fn=prepare)
     assert (finished.returncode, finished.stderr) == (0, b"")
     first, *others, rest = finished.stdout.split(b"end\n")
     assert first.startswith(b"/dev/null\n0\n1\n2\n")
@@ -124,7 +112,7 @@ fi
 
 
 def test_what_a_run_leaves_behind_is_not_the_next_ones(tmp_path: Path) -> None:
-    finished = _run(("--runs", "2", "--no-history"), "sh", "-c", _LEAVES_BEHIND, folder=tmp_path)
+    finished = _run(("--runs", "2", "--no-history"), "sh", "-c", _LEAVES_BEHIND, cwd=tmp_path)
     os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
     warnings = [record.monitor.warnings for record in _records(finished.stderr) if record.monitor is not None]
     assert [len(of_run) for of_run in warnings] == [1, 0]
@@ -133,7 +121,7 @@ def test_what_a_run_leaves_behind_is_not_the_next_ones(tmp_path: Path) -> None:
 
 def test_the_first_failure_is_the_last_run(tmp_path: Path) -> None:
     script = "echo >> runs; test $(wc -l < runs) -lt 2 || exit 7"
-    finished = _run(("--runs", "5", "--max-duration", "0.001s", "--no-history"), "sh", "-c", script, folder=tmp_path)
+    finished = _run(("--runs", "5", "--max-duration", "0.001s", "--no-history"), "sh", "-c", script, cwd=tmp_path)
     assert finished.returncode == 7
     assert [record.exit_code for record in _records(finished.stderr)] == [0, 7]
 
@@ -146,7 +134,7 @@ def test_the_first_failure_is_the_last_run(tmp_path: Path) -> None:
 def test_a_signal_starts_no_further_run(number: signal.Signals, action: str, expected: int | None) -> None:
     process = _started("sh", "-c", f"trap '{action}' {number.name[3:]}; echo ready; while :; do sleep 0.01; done")
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == (128 + number if expected is None else expected)
     assert len(_records(stderr)) == 1
 
@@ -162,7 +150,7 @@ def test_other_signals_and_those_that_the_caller_ignores_do_not_end_the_runs() -
         process.send_signal(signal.SIGUSR1)
         assert present(process.stdout).readline() == b"ready\n"
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert [record.exit_code for record in _records(stderr)] == [0, 0, 143]
 
 
@@ -176,19 +164,19 @@ def test_a_signal_between_two_runs(number: signal.Signals, expected: int, tmp_pa
     while _writes(writer):
         pass
     process = subprocess.Popen(
-        (*_RUN, "--runs", "2", "--no-history", "--output", str(fifo), "echo", "ready"),
+        (*RUN, "--runs", "2", "--no-history", "--output", str(fifo), "echo", "ready"),
         stdout=subprocess.PIPE,
         bufsize=0,
     )
     assert present(process.stdout).readline() == b"ready\n"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    wait_until(lambda: not children.read_text(), _LIMIT_SECONDS, "the end of the first run")
+    wait_until(lambda: not children.read_text(), LIMIT_SECONDS, "the end of the first run")
     process.send_signal(number)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         os.set_blocking(reader, True)
         pipe.read()
-    stdout, _ = process.communicate(timeout=_LIMIT_SECONDS)
+    stdout, _ = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == expected
     assert stdout == (b"" if expected else b"ready\n")
 

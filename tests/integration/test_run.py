@@ -14,14 +14,12 @@ from typing import Any
 import pytest
 
 from profiler.record.notice_model import NoticeLine, decode_notice
-from profiler.record.record_model import Record, Report, decode
+from profiler.record.record_model import Record, decode
+from tests.integration.profiled import LIMIT_SECONDS, RUN, python, report_of, run
 from tests.terminals import fork_on_terminal, read_until
 from tests.values import present
 from tests.waiting import READINGS
 
-_RUN = (sys.executable, "-m", "profiler", "run")
-_PYTHON = os.path.realpath(sys.executable)
-_LIMIT_SECONDS = 60
 # Prints a line when ready, then its signals; unbuffered, since a signal may come while it prints.
 _LISTENER = """
 import os, signal, sys
@@ -41,27 +39,14 @@ _BURN = "import time\nend = time.process_time() + {}\nwhile time.process_time() 
 _UNTIL_READ = READINGS + "wait_for_readings(20)"
 
 
-def _run(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess.CompletedProcess[bytes]:
-    command = (*_RUN, *options, "--", *words)
-    return subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS, **settings)
-
-
-def _report(stderr: bytes) -> Report:
-    return decode(stderr.splitlines()[-1])
-
-
 def _record(*words: str, options: Sequence[str] = ()) -> Record:
-    return _report(_run(*words, options=options).stderr).record
-
-
-def _python(program: str) -> tuple[str, str, str]:
-    return _PYTHON, "-c", program
+    return report_of(run(*words, options=options).stderr).record
 
 
 def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
     """A listener under the profiler that has said that it is ready."""
     process = subprocess.Popen(
-        (*_RUN, "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
+        (*RUN, "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
     )
     assert present(process.stdout).readline() == b"ready\n"
     return process
@@ -84,9 +69,9 @@ def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
     ],
 )
 def test_exit_codes(words: tuple[str, ...], expected: int) -> None:
-    finished = _run(*words)
+    finished = run(*words)
     assert finished.returncode == expected
-    record = _report(finished.stderr).record
+    record = report_of(finished.stderr).record
     assert record.exit_code == expected
     assert record.status == ("success" if expected == 0 else "failure")
 
@@ -94,35 +79,30 @@ def test_exit_codes(words: tuple[str, ...], expected: int) -> None:
 def test_a_command_that_cannot_start_is_told_in_one_sentence_and_has_no_metrics(tmp_path: Path) -> None:
     script = tmp_path / "not-executable"
     script.write_text("echo no\n")
-    finished = _run(str(script))
+    finished = run(str(script))
     sentence, line = finished.stderr.decode().splitlines()
     assert finished.returncode == 126
     assert finished.stdout == b""
     assert sentence.startswith(f"task-profiler: {script} cannot be executed")
     assert json.loads(line)["record"]["metrics"] == {}
-
-
-def test_a_script_without_interpreter_line_is_the_shells(tmp_path: Path) -> None:
-    script = tmp_path / "script"
     script.write_text('echo "got $1"\n')
     script.chmod(0o755)
-    assert _run(str(script), "a b").stdout == b"got a b\n"
+    assert run(str(script), "a b").stdout == b"got a b\n", "without an interpreter's line it is the shell's"
 
 
 def test_input_and_output_pass_byte_for_byte() -> None:
     data = bytes(range(256)) * 4096
-    finished = _run("cat", input=data)
+    finished = run("cat", input=data)
     assert finished.stdout == data
-    finished = _run("sh", "-c", "cat >&2", input=data)
+    finished = run("sh", "-c", "cat >&2", input=data)
     assert finished.stdout == b""
     assert finished.stderr.startswith(data)
 
 
 def test_arguments_pass_untouched() -> None:
     words = ("-x", "--", "--format", "a b", "", "\udcff", "*", "--help")
-    finished = _run(
-        *_python("import sys, os; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"), *words
-    )
+    program = "import sys, os; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
+    finished = run(*python(program), *words)
     assert finished.stdout.split(b"\0") == [os.fsencode(word) for word in words]
 
 
@@ -130,43 +110,31 @@ _SIGNALS_SEEN = ("sh", "-c", "exec grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status"
 
 
 @pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,), (signal.SIGINT, signal.SIGQUIT), (signal.SIGCHLD,)])
-def test_signal_dispositions_are_the_callers(ignored: tuple[signal.Signals, ...]) -> None:
+def test_signal_dispositions_are_the_callers_and_the_exit_code_is_kept(ignored: tuple[signal.Signals, ...]) -> None:
     def ignore() -> None:
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
 
     bare = subprocess.run(_SIGNALS_SEEN, capture_output=True, check=True, preexec_fn=ignore)
-    assert _run(*_SIGNALS_SEEN, preexec_fn=ignore).stdout == bare.stdout
-
-
-def test_exit_code_is_kept_when_the_caller_ignores_its_children() -> None:
-    def ignore() -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-
-    assert _run("sh", "-c", "exit 5", preexec_fn=ignore).returncode == 5
-    assert _run("no-such-command-at-all", preexec_fn=ignore).returncode == 127
+    assert run(*_SIGNALS_SEEN, preexec_fn=ignore).stdout == bare.stdout
+    assert run("sh", "-c", "exit 5", preexec_fn=ignore).returncode == 5
+    assert run("no-such-command-at-all", preexec_fn=ignore).returncode == 127
 
 
 def test_environment_is_the_callers() -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), "odd": "a=b\nc"}
     bare = subprocess.run(("env", "-0"), capture_output=True, check=True, env=environment)
-    assert sorted(_run("env", "-0", env=environment).stdout.split(b"\0")) == sorted(bare.stdout.split(b"\0"))
+    assert sorted(run("env", "-0", env=environment).stdout.split(b"\0")) == sorted(bare.stdout.split(b"\0"))
 
 
 def test_open_files_are_the_callers() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as pipe:
-        finished = _run(
-            *_python(f"import os; os.write({writing}, b'hello'); print(os.listdir('/proc/self/fd'))"),
-            pass_fds=(writing,),
-        )
-        bare = subprocess.run(
-            _python("import os; print(os.listdir('/proc/self/fd'))"),
-            capture_output=True,
-            check=True,
-            pass_fds=(writing,),
-        )
+        listing = "print(os.listdir('/proc/self/fd'))"
+        finished = run(*python(f"import os; os.write({writing}, b'hello'); {listing}"), pass_fds=(writing,))
+        words = python(f"import os; {listing}")
+        bare = subprocess.run(words, capture_output=True, check=True, pass_fds=(writing,))
         os.close(writing)
         assert pipe.read() == b"hello"
     assert finished.stdout == bare.stdout
@@ -174,7 +142,7 @@ def test_open_files_are_the_callers() -> None:
 
 def test_closed_standard_streams() -> None:
     finished = subprocess.run(
-        ("sh", "-c", '"$@" <&- >&- 2>&-', "sh", *_RUN, "--", "sh", "-c", "exit 4"), check=False, timeout=_LIMIT_SECONDS
+        ("sh", "-c", '"$@" <&- >&- 2>&-', "sh", *RUN, "--", "sh", "-c", "exit 4"), check=False, timeout=LIMIT_SECONDS
     )
     assert finished.returncode == 4
 
@@ -183,13 +151,13 @@ def test_closed_standard_streams() -> None:
 
 
 def test_signals_are_passed_on() -> None:
-    process = _started(*_python(_LISTENER))
+    process = _started(*python(_LISTENER))
     for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
         process.send_signal(signal.Signals[name])
         assert present(process.stdout).readline() == f"{name}\n".encode()
-    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 7
-    assert _report(stderr).record.status == "stopped"
+    assert report_of(stderr).record.status == "stopped"
 
 
 def test_a_signal_that_the_command_sends_its_group_is_not_sent_back() -> None:
@@ -201,16 +169,16 @@ def test_a_signal_that_the_command_sends_its_group_is_not_sent_back() -> None:
         "print('done', flush=True)\n"
         "signal.sigtimedwait({signal.SIGUSR1}, 0.3)\n"
     )
-    assert _run(*_python(program), start_new_session=True).stdout == b"usr1\ndone\n"
+    assert run(*python(program), start_new_session=True).stdout == b"usr1\ndone\n"
 
 
 def _on_terminal(*words: str, inherited: int | None = None) -> tuple[int, int]:
     """The profiler around a command as the foreground job of a new terminal: its process id and the terminal."""
-    return fork_on_terminal((*_RUN, "--output", "/dev/null", "--", *words), inherited)
+    return fork_on_terminal((*RUN, "--output", "/dev/null", "--", *words), inherited)
 
 
 def test_ctrl_c_arrives_once() -> None:
-    pid, terminal = _on_terminal(*_python(_LISTENER.replace("sys.exit(7)", "pass")))
+    pid, terminal = _on_terminal(*python(_LISTENER.replace("sys.exit(7)", "pass")))
     read_until(terminal, b"ready")
     os.write(terminal, termios.tcgetattr(terminal)[tty.CC][termios.VINTR])
     seen = read_until(terminal, b"SIGINT")
@@ -227,7 +195,7 @@ def test_ctrl_c_arrives_once() -> None:
 def test_a_terminal_that_hangs_up_is_heard_once() -> None:
     reading, writing = os.pipe()
     program = f"import os, sys\nsys.stdout = os.fdopen({writing}, 'w')\n" + _LISTENER
-    pid, terminal = _on_terminal(*_python(program), inherited=writing)
+    pid, terminal = _on_terminal(*python(program), inherited=writing)
     os.close(writing)
     read_until(reading, b"ready")
     os.close(terminal)
@@ -241,7 +209,7 @@ def test_a_terminal_that_hangs_up_is_heard_once() -> None:
 
 def test_a_command_on_a_terminal_is_in_its_foreground() -> None:
     program = "import os; print(os.tcgetpgrp(0) == os.getpgrp(), os.isatty(1), os.get_terminal_size().columns > -1)"
-    pid, terminal = _on_terminal(*_python(program))
+    pid, terminal = _on_terminal(*python(program))
     assert b"True True True" in read_until(terminal, b"\n")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
@@ -252,16 +220,16 @@ def test_a_job_stops_and_goes_on_with_its_command() -> None:
         "import os, signal, sys\nsignal.signal(signal.SIGCONT, lambda *_: os.write(1, b'on\\n'))\n"
         "os.write(1, b'ready\\n')\nprint(sys.stdin.readline(), end='')\n"
     )
-    process = _started(*_python(program), stdin=subprocess.PIPE, process_group=0)
+    process = _started(*python(program), stdin=subprocess.PIPE, process_group=0)
     assert process.stdin is not None
     process.send_signal(signal.SIGTSTP)
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
     process.send_signal(signal.SIGCONT)
-    stdout, stderr = process.communicate(b"hello\n", timeout=_LIMIT_SECONDS)
+    stdout, stderr = process.communicate(b"hello\n", timeout=LIMIT_SECONDS)
     assert stdout == b"on\nhello\n"
     assert process.returncode == 0
-    assert _report(stderr).record.status == "success"
+    assert report_of(stderr).record.status == "success"
 
 
 # --- the end -------------------------------------------------------------------------------------
@@ -289,15 +257,10 @@ _UNTIL_BOTH_SLEEP = "for pid in $(jobs -p); do until grep -q sleep /proc/$pid/co
 
 
 def test_processes_that_outlive_the_command_are_named_once() -> None:
-    finished = subprocess.run(
-        (*_RUN, "--", "sh", "-c", f"sleep 60 >&- 2>&- & sleep 60 >&- 2>&- & echo $(jobs -p); {_UNTIL_BOTH_SLEEP}"),
-        capture_output=True,
-        check=True,
-        timeout=_LIMIT_SECONDS,
-    )
+    finished = run("sh", "-c", f"sleep 60 >&- 2>&- & sleep 60 >&- 2>&- & echo $(jobs -p); {_UNTIL_BOTH_SLEEP}")
     for pid in finished.stdout.split():
         os.kill(int(pid), signal.SIGKILL)
-    monitor = _report(finished.stderr).record.monitor
+    monitor = report_of(finished.stderr).record.monitor
     (warning,) = present(monitor).warnings
     assert warning.startswith("2 processes were still running when the command ended (sleep ×2)")
 
@@ -335,22 +298,22 @@ _WITNESS = (
 @pytest.mark.parametrize(
     "words",
     [
-        _python(_BURN.format(0.5)),
-        _python(_FORKS.format(_BURN.format(0.1).replace("\n", "\n        "))),
-        _python(_THREADS),
+        python(_BURN.format(0.5)),
+        python(_FORKS.format(_BURN.format(0.1).replace("\n", "\n        "))),
+        python(_THREADS),
         ("sh", "-c", _SHORT_LIVED),
     ],
     ids=["burner", "forks", "threads", "short-lived"],
 )
 def test_cpu_seconds_are_the_kernels(words: tuple[str, ...]) -> None:
-    finished = _run(*_python(_WITNESS), *words, options=("--interval", "0.1"))
+    finished = run(*python(_WITNESS), *words, options=("--interval", "0.1"))
     seen = float(finished.stdout.splitlines()[-1])
     # The witness goes on a little after it has looked.
-    assert _report(finished.stderr).record.metrics.cpu_seconds == pytest.approx(seen, rel=0.01, abs=0.015)
+    assert report_of(finished.stderr).record.metrics.cpu_seconds == pytest.approx(seen, rel=0.01, abs=0.015)
 
 
 def test_cpu_seconds_hold_an_orphans() -> None:
-    words = _python(_ORPHAN.format(_BURN.format(0.5).replace("\n", "\n        ")))
+    words = python(_ORPHAN.format(_BURN.format(0.5).replace("\n", "\n        ")))
     cpu_seconds = _record(*words).metrics.cpu_seconds
     assert 0.5 <= present(cpu_seconds) < 1  # counted once
 
@@ -360,7 +323,7 @@ _SPIKE = "import time\nblock = bytearray(800 * 2**20)\n{}\ndel block\ntime.sleep
 
 @pytest.mark.parametrize("rest_seconds", [0.1, 1.1])
 def test_a_spike_of_a_single_process_is_the_kernels(rest_seconds: float) -> None:
-    metrics = _record(*_python(_SPIKE.format("time.sleep(0.4)", rest_seconds))).metrics
+    metrics = _record(*python(_SPIKE.format("time.sleep(0.4)", rest_seconds))).metrics
     assert metrics.memory_peak_source == "kernel"
     assert 800 <= present(metrics.max_memory_used_mb) < 830
 
@@ -376,7 +339,7 @@ def test_pages_shared_by_several_processes_count_once() -> None:
         "for i in range(4):\n    if os.fork() == 0:\n        wait_for_readings(20)\n        os._exit(0)\n"
         "for i in range(4): os.wait()\n"
     )
-    record = _record(*_python(program), options=("--interval", "0.1"))
+    record = _record(*python(program), options=("--interval", "0.1"))
     metrics = record.metrics
     assert metrics.memory_peak_source == _whole_trees_peak(record)
     assert 200 <= present(metrics.max_memory_used_mb) < 260
@@ -384,7 +347,7 @@ def test_pages_shared_by_several_processes_count_once() -> None:
 
 
 def test_a_command_shorter_than_the_interval_has_a_course() -> None:
-    record = _record(*_python(_UNTIL_READ), options=("--interval", "60"))
+    record = _record(*python(_UNTIL_READ), options=("--interval", "60"))
     assert record.series is not None
     assert record.series.memory_used_mb is not None
     assert len([value for value in record.series.memory_used_mb if value is not None]) > 1
@@ -394,9 +357,7 @@ def test_a_command_shorter_than_the_interval_has_a_course() -> None:
 
 
 def test_the_record() -> None:
-    report = _report(_run("sh", "-c", "exit 0", options=("--name", "nightly")).stderr)
-    record = report.record
-    assert report.type == "task.report"
+    record = _record("sh", "-c", "exit 0", options=("--name", "nightly"))
     assert (record.family, record.container.name, record.launch_type) == ("nightly", "nightly", "LOCAL")
     assert len(record.task_id) == 36
     assert (record.task_size, record.cost, record.metrics.network_rx_bytes) == (None, None, None)
@@ -413,31 +374,28 @@ def test_the_record() -> None:
 def test_output_appends_and_keeps_stderr_clean(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     for code in (0, 3):
-        finished = _run("sh", "-c", f"exit {code}", options=("--output", str(file)))
+        finished = run("sh", "-c", f"exit {code}", options=("--output", str(file)))
         assert (finished.returncode, finished.stderr) == (code, b"")
     assert [decode(line).record.exit_code for line in file.read_bytes().splitlines()] == [0, 3]
 
 
-@pytest.mark.parametrize("path", ["/no/such/folder/runs.jsonl", "/", ""])
-def test_an_impossible_output_is_refused_before_the_start(path: str, tmp_path: Path) -> None:
-    marker = tmp_path / "started"
-    finished = _run("touch", str(marker), options=("--output", path))
-    assert finished.returncode == 2
-    assert len(finished.stderr.splitlines()) == 1
-    assert not marker.exists()
-
-
 def test_an_output_that_fails_in_the_end_costs_no_exit_code() -> None:
-    finished = _run("sh", "-c", "exit 3", options=("--output", "/dev/full"))
+    finished = run("sh", "-c", "exit 3", options=("--output", "/dev/full"))
     assert finished.returncode == 3
     assert b"--output /dev/full cannot be written" in finished.stderr
-    assert _report(finished.stderr).record.exit_code == 3
+    assert report_of(finished.stderr).record.exit_code == 3
 
 
-@pytest.mark.parametrize("options", [("--format", "xml"), ("--interval", "0.001"), ("--nonsense",), ("--name", "")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(("--output", path) for path in ("/no/such/folder/runs.jsonl", "/", "")),
+        *(("--format", "xml"), ("--interval", "0.001"), ("--nonsense",), ("--name", "")),
+    ],
+)
 def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...], tmp_path: Path) -> None:
     marker = tmp_path / "started"
-    finished = _run("touch", str(marker), options=options)
+    finished = run("touch", str(marker), options=options)
     assert finished.returncode == 2
     assert len(finished.stderr.splitlines()) == 1
     assert not marker.exists()
@@ -446,7 +404,7 @@ def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...
 def test_a_short_command_is_run_without_slow_modules() -> None:
     """Each of them would delay every command. What the history, a sample or a GPU needs is imported for these alone."""
     command = (sys.executable, "-X", "importtime", "-m", "profiler", "run", "--no-history", "--", "true")
-    finished = subprocess.run(command, capture_output=True, check=True, timeout=_LIMIT_SECONDS, text=True)
+    finished = subprocess.run(command, capture_output=True, check=True, timeout=LIMIT_SECONDS, text=True)
     lines = [line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time:" in line]
     assert "profiler.local_run.session" in lines
     slow = {"click", "http.client", "pathlib", "profiler.runs.history.run_database", "pynvml", "sqlite3"}
@@ -458,14 +416,14 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
 
 def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None:
     environment = {**os.environ, "TASK_PROFILER_EXPECTED_SECONDS": "0.2", "TASK_PROFILER_STUCK_MINUTES": "0"}
-    done = _run("sleep", "0.6", options=("--interval", "0.1"), env=environment)
+    done = run("sleep", "0.6", options=("--interval", "0.1"), env=environment)
     notice, report = done.stderr.splitlines()
     line = decode_notice(notice)
     assert isinstance(line, NoticeLine)
     assert (line.notice.kind, line.record.status, line.record.family) == ("overdue", "running", "sleep")
     assert [(one.kind, one.at) for one in decode(report).record.notices] == [("overdue", line.time)]
     output = tmp_path / "runs.jsonl"
-    done = _run("sleep", "0.6", options=("--interval", "0.1", "--output", str(output)), env=environment)
+    done = run("sleep", "0.6", options=("--interval", "0.1", "--output", str(output)), env=environment)
     assert done.stderr.startswith(b"task-profiler: The run has taken ")
     assert done.stderr.count(b"\n") == 1
     assert decode(output.read_bytes()).record.notices != ()

@@ -18,12 +18,10 @@ from profiler.readers.cgroup.accounting_group import try_lock
 from profiler.readers.cgroup.command_group import make_command_cgroup
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import Record, decode
+from tests.integration.profiled import LIMIT_SECONDS, PYTHON, RUN, python, report_of, run
 from tests.values import present
 from tests.waiting import READINGS
 
-_RUN = (sys.executable, "-m", "profiler", "run")
-_PYTHON = os.path.realpath(sys.executable)
-_LIMIT_SECONDS = 120
 _NOBODY = 65534
 _MIB = 2**20
 
@@ -78,14 +76,9 @@ def _leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
 
 
 def _run(*words: str, options: Sequence[str] = (), **settings: Any) -> tuple[Record, bytes]:
-    command = (*_RUN, *options, "--", *words)
-    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS, **settings)
+    finished = run(*words, options=options, **settings)
     assert finished.returncode == 0, finished.stderr
-    return decode(finished.stderr.splitlines()[-1]).record, finished.stdout
-
-
-def _python(program: str) -> tuple[str, str, str]:
-    return _PYTHON, "-c", program
+    return report_of(finished.stderr).record, finished.stdout
 
 
 def _sources(record: Record) -> tuple[str, ...]:
@@ -142,7 +135,7 @@ _IGNORES = (
 )
 def test_cpu_seconds_are_those_of_the_control_group(program: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    record, output = _run(sys.executable, "-c", _WITNESS, *_python(program), env=environment)
+    record, output = _run(sys.executable, "-c", _WITNESS, *python(program), env=environment)
     counted, own = map(float, output.split())
     assert record.metrics.cpu_seconds == pytest.approx(counted + own, rel=0.01)
     assert present(record.monitor).warnings == ()
@@ -158,7 +151,7 @@ _ONE_OF_SEVERAL = "sleep 1.2 & sleep 1.3 & {} -c '{}' & wait"
 @_needs_memory
 @pytest.mark.parametrize("phase_seconds", [0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9])
 def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(phase_seconds: float) -> None:
-    record, _ = _run("sh", "-c", _ONE_OF_SEVERAL.format(_PYTHON, _SPIKE.format(phase_seconds)))
+    record, _ = _run("sh", "-c", _ONE_OF_SEVERAL.format(PYTHON, _SPIKE.format(phase_seconds)))
     metrics = record.metrics
     assert metrics.memory_peak_source == "kernel"
     assert metrics.max_memory_used_mb is not None
@@ -172,7 +165,7 @@ _WRITES = "import sys\nwith open(sys.argv[1], 'wb') as file:\n    for i in range
 
 @_needs_memory
 def test_page_cache_is_no_memory_peak(tmp_path: Path) -> None:
-    record, _ = _run("sh", "-c", f'{_PYTHON} -c "{_WRITES}" {tmp_path / "file"}; :')
+    record, _ = _run("sh", "-c", f'{PYTHON} -c "{_WRITES}" {tmp_path / "file"}; :')
     metrics = record.metrics
     assert present(metrics.memory_usage_peak_mb) > 60
     assert metrics.memory_peak_source != "kernel"
@@ -204,7 +197,7 @@ def test_a_mapped_file_that_was_in_memory_counts(tmp_path: Path, *, is_only_proc
     """Its pages count for the group of this process, which has written the file."""
     data = tmp_path / "mapped"
     data.write_bytes(bytes(_MAPPED_MIB * _MIB))
-    words = (*_python(_MAPS_FILE), str(data))
+    words = (*python(_MAPS_FILE), str(data))
     shell = ("sh", "-c", 'export PROFILER=$PPID; "$@"; true', "sh", *words)
     for _ in range(2):
         record, _ = _run(*(words if is_only_process else shell), options=("--max-memory", f"{2 * _MAPPED_MIB}MB"))
@@ -218,10 +211,7 @@ def test_a_mapped_file_that_was_in_memory_counts(tmp_path: Path, *, is_only_proc
         assert max(value or 0 for value in present(series).memory_used_mb or ()) > _MAPPED_MIB
         largest = max((process.max_memory_used_mb or 0 for process in record.processes), default=0)
         assert largest <= metrics.max_memory_used_mb
-    over = subprocess.run(
-        (*_RUN, "--max-memory", f"{_MAPPED_MIB // 2}MB", "--", *shell), capture_output=True, check=False
-    )
-    assert over.returncode == 3
+    assert run(*shell, options=("--max-memory", f"{_MAPPED_MIB // 2}MB")).returncode == 3
 
 
 @_needs_memory
@@ -236,7 +226,7 @@ def test_a_file_that_is_read_twice_is_not_memory_that_is_needed(tmp_path: Path) 
         # Pages that are in memory already would be charged to this process, not to the command.
         os.posix_fadvise(writing.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     try:
-        record, _ = _run(*_python(_READS_TWICE), str(file), options=("--interval", "0.1"))
+        record, _ = _run(*python(_READS_TWICE), str(file), options=("--interval", "0.1"))
     finally:
         file.unlink(missing_ok=True)
     metrics = record.metrics
@@ -260,13 +250,11 @@ def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
         "group = Path(read_own_cgroups().location('memory').folder)\n"
         "assert group.name.startswith('task-profiler-'), group\n"
         f"(group / 'memory.limit_in_bytes').write_text('{64 * _MIB}')\n"
-        "subprocess.run(['sh', '-c', 'exec " + _PYTHON + ' -c "x = bytearray(2**28)"' + "'])\n"
+        "subprocess.run(['sh', '-c', 'exec " + PYTHON + ' -c "x = bytearray(2**28)"' + "'])\n"
         "(group / 'memory.limit_in_bytes').write_text('-1')\nraise SystemExit(3)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    command = (*_RUN, "--", sys.executable, "-c", program)
-    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS, env=environment)
-    record = decode(finished.stderr.splitlines()[-1]).record
+    record = report_of(run(sys.executable, "-c", program, env=environment).stderr).record
     assert (record.exit_code, record.status, record.likely_out_of_memory) == (3, "failure", True)
 
 
@@ -281,10 +269,10 @@ def test_what_the_command_leaves_is_neither_awaited_nor_killed_and_goes_on_where
         "    os._exit(0)\n"
     )
     with os.fdopen(writing, "wb", buffering=0) as to_the_orphan:
-        command = (*_RUN, "--output", "/dev/null", "--", *_python(program))
+        command = (*RUN, "--output", "/dev/null", "--", *python(program))
         process = subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
         os.close(reading)
-        assert process.wait(_LIMIT_SECONDS) == 0
+        assert process.wait(LIMIT_SECONDS) == 0
         to_the_orphan.write(b"go\n")
         with present(process.stdout) as output:
             assert output.read().decode().split() == Path("/proc/self/cgroup").read_text().split()
@@ -293,12 +281,12 @@ def test_what_the_command_leaves_is_neither_awaited_nor_killed_and_goes_on_where
 @_needs_cpu
 def test_a_killed_profilers_group_is_removed_by_the_next() -> None:
     reading, writing = os.pipe()
-    process = subprocess.Popen((*_RUN, "--", "sh", "-c", "echo $$; read line"), stdin=reading, stdout=subprocess.PIPE)
+    process = subprocess.Popen((*RUN, "--", "sh", "-c", "echo $$; read line"), stdin=reading, stdout=subprocess.PIPE)
     os.close(reading)
     with present(process.stdout) as output:
         command_pid = int(output.readline())
         process.send_signal(signal.SIGKILL)
-        process.wait(_LIMIT_SECONDS)
+        process.wait(LIMIT_SECONDS)
         assert any(str(process.pid) in group.name for group in _left_over())
         assert Path(f"/proc/{command_pid}").exists()
         os.close(writing)
@@ -319,7 +307,7 @@ def _pidfd_or_none(pid: int) -> int | None:
 
 
 def _wait_for(pidfd: int) -> None:
-    ready, _, _ = select.select([pidfd], [], [], _LIMIT_SECONDS)
+    ready, _, _ = select.select([pidfd], [], [], LIMIT_SECONDS)
     os.close(pidfd)
     assert ready
 
@@ -331,7 +319,7 @@ _BURN_IN_SHELL = ("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done
 _AS_NOBODY = f"""
 import os
 from profiler.cli import main, run_without_click
-command = {_python(f"{READINGS}wait_for_readings(10)")!r}
+command = {python(f"{READINGS}wait_for_readings(10)")!r}
 run_without_click(["--output", "/dev/null", "--interval", "0.02", "--", *command])
 os.setgroups([])
 os.setgid({_NOBODY})
@@ -348,7 +336,7 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path) -> None:
     report.chmod(0o666)
     with report.open("wb") as file:
         command = (sys.executable, "-c", _AS_NOBODY, "run", "--", *_BURN_IN_SHELL)
-        finished = subprocess.run(command, stderr=file, check=False, timeout=_LIMIT_SECONDS)
+        finished = subprocess.run(command, stderr=file, check=False, timeout=LIMIT_SECONDS)
     lines = [line for line in report.read_bytes().splitlines() if line.startswith(b"{")]
     assert finished.returncode == 0, report.read_bytes()
     record = decode(lines[-1]).record
@@ -363,6 +351,6 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path) -> None:
 def test_orphans_that_end_with_the_command_leave_no_group() -> None:
     """In a pid namespace, where they are the profiler's at once: some are between ending and being gone."""
     orphans = "for i in 1 2 3 4 5 6 7 8; do (true &) ; done; exit 0"
-    command = ("unshare", "--pid", "--fork", "--mount-proc", *_RUN, "--", "sh", "-c", orphans)
+    command = ("unshare", "--pid", "--fork", "--mount-proc", *RUN, "--", "sh", "-c", orphans)
     for _ in range(5):
-        subprocess.run(command, capture_output=True, check=True, timeout=_LIMIT_SECONDS)
+        subprocess.run(command, capture_output=True, check=True, timeout=LIMIT_SECONDS)

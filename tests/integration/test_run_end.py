@@ -5,24 +5,22 @@ import os
 import re
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.integration.profiled import PROGRAM, RUN
 from tests.terminals import open_terminal, read_until, shown_on_terminal
 
-RUN = (sys.executable, "-m", "profiler", "run")
 # 0.2 s are enough for several samples.
 WORK = ("--interval", "0.05", "--name", "etl", "--", "sh", "-c", "printf working; sleep 0.2; exit $0")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
 
 
-def shown(*words: str, columns: int = 80, stdout: int | None = None, **environment: str) -> tuple[str, int]:
+def shown(*words: str, **environment: str) -> tuple[str, int]:
     """What a terminal shows of a run, and the exit code."""
-    settings = {**ENVIRONMENT, "TERM": "xterm", **environment}
-    return shown_on_terminal((*RUN, *words), settings, columns=columns, stdout=stdout)
+    return shown_on_terminal((*RUN, *words), {**ENVIRONMENT, "TERM": "xterm", **environment})
 
 
 def plain(text: str) -> str:
@@ -49,7 +47,7 @@ def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: st
     second = plain(shown("--history", history, *WORK, "3")[0])
     assert "● etl failed with exit code 3 after " in second
     assert "  change  the last success" in second
-    read = subprocess.run([*RUN[:-1], "show", run_id, "--history", history], capture_output=True, text=True, check=True)
+    read = subprocess.run([*PROGRAM, "show", run_id, "--history", history], capture_output=True, text=True, check=True)
     assert "etl succeeded" in read.stdout
 
 

@@ -10,31 +10,26 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.profiled import PROGRAM, RUN
 from tests.task_endpoint import TASK_ID, Task, served
 from tests.terminals import read_until, shown_on_terminal
 
-RUN = (sys.executable, "-m", "profiler", "run", "--no-history")
+NO_HISTORY = (*RUN, "--no-history")
 
 
 def run(*words: str, **environment: str) -> tuple[dict[str, Any], int]:
     """The record and the exit code of a command."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("ECS_")}
-    done = subprocess.run([*RUN, *words], env={**plain, **environment}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*NO_HISTORY, *words], env={**plain, **environment}, capture_output=True, text=True, check=False
+    )
     record: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])["record"]
     return record, done.returncode
-
-
-@pytest.fixture
-def endpoint() -> Iterator[str]:
-    """A served ECS task; the own container is the monitor's there, which is as good as any."""
-    with served(Task(2)) as found:
-        yield found.address
 
 
 def test_labels_are_found_and_a_given_one_wins() -> None:
@@ -47,20 +42,20 @@ def test_labels_are_found_and_a_given_one_wins() -> None:
     assert "batch.attempt" not in labels
 
 
-WORD = "x" * 70_000
-
-
 @pytest.mark.parametrize("length", [256, 70_000])
 def test_a_name_beyond_the_limit_is_refused_before_the_start(length: int, tmp_path: Path) -> None:
     marker = tmp_path / "ran"
-    done = subprocess.run([*RUN, "--name", WORD[:length], "--", "touch", marker], capture_output=True, check=False)
+    done = subprocess.run(
+        [*NO_HISTORY, "--name", "x" * length, "--", "touch", marker], capture_output=True, check=False
+    )
     assert (done.returncode, marker.exists()) == (2, False)
     assert f"--name has {length} characters".encode() in done.stderr
     assert len(done.stderr) < 400
 
 
-def test_inside_ecs_the_run_is_the_tasks(endpoint: str) -> None:
-    record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=endpoint)
+def test_inside_ecs_the_run_is_the_tasks() -> None:
+    with served(Task(2)) as task:  # the own container is the monitor's there, which is as good as any
+        record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=task.address)
     assert exit_code == 4
     assert (record["taskId"], record["family"], record["launchType"]) == (TASK_ID, "bench", "EC2")
     assert record["container"]["name"] == "task-monitor"
@@ -86,23 +81,19 @@ def on_a_terminal(*words: str, kind: str = "xterm") -> str:
 
 def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None:
     work = "import time; t = time.monotonic()\nwhile time.monotonic() < t + 0.6: pass\nprint('from the command')"
-    shown = on_a_terminal(*RUN, "--live", "--interval", "0.1", "--", sys.executable, "-c", work)
-    assert "\x1b[1;20r" in shown
-    assert "\x1b[21;1H" in shown
-    assert "CPU" in shown
-    assert "vCPU" in shown
-    assert "1 process, 1 thread" in shown
+    shown = on_a_terminal(*NO_HISTORY, "--live", "--interval", "0.1", "--", sys.executable, "-c", work)
+    for text in ("\x1b[1;20r", "\x1b[21;1H", "CPU", "vCPU", "1 process, 1 thread", "from the command"):
+        assert text in shown
     assert Path(sys.executable).name in shown.rpartition("Top")[2]
     assert shown.rindex("\x1b[r") < shown.rindex(" succeeded in ")
-    assert "from the command" in shown
 
 
 def test_quiet_prints_only_what_the_command_prints_and_stores_the_run(tmp_path: Path) -> None:
     history = tmp_path / "history.sqlite3"
-    stored = (*RUN[:-1], "-q", "--history", str(history), "--runs", "2")
+    stored = (*RUN, "-q", "--history", str(history), "--runs", "2")
     assert on_a_terminal(*stored, "--", "echo", "from the command").split("\n") == ["from the command"] * 2 + [""]
     assert subprocess.run([*stored, "--", "true"], capture_output=True, check=True).stderr == b""
-    shown = [sys.executable, "-m", "profiler", "history", "--json", "--history", str(history)]
+    shown = [*PROGRAM, "history", "--json", "--history", str(history)]
     assert len(subprocess.run(shown, capture_output=True, check=True).stdout.splitlines()) == 4
 
 
@@ -113,7 +104,7 @@ def test_quiet_says_why_the_exit_code_is_not_that_of_the_command() -> None:
         (("--", "cat x | wc"), 127, "for a shell's command line, write sh -c 'cat x | wc'."),
         (("--live", "--", "true"), 2, "--live prints what --quiet does not"),
     ):
-        done = subprocess.run([*RUN, "--quiet", *words], capture_output=True, text=True, check=False)
+        done = subprocess.run([*NO_HISTORY, "--quiet", *words], capture_output=True, text=True, check=False)
         assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
         assert sentence in done.stderr
 
@@ -124,7 +115,7 @@ def test_the_live_view_gives_the_terminal_to_the_shell_while_the_command_is_stop
         os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], {**os.environ, "TERM": "xterm"})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     reserved, closed = b"\x1b[1;20r", b"\x1b[24;1H\x1b[2K\x1b[r"
-    os.write(terminal, f"{shlex.join(RUN)} --live --interval 0.1 --output /dev/null -- cat\n".encode())
+    os.write(terminal, f"{shlex.join(NO_HISTORY)} --live --interval 0.1 --output /dev/null -- cat\n".encode())
     read_until(terminal, reserved)
     os.write(terminal, b"\x1a")
     read_until(terminal, closed)
@@ -152,12 +143,12 @@ def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("kind", "seconds"), [("xterm", "0.01"), ("dumb", "0.4")])
 def test_a_short_run_and_a_terminal_without_control_codes_have_no_live_view(kind: str, seconds: str) -> None:
-    assert "\x1b[1;20r" not in on_a_terminal(*RUN, "--live", "--", "sleep", seconds, kind=kind)
+    assert "\x1b[1;20r" not in on_a_terminal(*NO_HISTORY, "--live", "--", "sleep", seconds, kind=kind)
 
 
 def test_without_stderr_warnings_are_not_written_into_the_output(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
-    words = ["sh", "-c", '"$@" 2>&-', "sh", *RUN, "--output", str(file), "--", "true"]
+    words = ["sh", "-c", '"$@" 2>&-', "sh", *NO_HISTORY, "--output", str(file), "--", "true"]
     subprocess.run(words, env={**os.environ, "TASK_PROFILER_PRICE_VCPU_HOUR": "abc"}, check=True)
     (line,) = file.read_text().splitlines()
     assert json.loads(line)["type"] == "task.report"

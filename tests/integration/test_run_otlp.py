@@ -6,7 +6,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.http_server import FakeHttpServer
+from tests.integration.profiled import RUN
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TRACEPARENT"))}
 
@@ -45,21 +45,16 @@ def backend() -> Iterator[Backend]:
         yield started
 
 
+def to_backend(backend: Backend) -> dict[str, str]:
+    return ENVIRONMENT | {"OTEL_EXPORTER_OTLP_ENDPOINT": backend.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
+
+
 def profile(
     backend: Backend, *words: str, options: tuple[str, ...] = ("--no-history",), environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
+    settings = to_backend(backend) | environment
     return subprocess.run(
-        [sys.executable, "-m", "profiler", "run", "--otlp", *options, "--", *words],
-        env={
-            **ENVIRONMENT,
-            "OTEL_EXPORTER_OTLP_ENDPOINT": backend.url,
-            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        [*RUN, "--otlp", *options, "--", *words], env=settings, capture_output=True, text=True, check=False, timeout=60
     )
 
 
@@ -127,8 +122,8 @@ def test_a_signal_ends_an_export_at_once(backend: Backend, tmp_path: Path, runs:
     command = "test $0 = 2 || exit 7"  # two runs must succeed
     options = ("--no-history", "--runs", runs, "--output", str(tmp_path / "report.jsonl"))
     process = subprocess.Popen(
-        [sys.executable, "-m", "profiler", "run", "--otlp", *options, "--", "sh", "-c", command, runs],
-        env={**ENVIRONMENT, "OTEL_EXPORTER_OTLP_ENDPOINT": backend.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
+        [*RUN, "--otlp", *options, "--", "sh", "-c", command, runs],
+        env=to_backend(backend),
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,15 +30,17 @@ from profiler.record.record_model import decode
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.sampled_functions import frames_of, what_ran
 from tests.aws import FakeAws
-from tests.integration.sidecar import Sidecar, problems
-from tests.task_endpoint import GROUP, STREAM, Served, Task, served
+from tests.integration.profiled import RUN
+from tests.integration.sidecar import Line, Sidecar, problems
+from tests.task_endpoint import Served, Task, served
 from tests.values import present
 from tests.waiting import remove_group
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
 
-_RUN = (sys.executable, "-m", "profiler", "run")
+NewLines = Callable[[], list[Line]]
+JoinContainer = Callable[[str, int], None]
 # One function for each of the things that a program does; the arguments are its name and the seconds.
 _PROGRAM = """
 import socket, subprocess, sys, threading, time
@@ -92,7 +95,7 @@ class Seen(NamedTuple):
 
 
 def run_with_stacks(history: Path, *command: object) -> Seen:
-    words = [*_RUN, "--history", str(history), "--stacks", "--", *map(str, command)]
+    words = [*RUN, "--history", str(history), "--stacks", "--", *map(str, command)]
     finished = subprocess.run(words, stderr=subprocess.PIPE, check=True, timeout=120)
     line = finished.stderr.splitlines()[-1]
     kept = HistoryStore(history, SystemClock()).stacks(decode(line))
@@ -102,7 +105,7 @@ def run_with_stacks(history: Path, *command: object) -> Seen:
     return Seen(json.loads(line)["record"], counted)
 
 
-def run_together(folder: Path, commands: Mapping[str, Sequence[object]], at_once: int = 5) -> dict[str, Seen]:
+def run_together(folder: Path, commands: Mapping[str, Sequence[object]], at_once: int) -> dict[str, Seen]:
     """Run several commands at the same time, because most of their time is a wait."""
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         calls = {
@@ -125,7 +128,7 @@ def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 @pytest.fixture(scope="module")
 def waiting(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     commands = {what: (sys.executable, program, what, 5) for what in _WAITING}
-    return run_together(tmp_path_factory.mktemp("waiting"), {**commands, "another program": ("sleep", 7)})
+    return run_together(tmp_path_factory.mktemp("waiting"), {**commands, "another program": ("sleep", 7)}, at_once=5)
 
 
 @pytest.mark.parametrize("what", _RUNNING)
@@ -210,7 +213,7 @@ def test_a_program_that_is_not_python_has_one_warning(waiting: dict[str, Seen]) 
 
 
 def test_in_the_mode_of_moments_a_short_run_has_no_samples(program: Path, history_file: Path) -> None:
-    command = [*_RUN, "--stacks=moments", "--", sys.executable, str(program), "burn", "2"]
+    command = [*RUN, "--stacks=moments", "--", sys.executable, str(program), "burn", "2"]
     finished = subprocess.run(command, stderr=subprocess.PIPE, check=True, timeout=120)
     record = json.loads(finished.stderr.splitlines()[-1])["record"]
     assert "stacks" not in record
@@ -238,7 +241,7 @@ def containers() -> Iterator[Served[OwnIds]]:
 
 
 @pytest.fixture
-def join_container() -> Iterator[Callable[[str, int], None]]:
+def join_container() -> Iterator[JoinContainer]:
     """Puts a process into a control group that has the name of a container, as Docker makes it."""
     cgroups = read_own_cgroups()
     place = cgroups.location("cpuacct") or cgroups.location("")
@@ -260,23 +263,27 @@ def join_container() -> Iterator[Callable[[str, int], None]]:
         remove_group(group)
 
 
-def test_a_batch_beside_the_monitor(
-    program: Path, aws: FakeAws, containers: Served[OwnIds], join_container: Callable[[str, int], None]
-) -> None:
-    before = len(aws.events(GROUP, STREAM))
-    with (
-        subprocess.Popen([sys.executable, program, "burn_in_thread", "100"]) as batch,
-        Sidecar(aws.environment(), beside=containers, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
-    ):
+@contextmanager
+def beside(program: Path, what: str) -> Iterator[int]:
+    """The program for the length of the block; its pid."""
+    with subprocess.Popen([sys.executable, program, what, "1000"]) as batch:
         try:
-            join_container(sidecar.task.docker_id("batch"), batch.pid)
-            sidecar.wait_for_samples(50)
-            sidecar.end_batch()
-            checkpoints, errors = sidecar.finish()
+            yield batch.pid
         finally:
             batch.kill()
+
+
+def test_a_batch_beside_the_monitor(
+    program: Path, aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds], join_container: JoinContainer
+) -> None:
+    with (
+        beside(program, "burn_in_thread") as pid,
+        Sidecar(aws.environment(), beside=containers, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
+    ):
+        join_container(sidecar.task.docker_id("batch"), pid)
+        checkpoints, errors = sidecar.watch(50)
     assert problems(errors) == []
-    stacks, report = (json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:])
+    stacks, report = new_lines()
     assert report["type"] == "task.report"
     assert report["record"]["stacks"]["top"][0]["function"] == "burn"
     assert (stacks["type"], stacks["taskId"], stacks["container"]) == (
@@ -289,36 +296,29 @@ def test_a_batch_beside_the_monitor(
     assert any("stacks" in line["record"] for line in checkpoints)
 
 
-def test_without_visible_processes_the_record_says_what_to_do(aws: FakeAws, containers: Served[OwnIds]) -> None:
-    before = len(aws.events(GROUP, STREAM))
+def test_without_visible_processes_the_record_says_what_to_do(
+    aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds]
+) -> None:
     with Sidecar(aws.environment(), beside=containers, STACKS="on") as sidecar:
-        sidecar.wait_for_samples(80)
-        sidecar.end_batch()
-        sidecar.finish()
-    (report,) = (json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:])
+        sidecar.watch(80)
+    (report,) = new_lines()
     assert "stacks" not in report["record"]
     assert any("set pidMode to task" in warning for warning in report["record"]["monitor"]["warnings"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who may drop a capability")
 def test_without_the_right_to_read_the_record_says_what_to_do(
-    program: Path, aws: FakeAws, containers: Served[OwnIds], join_container: Callable[[str, int], None]
+    program: Path, aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds], join_container: JoinContainer
 ) -> None:
-    before = len(aws.events(GROUP, STREAM))
     drop = "import ctypes, os, sys; ctypes.CDLL(None).prctl(24, 19)"  # PR_CAPBSET_DROP, CAP_SYS_PTRACE
     reduced = ("-c", f"{drop}; os.execv(sys.executable, [sys.executable, '-m', 'profiler', *sys.argv[1:]])")
     with (
-        subprocess.Popen([sys.executable, program, "sleep", "100"]) as batch,
+        beside(program, "sleep") as pid,
         Sidecar(aws.environment(), beside=containers, STACKS="on", program=reduced) as sidecar,
     ):
-        try:
-            join_container(sidecar.task.docker_id("batch"), batch.pid)
-            sidecar.wait_for_samples(30)
-            sidecar.end_batch()
-            sidecar.finish()
-        finally:
-            batch.kill()
-    (report,) = (json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:])
+        join_container(sidecar.task.docker_id("batch"), pid)
+        sidecar.watch(30)
+    (report,) = new_lines()
     warnings = [text for text in report["record"]["monitor"]["warnings"] if "call stacks" in text]
     assert len(warnings) == 1
     assert "give it the capability SYS_PTRACE and user 0" in warnings[0]
@@ -334,17 +334,14 @@ def state_of(pid: int) -> str:
 
 def test_a_killed_server_leaves_no_stopped_process(program: Path) -> None:
     """SIGKILL of the sampler in the middle of its reading."""
-    with subprocess.Popen([sys.executable, program, "burn", "1000"]) as batch:
-        try:
-            for attempt in range(30):
-                spy = PySpy(_SPY or "", time.monotonic_ns)
-                spy.start()
-                assert spy.version
-                killer = subprocess.Popen(["sh", "-c", f"sleep 0.0{attempt % 4}; kill -KILL {spy.pid}"])
-                while spy.dump(batch.pid).failure is None:
-                    pass
-                killer.wait()
-                spy.close()
-                assert state_of(batch.pid) not in ("T", "t"), attempt
-        finally:
-            batch.kill()
+    with beside(program, "burn") as pid:
+        for attempt in range(30):
+            spy = PySpy(_SPY or "", time.monotonic_ns)
+            spy.start()
+            assert spy.version
+            killer = subprocess.Popen(["sh", "-c", f"sleep 0.0{attempt % 4}; kill -KILL {spy.pid}"])
+            while spy.dump(pid).failure is None:
+                pass
+            killer.wait()
+            spy.close()
+            assert state_of(pid) not in ("T", "t"), attempt

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -38,13 +39,18 @@ def names(text: str | bytes) -> list[str]:
     return [container["name"] for container in json.loads(text)["containerDefinitions"]]
 
 
-def test_the_definition_is_printed_and_the_file_left_alone(file: Path) -> None:
+def test_the_definition_is_printed_or_goes_to_another_file_and_the_file_is_left_alone(
+    file: Path, tmp_path: Path
+) -> None:
     before = file.read_bytes()
     done = add_monitor(file, "--image", "own:1")
     assert (done.returncode, done.stderr) == (0, "")
     assert names(done.stdout) == ["batch", "task-monitor"]
     assert done.stdout.startswith('{\n    "family": "nightly",\n')
     assert json.loads(done.stdout)["x-kept"] == PLAIN["x-kept"]
+    written = add_monitor(file, "-o", tmp_path / "out.json", "--image", "own:1")
+    assert (written.returncode, written.stdout) == (0, "")
+    assert (tmp_path / "out.json").read_text() == done.stdout
     assert file.read_bytes() == before
 
 
@@ -75,13 +81,6 @@ def test_in_place_keeps_permissions_and_links_and_does_nothing_the_second_time(f
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_the_output_goes_to_another_file(file: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    done = add_monitor(file, "-o", out, "--image", "own:1")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert names(out.read_bytes()) == ["batch", "task-monitor"]
-
-
 def test_warnings_and_the_default_image_are_said_on_stderr(tmp_path: Path) -> None:
     file = tmp_path / "silent.json"
     file.write_text(json.dumps({"containerDefinitions": [{"name": "batch"}]}))
@@ -95,25 +94,23 @@ def test_warnings_and_the_default_image_are_said_on_stderr(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "exit_code"),
     [
-        ([], 2),
-        (["--family", ""], 2),
-        (["FILE", "--family", "nightly"], 2),
-        (["FILE", "--register"], 2),
-        (["FILE", "FILE"], 2),
-        (["--family", "nightly", "--update-schedules"], 2),
-        (["FILE", "--image", " "], 2),
-        (["FILE", "--in-place", "-o", "x"], 2),
-        (["-", "--in-place"], 2),
-        (["FILE", "--container", "missing"], 1),
-        (["missing.json"], 1),
-        (["FILE", "-o", "/missing/out.json"], 1),
+        ("", 2),
+        ("--family ''", 2),
+        ("FILE --family nightly", 2),
+        ("FILE --register", 2),
+        ("FILE FILE", 2),
+        ("--family nightly --update-schedules", 2),
+        ("FILE --image ' '", 2),
+        ("FILE --in-place -o x", 2),
+        ("- --in-place", 2),
+        ("FILE --container missing", 1),
+        ("missing.json", 1),
+        ("FILE -o /missing/out.json", 1),
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_is_written(file: Path, words: list[str], exit_code: int) -> None:
+def test_a_mistake_is_one_sentence_and_nothing_is_written(file: Path, words: str, exit_code: int) -> None:
     before = file.read_bytes()
-    done = add_monitor(
-        *(str(file) if word == "FILE" else word for word in words), *(() if "--image" in words else ("--image=own:1",))
-    )
+    done = add_monitor("--image=own:1", *(file if word == "FILE" else word for word in shlex.split(words)))
     assert (done.returncode, done.stdout) == (exit_code, "")
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("task-profiler: ")
@@ -155,7 +152,7 @@ def test_people_are_shown_what_changes_in_colour(file: Path) -> None:
     assert "\x1b[31m-  " not in shown  # nothing is taken away
 
 
-def test_settings_of_the_monitor_and_other_variables() -> None:
+def test_settings_of_the_monitor_and_other_variables_have_one_value() -> None:
     texts = ("TASK_PROFILER_TAGS=true", "TASK_PROFILER_PRICE_HOUR=1.5", "https_proxy=http://a=b", "EMPTY=")
     assert parse_settings(texts) == {
         "TASK_PROFILER_TAGS": "true",
@@ -163,6 +160,8 @@ def test_settings_of_the_monitor_and_other_variables() -> None:
         "https_proxy": "http://a=b",
         "EMPTY": "",
     }
+    with pytest.raises(UsageError, match="given twice"):
+        parse_settings(("A=1", "A=2"))
 
 
 @pytest.mark.parametrize(
@@ -182,8 +181,3 @@ def test_a_mistake_is_one_sentence(text: str, reason: str) -> None:
     assert reason in str(refused.value)
     assert str(refused.value).startswith("--setting ")
     assert str(refused.value).endswith(".")
-
-
-def test_one_name_has_one_value() -> None:
-    with pytest.raises(UsageError, match="given twice"):
-        parse_settings(("A=1", "A=2"))

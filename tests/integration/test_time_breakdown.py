@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.record_model import Record, decode
+from profiler.record.record_model import Record
+from tests.integration.profiled import LIMIT_SECONDS, RUN, python, report_of, run
 from tests.values import present
 
-_PYTHON = os.path.realpath(sys.executable)
-_LIMIT_SECONDS = 60
 _MOST = 60.0  # percent
 
 _CONNECTED = """
@@ -38,17 +37,14 @@ _PROGRAMS = {
 _BURN = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\n"
 
 
-def _record(program: str, *prefix: str, argument: str = "") -> Record:
-    run = (sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--")
-    command = (*run, *prefix, _PYTHON, "-c", program, argument)
-    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
+def _record(program: str, *prefix: str) -> Record:
+    finished = run(*prefix, *python(program), options=("--interval", "0.1"))
     assert finished.returncode == 0, finished.stderr
-    return decode(finished.stderr.splitlines()[-1]).record
+    return report_of(finished.stderr).record
 
 
 def _breakdown(program: str, *prefix: str) -> TimeBreakdown:
-    made = _record(textwrap.dedent(program), *prefix).time_breakdown
-    return present(made)
+    return present(_record(textwrap.dedent(program), *prefix).time_breakdown)
 
 
 def _of_waits(made: TimeBreakdown, kind: str) -> float:
@@ -124,10 +120,9 @@ print(len(sample.growth), [wait.kind for wait in sample.waits], sample.has_refus
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_another_user_sees_the_counters_but_not_the_calls() -> None:
     with subprocess.Popen(["sleep", "60"]) as sleeping:
+        words = (sys.executable, "-c", _AS_NOBODY, str(sleeping.pid))
         try:
-            finished = subprocess.run(
-                (sys.executable, "-c", _AS_NOBODY, str(sleeping.pid)), capture_output=True, text=True, check=True
-            )
+            finished = subprocess.run(words, capture_output=True, text=True, check=True)
         finally:
             sleeping.kill()
     assert finished.stdout == "1 ['other'] True False\n"
@@ -136,7 +131,6 @@ def test_another_user_sees_the_counters_but_not_the_calls() -> None:
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="unshare needs root")
 def test_without_proc_nothing_is_known() -> None:
     without_proc = ("unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh")
-    command = (sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", "sleep", "0.5")
-    finished = subprocess.run((*without_proc, *command), capture_output=True, check=False, timeout=_LIMIT_SECONDS)
-    assert finished.returncode == 0, finished.stderr
-    assert decode(finished.stderr.splitlines()[-1]).record.time_breakdown is None
+    command = (*RUN, "--interval", "0.1", "--", "sleep", "0.5")
+    finished = subprocess.run((*without_proc, *command), capture_output=True, check=True, timeout=LIMIT_SECONDS)
+    assert report_of(finished.stderr).record.time_breakdown is None

@@ -12,14 +12,14 @@ import pytest
 
 from profiler.record.record_model import decode
 from tests.aws import FakeAws
-from tests.integration.sidecar import Sidecar
+from tests.integration.profiled import RUN
+from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.pipes import Pipe
 from tests.task_endpoint import GROUP, STREAM
 from tests.values import present
 from tests.waiting import wait_until
 
-NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
-RUN = (sys.executable, "-m", "profiler", "run", "--no-history")
+NO_HISTORY = (*RUN, "--no-history")
 
 
 @pytest.fixture
@@ -80,14 +80,16 @@ def test_the_reason_for_a_printed_report_is_written_as_soon_as_the_log_is_read(p
 
 def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pipe, tmp_path: Path) -> None:
     history = tmp_path / "history"
-    command = (*RUN[:-1], "--history", str(history), "--", "sh", "-c", "exit 7")
+    command = (*RUN, "--history", str(history), "--", "sh", "-c", "exit 7")
     done = subprocess.run(command, stderr=pipe.write_end, check=False, timeout=60)
     assert done.returncode == 7
     assert history.exists()
 
 
 def test_run_prints_its_report_once_somebody_reads(pipe: Pipe) -> None:
-    with subprocess.Popen((*RUN, "--", "echo", "done"), stdout=subprocess.PIPE, stderr=pipe.write_end) as process:
+    with subprocess.Popen(
+        (*NO_HISTORY, "--", "echo", "done"), stdout=subprocess.PIPE, stderr=pipe.write_end
+    ) as process:
         assert present(process.stdout).readline() == b"done\n"
         pipe.drop_filling()
         process.wait(60)
@@ -99,7 +101,7 @@ def test_the_output_of_the_command_stays_blocking(pipe: Pipe) -> None:
     """`run` and its command share one standard error: a command that writes much must not see EAGAIN."""
     code = "import os; print(os.get_blocking(2)); os.write(2, b'y' * 100_000)"
     with subprocess.Popen(
-        (*RUN, "--", sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=pipe.write_end
+        (*NO_HISTORY, "--", sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=pipe.write_end
     ) as process:
         assert present(process.stdout).readline() == b"True\n"
         pipe.drop_filling()

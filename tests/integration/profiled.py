@@ -1,0 +1,40 @@
+"""Runs commands under ``task-profiler run`` in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profiler.record.record_model import Record, Report, decode
+
+LIMIT_SECONDS = 120
+PROGRAM = (sys.executable, "-m", "profiler")
+RUN = (*PROGRAM, "run")
+
+
+PYTHON = os.path.realpath(sys.executable)
+
+
+def python(program: str) -> tuple[str, str, str]:
+    """The command that runs this code without the virtual environment."""
+    return PYTHON, "-c", program
+
+
+def run(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    """Profile a command to its end, whatever its exit code is."""
+    command = (*RUN, *options, "--", *words)
+    return subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_SECONDS, **settings)
+
+
+def report_of(stderr: bytes) -> Report:
+    """The report is the last line."""
+    return decode(stderr.splitlines()[-1])
+
+
+def profiled(environment: Mapping[str, str], *words: str, **settings: str) -> tuple[Record, list[str]]:
+    """The record of a command that succeeds, with these settings, and what stood on stderr before it."""
+    own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
+    done = run(*words, options=("--interval", "0.1"), env={**os.environ, **environment, **own})
+    assert done.returncode == 0, done.stderr
+    return report_of(done.stderr).record, done.stderr.decode().splitlines()[:-1]
