@@ -30,17 +30,11 @@ class TreeCpu:
         self.total_ns = 0
 
     def add(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
-        """Add a reading.
+        """Add a reading of all processes of the tree; returns the tree's total in nanoseconds.
 
-        The CPU time of a process that has ended is normally part of the children's time of the parent that waited for
-        it. If no process waited for it (its parent ignores SIGCHLD), its last known value is kept.
-
-        Args:
-            processes: All processes of the tree.
-            reaped_ns: The CPU time of all children that this process itself has waited for so far.
-
-        Returns:
-            The total of the tree in nanoseconds.
+        ``reaped_ns`` is the CPU time of all children that this process itself has waited for so far. The CPU time of a
+        process that has ended is normally part of the children's time of the parent that waited for it. If no process
+        waited for it (its parent ignores SIGCHLD), its last known value is kept.
         """
         now = {process.identity: process for process in processes}
         before = self._previous
@@ -142,11 +136,7 @@ class GroupTotal:
     ) -> int:
         """Add a reading of the group and its processes; returns the total in bytes.
 
-        Args:
-            group: The group.
-            processes: Its processes.
-            tree_bytes: The memory of the processes together.
-            is_exact: Whether ``tree_bytes`` counts no page twice.
+        ``tree_bytes`` is the memory of the processes together; with ``is_exact``, it counts no page twice.
         """
         present = [process for process in processes if process.rss_bytes is not None]
         if is_exact:
@@ -189,14 +179,9 @@ class TreeBlocks:
         self._total = self._unreaped
 
     def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes) -> BlockBytes | None:
-        """Add a reading.
+        """Add a reading of all processes of the tree; returns the tree's total, or None if it is unknown this time.
 
-        Args:
-            processes: All processes of the tree.
-            reaped: The block I/O of all children that this process itself has waited for so far.
-
-        Returns:
-            The total of the tree; None if it is unknown this time.
+        ``reaped`` is the block I/O of all children that this process itself has waited for so far.
         """
         blocks = [process.blocks for process in processes]
         known = [process_blocks for process_blocks in blocks if process_blocks is not None]
@@ -241,9 +226,7 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
     def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark includes hardly any page cache.
 
-        Args:
-            transferred_bytes: Block I/O of the processes. It bounds the page cache of files that were deleted
-                before a reading could show it.
+        The block I/O of the processes bounds the cache of files that were deleted before a reading could show it.
         """
         max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
         return max(self.cache_bytes, transferred_bytes) < max_bytes

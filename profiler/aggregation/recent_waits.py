@@ -47,10 +47,7 @@ class RecentWaits:
             del spans[first + 1]
 
     def longest(self, since_ns: int) -> Wait | None:
-        """The kind of the longest wait since then, with the target of most of this time, if there is one.
-
-        None if the wait is unknown.
-        """
+        """The kind of the longest wait since then, with the target of most of this time, if any; None if unknown."""
         waits: Counter[Wait] = Counter()
         kinds: Counter[str] = Counter()
         for span in self._spans:

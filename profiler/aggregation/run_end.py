@@ -118,16 +118,10 @@ def out_of_memory(
 ) -> OutOfMemory:
     """Whether the kernel killed the batch or one of its processes for lack of memory, as far as there is evidence.
 
-    Args:
-        end: How the batch ended.
-        memory_max_bytes: The peak of the memory in use.
-        memory_size_bytes: The limit.
-        peak_source: How the peak was measured.
-        limit_hits: How often the usage hit the limit. Version 1 of cgroup also counts reclaimed page cache, so alone
-            this is not evidence.
-        memory_kills: The kills that the kernel counted, which are decisive; None if its counter is unknown.
-        may_have_missed_a_kill: Whether the exit code is not enough evidence: the usage reached the limit unseen, where
-            a child may have been killed, or the batch was restarted after an end that was not seen.
+    ``memory_kills`` are the kills that the kernel counted, which are decisive (None: unknown). ``limit_hits`` alone are
+    no evidence, because version 1 of cgroup also counts reclaimed page cache. With ``may_have_missed_a_kill``, the exit
+    code is not enough evidence: the usage reached the limit unseen, where a child may have been killed, or the batch
+    was restarted after an end that was not seen.
     """
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
@@ -150,10 +144,7 @@ def out_of_memory(
 
 
 def may_have_lost_a_child(metrics: Metrics) -> bool:
-    """Whether the usage came within 5 % of the limit, and not by the page cache that was seen.
-
-    The kernel may then have killed a child of the batch between two samples.
-    """
+    """Whether the usage came so near to the limit, not by cache, that a child may have been killed between samples."""
     peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
     if peak_mb is None or not size_mb:
         return False

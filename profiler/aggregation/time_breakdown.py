@@ -204,10 +204,8 @@ def percents_of(parts: Mapping[str, int]) -> dict[str, float]:
 class TimeAccount:
     """Divides the time of one run step by step, in constant memory.
 
-    Args:
-        started_ns: The start of the run; None if it is unknown: the first reading is then the start.
-        interval_ns: The usual step.
-        idle_ns: For how long all GPUs were idle between two moments, on the clock of ``started_ns``.
+    If ``started_ns`` is None, the first reading is the start. ``idle_ns`` returns for how long all GPUs were idle
+    between two moments, on the clock of ``started_ns``.
     """
 
     def __init__(self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween = never_idle) -> None:
@@ -229,13 +227,9 @@ class TimeAccount:
         self._last_shown: tuple[int, _Shown] | None = None
 
     def add(self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None) -> None:
-        """Add a reading at the end of a step.
+        """Add a reading at the end of a step: the CPU time so far, and the threads since the last reading.
 
-        Args:
-            read_ns: The time of the reading, on the clock of ``started_ns``.
-            cpu_ns: The CPU time of the run so far.
-            sample: The threads since the last reading.
-            series: Gets the waits for a CPU.
+        The series gets the waits for a CPU.
         """
         self._readings.append((read_ns, cpu_ns, sample))
         self._buffered += 1 + len(sample.growth or ()) + len(sample.waits)
@@ -255,10 +249,7 @@ class TimeAccount:
             step.longest_ns = idle_ns * min(before.wait_ns, idle_before_ns) // max(idle_before_ns, 1)
 
     def added_to(self, record: Record, cpu_ns: int) -> Record:
-        """Return the record with the division and the waits for a CPU, as of the last :meth:`flush`.
-
-        ``cpu_ns`` is the CPU time of the run.
-        """
+        """Return the record with the division and the waits for a CPU, as of the last :meth:`flush`."""
         duration_ms = record.metrics.duration_ms
         breakdown = self._breakdown(None if duration_ms is None else round(duration_ms * NS_PER_MS))
         if breakdown is None or not self._has_waits:
@@ -415,7 +406,10 @@ def _settle(
     if not part_ns:  # as the idle part of each step without a GPU
         return last
     blocked_ns = parts.add(step, part_ns)
-    shown = step.shown or _nearest((step.start_ns + step.end_ns) // 2, before, after)
+    shown = step.shown
+    if shown is None and (known := [sample for sample in (before, after) if sample is not None]):
+        middle_ns = (step.start_ns + step.end_ns) // 2
+        shown = min(known, key=lambda sample: abs(sample[0] - middle_ns))[1]
     end = step.shown or (None if after is None else after[1])
     if step.unknown_ns and (before is None or (end is not None and not before[1].is_like(end))):
         unknown_ns = blocked_ns * step.unknown_ns // step.length_ns
@@ -426,12 +420,6 @@ def _settle(
     else:
         parts.add_blocked(blocked_ns, shown)
     return last
-
-
-def _nearest(at_ns: int, *samples: tuple[int, _Shown] | None) -> _Shown | None:
-    """The wait in the sample that is nearest to a time."""
-    known = [sample for sample in samples if sample is not None]
-    return min(known, key=lambda sample: abs(sample[0] - at_ns))[1] if known else None
 
 
 def _shown_by(sample: ThreadSample) -> _Shown | None:

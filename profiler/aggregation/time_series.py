@@ -29,12 +29,7 @@ SeriesRow: TypeAlias = tuple[int, float | None, int | None, int | None, int | No
 
 
 class DeviceReadings:
-    """The readings of all devices over a period.
-
-    ``gpu_memory_bytes`` has the readings of each GPU, ``gpus_memory_bytes`` is the memory of all GPUs together.
-    """
-
-    __slots__ = ("gpu_memory_bytes", "gpu_percent", "gpus_memory_bytes", "neuron_percent")
+    """The readings of all devices over a period; ``gpus_memory_bytes`` is the memory of all GPUs together."""
 
     def __init__(self) -> None:
         self.gpu_percent = MeanAndMaximum()
@@ -89,12 +84,9 @@ class RunSeries:
     """Collects the series of one run.
 
     Args:
-        started_ns: The start of the run (wall clock). Memory and devices read before it count for the first step; CPU
-            time counts from the start on.
-        step_ns: The first step, the sampling interval.
-        points: Half the largest number of steps; at least 1.
-        finest_ns: The first step is the interval divided by the largest power of two that leaves at least this; None:
-            it is the interval.
+    Memory and devices that were read before the start of the run (wall clock) count for the first step; CPU time counts
+    from the start on. The first step is the sampling interval, divided by the largest power of two that leaves at least
+    ``finest_ns``. There are at most ``2 * points`` steps.
     """
 
     def __init__(self, started_ns: int, step_ns: int, points: int, finest_ns: int | None = None) -> None:
@@ -103,8 +95,8 @@ class RunSeries:
         while finest_ns is not None and self.step_ns % 2 == 0 and self.step_ns >= 2 * finest_ns:
             self.step_ns //= 2
         self._capacity = 2 * points
-        self._cpu: _Column[_Sum] = _Column((0, 0), _add)
-        self._memory: _Column[int | None] = _Column(None, _largest)
+        self.cpu: _Column[_Sum] = _Column((0, 0), _add)  # with the time that it was measured for
+        self.memory: _Column[int | None] = _Column(None, _largest)
         self._gpu: _Column[_Sum] = _Column((0.0, 0), _add)
         self._gpus_memory: _Column[float | None] = _Column(None, _largest)
         self._neuron: _Column[_Sum] = _Column((0.0, 0), _add)
@@ -115,21 +107,18 @@ class RunSeries:
     @property
     def columns(self) -> "tuple[_Column[Any], ...]":
         """The cells of all quantities."""
-        cpu = self._cpu, self._cpu_wait
-        return *cpu, self._memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written
+        cpu = self.cpu, self._cpu_wait
+        return *cpu, self.memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
         """Spread ``cpu_ns`` evenly over the time from ``start_ns`` to ``end_ns``; no CPU time is lost by rounding.
 
         A step that began before the run counts from the start of the run; one that ended before it is ignored.
         """
-        self._spread(self._cpu, start_ns, end_ns, cpu_ns)
+        self._spread(self.cpu, start_ns, end_ns, cpu_ns)
 
     def add_cpu_wait(self, start_ns: int, end_ns: int, wait_ns: int, *, is_late: bool = False) -> None:
-        """Spread the time that threads waited for a CPU like CPU time.
-
-        ``is_late`` is for a wait that became known after the step.
-        """
+        """Spread the time that threads waited for a CPU; ``is_late``: the wait became known after the step."""
         self._spread(self._cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
 
     def _spread(self, column: _Column[_Sum], start_ns: int, end_ns: int, sum_ns: int, *, is_late: bool = False) -> None:
@@ -153,7 +142,7 @@ class RunSeries:
         """Count a reading of the memory in use for the ``held_ns`` nanoseconds that end at ``at_ns``."""
         last = self._index(at_ns - 1 if held_ns else at_ns)
         for index in range(self._index(at_ns - held_ns), last + 1):
-            self._memory.add(index, size_bytes)
+            self.memory.add(index, size_bytes)
 
     def add_blocks(self, at_ns: int, read_bytes: int | None, written_bytes: int | None, *, held_ns: int = 0) -> None:
         """Spread the bytes read from and written to storage in the ``held_ns`` nanoseconds that end at ``at_ns``.
@@ -188,11 +177,11 @@ class RunSeries:
         length = self.length
         if not length:
             return None
-        memory = (None if size is None else size / MIB for size in self._memory.padded(length))
+        memory = (None if size is None else size / MIB for size in self.memory.padded(length))
         return Series(
             started_at=format_ms(self._started_ns),
             step_ms=as_number(self.step_ns / NS_PER_MS) or 0,
-            vcpu_used=rounded_column(_means(self._cpu, length)),
+            vcpu_used=rounded_column(_means(self.cpu, length)),
             memory_used_mb=rounded_column(tuple(memory)),
             gpu_utilization_percent=rounded_column(_means(self._gpu, length)),
             neuron_utilization_percent=rounded_column(_means(self._neuron, length)),
@@ -206,8 +195,8 @@ class RunSeries:
         """
         length = self.length
         columns = (
-            _means(self._cpu, length),
-            self._memory.padded(length),
+            _means(self.cpu, length),
+            self.memory.padded(length),
             self._read.padded(length),
             self._written.padded(length),
             _means(self._gpu, length),
@@ -217,12 +206,7 @@ class RunSeries:
             yield (index + 1) * self.step_ns, *cells
 
     def copy(self, *, min_step_ms: float = 0, max_steps: int | None = None) -> "RunSeries":
-        """The series so far, which does not grow any more with this one.
-
-        Args:
-            min_step_ms: Steps that are shorter are merged.
-            max_steps: If there are more steps, they are merged.
-        """
+        """The series so far, which does not grow any more with this one: its steps are merged up to the limits."""
         copied = RunSeries(self._started_ns, self._interval_ns, self._capacity // 2)
         copied.step_ns = self.step_ns
         for column, original in zip(copied.columns, self.columns, strict=True):
@@ -242,19 +226,9 @@ class RunSeries:
                 column.add(index, cell)
 
     @property
-    def cpu(self) -> _Column[_Sum]:
-        """CPU time, and the time that it was measured for."""
-        return self._cpu
-
-    @property
-    def memory(self) -> _Column[int | None]:
-        """The largest memory, in bytes."""
-        return self._memory
-
-    @property
     def cpu_ns(self) -> float:
         """All CPU time that was added."""
-        return sum(used for used, _ in self._cpu.cells)
+        return sum(used for used, _ in self.cpu.cells)
 
     @property
     def length(self) -> int:
@@ -283,10 +257,7 @@ def _means(column: _Column[_Sum], length: int) -> Column:
 def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
     """Replace columns of a series with the columns of another series of the same run.
 
-    Args:
-        series: The series; if it has longer steps, the other one is merged to these.
-        other: The other series. If it has longer steps, the columns that stay are averaged (memory: the maximum).
-        names: The names of the columns.
+    The shorter steps of the two are merged: the columns that stay are averaged (memory: the maximum).
     """
     columns = other.copy(min_step_ms=0 if series is None else series.step_ms).values()
     taken = {} if columns is None else {name: getattr(columns, name) for name in names}

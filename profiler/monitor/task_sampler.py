@@ -238,7 +238,7 @@ class TaskSampler:
                 shares_network=container.shares_network,
             ):
                 if container.name in self.loads:
-                    usual_step_ms = usage.median_step_ms
+                    usual_step_ms = usage.steps_ms.median()
                     usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
                     stale_ns = _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
                     self._stale_at_ns[container.name] = received_ns + stale_ns

@@ -231,7 +231,7 @@ def test_any_order_of_any_samples_gives_no_negative_number(
     for column in (series.vcpu_used, series.memory_used_mb) if series is not None else ():
         assert all(value is None or value >= 0 for value in column or ())
         assert len(column or ()) <= 6
-    for value in (*usage.traffic().values(), usage.cpu_seconds, usage.max_pids, usage.max_step_ms):
+    for value in (*usage.traffic().values(), usage.cpu_seconds, usage.max_pids, usage.steps_ms.maximum):
         assert value is None or value >= 0
     cache = usage.memory_cache_bytes.summary()
     assert cache is None or (cache.avg is not None and cache.max is not None and 0 <= cache.avg <= cache.max + 0.001)
@@ -276,7 +276,7 @@ def test_a_jump_of_the_wall_clock_costs_nothing(jump: int) -> None:
     vcpu = present(feed.usage.run.vcpu.distribution())
     assert (vcpu.avg, vcpu.max) == (0.5, 0.5)
     assert feed.usage.cpu_seconds == 1.5
-    assert feed.usage.max_step_ms == 1000
+    assert feed.usage.steps_ms.maximum == 1000
 
 
 def test_the_highest_reading_has_a_time() -> None:
