@@ -19,12 +19,9 @@ def is_serverless(url: str) -> bool:
 
 
 class AwsSignature:
-    """Signs requests to one service in one Region. It is also an ``auth`` of a session of requests.
+    """Signs requests to one service, such as ``es``, in one Region. It is also an ``auth`` of a session of requests.
 
-    Args:
-        credentials: botocore's; they renew themselves.
-        region: The Region.
-        service: The service as signatures name it, such as ``es``.
+    botocore's credentials renew themselves.
     """
 
     def __init__(self, credentials: Any, region: str, service: str) -> None:  # noqa: ANN401  botocore has no types

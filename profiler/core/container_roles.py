@@ -101,10 +101,7 @@ def container_roles(containers: Sequence[TaskContainer], *, requested: str | Non
     the requested container, else the only one that is neither the monitor, nor injected, nor a log router, nor known
     to be not essential.
 
-    Args:
-        containers: the containers, in any order.
-        requested: the value of TASK_PROFILER_CONTAINER. A name that no container has is ignored: it belongs to a
-            container that was renamed.
+    No container may have the requested name, TASK_PROFILER_CONTAINER, if the batch was renamed: it is then ignored.
     """
     is_listed = any(container.name == requested for container in containers)
     candidates = (requested,) if requested is not None and is_listed else _candidates(containers)

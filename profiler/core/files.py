@@ -82,12 +82,8 @@ def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
 def package_data_folder(name: str, *, what: str) -> "Path":
     """Find a data folder, in an installation or in the repository.
 
-    Args:
-        name: ``forwarder`` (its entry point and template), ``image`` (what the image is built from) or ``kibana``.
-        what: Subject and verb of the error sentence.
-
-    Raises:
-        TaskProfilerError: if the installation lacks the folder.
+    ``name`` is ``forwarder`` (its entry point and template), ``image`` (what the image is built from) or ``kibana``.
+    Raises TaskProfilerError, whose sentence begins with ``what``, if the installation lacks the folder.
     """
     from pathlib import Path  # not for `run`
 

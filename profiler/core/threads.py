@@ -38,18 +38,9 @@ def start_thread(thread: threading.Thread) -> bool:
 def run_with_timeout(
     seconds: float, function: Callable[[], _T], *, is_interrupted: Callable[[], bool] = lambda: False
 ) -> _T | None:
-    """Call ``function`` in a daemon thread and wait at most ``seconds`` for it.
+    """Call ``function`` in a daemon thread and wait at most ``seconds`` for it; what it raises in time is raised here.
 
-    Args:
-        seconds: The time to wait.
-        function: The function.
-        is_interrupted: Asked often; True ends the wait.
-
-    Returns:
-        The function's result, or None if it took longer or was interrupted.
-
-    Raises:
-        BaseException: what the function raised in time.
+    Returns None if it took longer, or if ``is_interrupted``, which is asked often, returned True.
     """
     results: list[_T] = []
     errors: list[BaseException] = []

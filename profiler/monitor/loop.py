@@ -149,8 +149,8 @@ class MonitorLoop:
         if not selection.is_present and any(target.container is not None for target in self._targets.values()):
             return  # the batch was listed before
         if selection.problem != self._selection.problem:
-            if not self._selection.is_present:
-                self._remove_warning(self._selection.problem)
+            if not self._selection.is_present and self._selection.problem is not None:
+                self._reporter.warnings.remove(self._selection.problem)  # of a missing batch that is listed now
             self._add_warning(selection.problem)
         self._selection = selection
 
@@ -160,11 +160,6 @@ class MonitorLoop:
             self._log.error(problem)
             self._reporter.warnings.append(problem)
 
-    def _remove_warning(self, problem: str | None) -> None:
-        """Remove the warning about a missing batch that is listed now."""
-        if problem is not None:
-            self._reporter.warnings.remove(problem)
-
     def _check_ends(self) -> None:
         """After a read of the task: report on every target that has ended."""
         task = self._sampler.task
@@ -173,17 +168,12 @@ class MonitorLoop:
         self._select_targets(task)
         for target in self._unreported():
             outcome = self._find_outcome(target, task)
-            if outcome is None:
-                self._notify_started(target)
-            else:
+            if outcome is not None:
                 self._report(target, task, outcome)
+            elif target.container is not None:
+                for collector in self._collectors:
+                    collector.on_batch_started(target.container)  # it reads what only the running batch shows
         self._awaited = tuple(target.name for target in self._unreported())
-
-    def _notify_started(self, target: ReportTarget) -> None:
-        """Let the collectors read the data that only the running batch shows."""
-        if target.container is not None:
-            for collector in self._collectors:
-                collector.on_batch_started(target.container)
 
     def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> RunEnd | None:
         container = task.container(target.name)

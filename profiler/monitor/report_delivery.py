@@ -38,9 +38,8 @@ class _Upload(Struct, frozen=True):
 class Delivery:
     """Delivers the lines of the monitor. Uploads run in threads: the sampling goes on, as other batches may still run.
 
-    Args:
-        own_output: The monitor's standard output, which ECS forwards to the monitor's own log stream.
-        start_call: Starts a call whose result counts for some seconds: (seconds, function) -> the call.
+    ECS forwards ``own_output``, the monitor's standard output, to the monitor's own log stream. ``start_call`` starts a
+    call whose result counts for some seconds.
     """
 
     def __init__(

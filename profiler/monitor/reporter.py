@@ -40,10 +40,7 @@ from profiler.sinks import DeliveryFailure
 
 
 class Reporter:
-    """Builds the lines of one task.
-
-    ``warnings`` come from the settings and the loop.
-    """
+    """Builds the lines of one task. ``warnings`` come from the settings and the loop."""
 
     def __init__(
         self,
@@ -124,18 +121,12 @@ class Reporter:
     def _line(self, kind: RecordType, record: Record) -> bytes:
         time = format_ms(self._clock.wall_ns())
         report = Report(time=time, type=kind, schema_version=SCHEMA_VERSION, record=record)
-        metric_names = self._emf_metric_names(kind)
-        if not metric_names:
+        settings = self._settings
+        if settings.emf == "off" or (settings.emf == "report" and kind != "task.report"):
             return encode_line(report)
         from profiler.record.emf import emf_members  # its catalogue takes memory
 
-        return encode_line(report, emf_members(report, metric_names))
-
-    def _emf_metric_names(self, kind: RecordType) -> Sequence[str]:
-        """The metrics that CloudWatch extracts from a line of this type."""
-        settings = self._settings
-        is_enabled = settings.emf == "live" or (settings.emf == "report" and kind == "task.report")
-        return settings.emf_metrics if is_enabled else ()
+        return encode_line(report, emf_members(report, settings.emf_metrics))
 
     def _record(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> Record:
         usage = self._sampler.usages.get(container.name)

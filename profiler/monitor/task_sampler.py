@@ -39,11 +39,9 @@ class BatchLoad:
 class TaskSampler:
     """Samples all containers on each tick, and reads the task only when something may have changed.
 
-    Args:
-        on_sample: Receives the container's name and each sample that is not a duplicate.
-        series_points: Half the largest number of steps of a batch's time series; 0 for none.
-
-    ``is_repeated`` is whether the last answer repeated the one before, as nine of ten do on Fargate.
+    ``on_sample`` receives the container's name and each sample that is not a duplicate. A batch's time series has at
+    most ``2 * series_points`` steps. ``is_repeated`` is whether the last answer repeated the one before, as nine of ten
+    do on Fargate.
     """
 
     def __init__(

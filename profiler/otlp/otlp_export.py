@@ -94,14 +94,8 @@ def export_in_time(
 ) -> str | None:
     """Prepare the signals and export them in at most this time, whatever blocks: a name server, a secret, a backend.
 
-    Args:
-        prepare: Returns the targets and the signals. A TaskProfilerError that it raises is the reason.
-        exporter: The exporter.
-        max_seconds: The time for everything.
-        is_interrupted: Whether to give up earlier.
-
-    Returns:
-        None if all signals were accepted, else why not: one or more sentences.
+    Returns None if all signals were accepted, else why not: one or more sentences. A TaskProfilerError that ``prepare``
+    raises is the reason.
     """
     late = ["Nothing was exported: its settings were not read in time (OTLP_SECRET_ID)."]
 
@@ -127,14 +121,8 @@ def export_in_time(
 class OtlpExporter:
     """Sends signals. Each has its share of the time; the others get its unused time.
 
-    Args:
-        transport: Posts a request.
-        clock: The time, and the pauses between attempts.
-        jitter: Returns a number from 0 to 1, which spreads the pauses of many exporters.
-        sign: Signs a request for AWS; None if no target needs it.
-
-    Attributes:
-        lacks_signals: Whether the last export was accepted but for signals that the backend does not take at all.
+    ``jitter`` returns a number from 0 to 1, which spreads the pauses of many exporters. ``lacks_signals``: the last
+    export was accepted but for signals that the backend does not take at all.
     """
 
     def __init__(
@@ -259,9 +247,8 @@ def _retry_after_seconds(text: str) -> float:
 class HttpTransport:
     """See ``Transport``. Requests to one host share a connection.
 
-    Args:
-        ca_file: The certificates that verify servers; None: the system's.
-        ca_setting: The variable with this file's name; OpenSSL itself reads the default.
+    ``ca_file`` has the certificates that verify servers (None: the system's), ``ca_setting`` is the variable with its
+    name; OpenSSL itself reads the default.
     """
 
     def __init__(self, ca_file: str | None = None, *, ca_setting: str = "SSL_CERT_FILE") -> None:
@@ -317,11 +304,7 @@ class HttpTransport:
 
 
 def aws_signer(find_credentials: Callable[[], Any]) -> Sign:
-    """A function that signs requests with SigV4.
-
-    Args:
-        find_credentials: Returns botocore's credentials.
-    """
+    """A function that signs requests with SigV4, with botocore's credentials."""
 
     def sign(service: AwsService, url: str, headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
         return AwsSignature(find_credentials(), service.region, service.name).sign("POST", url, body, headers)

@@ -68,16 +68,10 @@ def read_targets(
     default_endpoint: str | None = None,
     signs_for_aws: bool = False,
 ) -> Targets:
-    """Read the targets of the signals; none of a signal without an address.
+    """Read the targets of the signals from variables with a prefix; none of a signal without an address.
 
-    Args:
-        environment: The variables.
-        prefix: The beginning of their names.
-        default_endpoint: The address if none is set.
-        signs_for_aws: Whether the requests are signed for CloudWatch (SigV4).
-
-    Raises:
-        UsageError: Names the variable, never its value.
+    ``default_endpoint`` is the address if none is set. With ``signs_for_aws``, the requests are signed for CloudWatch
+    (SigV4). Raises UsageError, which names the variable, never its value.
     """
     reader = _Reader(environment, prefix)
     default = None if is_configured(environment, prefix) else default_endpoint
@@ -88,8 +82,7 @@ def read_targets(
 def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
     """Parse ``name=value,name=value`` with percent-encoded values, as OpenTelemetry writes headers.
 
-    Raises:
-        UsageError: Names the setting, never a value.
+    Raises UsageError, which names the setting, never a value.
     """
     headers: list[tuple[str, str]] = []
     for item in text.split(","):

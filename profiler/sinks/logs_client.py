@@ -57,10 +57,7 @@ class AnswerError(OSError):
 def make_client(region: str | None, on_failure: Callable[[str], None], profile: str | None) -> Any:  # noqa: ANN401  boto3's clients have no type
     """A client that retries after throttling, 5xx answers and broken connections (botocore's standard mode).
 
-    Args:
-        region: The region; None: boto3 determines it.
-        on_failure: Called with the cause of each attempt that fails, as part of a sentence.
-        profile: The profile in the files of the AWS CLI.
+    ``on_failure`` is called with the cause of each attempt that fails, as part of a sentence.
     """
     config = bounded_config(
         connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,

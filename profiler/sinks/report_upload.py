@@ -46,10 +46,8 @@ Connect = Callable[[str | None, Callable[[str], None]], LogsClient]
 class CloudWatchLogsSink:
     """Puts lines into log streams. ``last_cause`` is why the last attempt failed, as part of a sentence.
 
-    Args:
-        connect: Creates the client of a region, with fresh credentials. It gets a function to call with the cause of
-            each attempt that fails, as part of a sentence.
-        clock: The time of the lines and of the attempts.
+    ``connect`` creates the client of a region, with fresh credentials. It gets a function to call with the cause of
+    each attempt that fails, as part of a sentence.
     """
 
     def __init__(self, connect: Connect, clock: Clock) -> None:

@@ -43,13 +43,7 @@ _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class LiveMetric(Struct, frozen=True):
-    """A live metric.
-
-    Attributes:
-        name: The name without the prefix; a counter's name ends with ``_total``.
-        labels: The names of the labels, in addition to the labels of every series.
-        help: The help text.
-    """
+    """A live metric: its name without the prefix, and its labels, in addition to the labels of every series."""
 
     name: str
     labels: tuple[str, ...]

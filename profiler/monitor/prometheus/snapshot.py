@@ -45,13 +45,10 @@ class ContainerSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """All readings at one moment.
+    """All readings at one moment. Readings of sources that do not answer are left out.
 
-    Attributes:
-        valid_until_ns: The time from which on its readings are too old to be shown, by the monotonic clock.
-        sources: Whether each source answers. Readings of other sources are left out.
-        task_rx_bytes: The bytes received by the network that containers share; None without such a network.
-        task_tx_bytes: The bytes sent by it.
+    From ``valid_until_ns`` (monotonic) on, they are too old to be shown. The bytes of the task are those of the network
+    that containers share; None without such a network.
     """
 
     valid_until_ns: int
@@ -84,8 +81,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 class SnapshotBuilder:
     """Takes snapshots of the main loop's readings.
 
-    Args:
-        read_instance: Reads the instance; called every 10 s at most, and only if the task runs on an instance.
+    The instance is read every 10 s at most, and only if the task runs on an instance.
     """
 
     def __init__(
