@@ -14,7 +14,7 @@ import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -197,23 +197,23 @@ class Waiter:
         self._event.set()
 
 
-class Read(Protocol):
-    """Takes one reading."""
-
-    def __call__(self, *, is_complete: bool) -> bool:
-        """Take one reading; returns False if there is nothing to read and never will be."""
-
-
 class PeriodicReader(StoppableThread):
     """Takes readings in a thread on a fixed grid of the monotonic clock.
 
     A reading is complete (``is_complete=True``) if it was requested by :meth:`final_reading` or follows an event of
-    the waiter. Other readings may skip what is expensive. The thread ends when ``read`` returns False, and calls
-    ``close`` last.
+    the waiter. Other readings may skip what is expensive. The thread ends when ``read`` returns False, because there is
+    nothing to read and never will be, and calls ``close`` last.
     """
 
     def __init__(
-        self, name: str, read: Read, close: Callable[[], None], *, waiter: Waiter, clock: Clock, interval_ns: int
+        self,
+        name: str,
+        read: Callable[..., bool],
+        close: Callable[[], None],
+        *,
+        waiter: Waiter,
+        clock: Clock,
+        interval_ns: int,
     ) -> None:
         super().__init__(name, self._read_and_close, waiter.wake, clock)
         self._read = read

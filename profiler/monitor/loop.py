@@ -245,7 +245,7 @@ class MonitorLoop:
     def _report_unfinished(self, *, task_seen: bool) -> None:
         task = self._sampler.task
         if task is None:
-            reason = self._sampler.task_problem or "it was not asked"
+            reason = self._sampler.task_health.last_reason or "it was not asked"
             self._log.error(
                 f"The task metadata endpoint never showed the task ({reason}), so there is nothing to report: "
                 "check that the container agent serves ECS_CONTAINER_METADATA_URI_V4."

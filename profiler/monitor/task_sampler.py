@@ -56,7 +56,7 @@ class TaskSampler:
         host: Host,
         devices: Sequence[Collector] = (),
     ) -> None:
-        self._source = source
+        self._source, self.source_name = source, source.name
         self._series_points = series_points
         self.host = host
         self._restarts = Restarts()
@@ -72,7 +72,7 @@ class TaskSampler:
         self._seen_ids: frozenset[str] = frozenset()
         self._stale_at_ns: dict[str, int] = {}  # when a batch whose last sample stays the same may have ended
         self._stats_health = SourceHealth("/task/stats", log)
-        self._task_health = SourceHealth("/task", log)
+        self.task_health = SourceHealth("/task", log)
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
         self._present: list[ContainerUsage] = []
@@ -88,16 +88,6 @@ class TaskSampler:
     def failures(self) -> int:
         """Failed reads of the stats."""
         return self._stats_health.failures
-
-    @property
-    def task_problem(self) -> str | None:
-        """The reason of the last failed read of the task; None if none has failed."""
-        return self._task_health.last_reason
-
-    @property
-    def source_name(self) -> str:
-        """The source's name for ``sampling.sources``."""
-        return self._source.name
 
     def tick(self, watched: Collection[str]) -> bool:
         """Read the stats, and the task if necessary; returns True if the task was read.
@@ -160,9 +150,9 @@ class TaskSampler:
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
-            self._task_health.on_failure(task)
+            self.task_health.on_failure(task)
             return False
-        self._task_health.on_success()
+        self.task_health.on_success()
         self.task = self._restarts.join(task)
         for container in self.task.containers:
             if container.started_ns is not None:

@@ -23,14 +23,7 @@ from profiler.core.text import on_one_line
 from profiler.core.threads import run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
-from profiler.otlp.otlp_encoding import (
-    CONTENT_TYPES,
-    Message,
-    Signal,
-    encode,
-    read_acknowledgement,
-    read_error,
-)
+from profiler.otlp.otlp_encoding import CONTENT_TYPES, Message, Signal, encode, read_error, read_rejection
 from profiler.otlp.otlp_settings import AwsService, Target, Targets
 
 MAX_SECONDS = 5.0
@@ -187,9 +180,8 @@ class OtlpExporter:
         if answer.status in _OK and content_type.startswith("text/html"):
             return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
-            said = read_acknowledgement(answer.body, content_type)
-            rejected = _Refused(f"the server rejected a part of it{_quoted(said.message, secrets)}")
-            return rejected if said.is_rejected else None
+            said = read_rejection(answer.body, content_type)
+            return None if said is None else _Refused(f"the server rejected a part of it{_quoted(said, secrets)}")
         if answer.status in _REDIRECTS:
             return _Refused(f"the server answered {answer.status}, a redirect: set the final address")
         reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), secrets)}"

@@ -64,17 +64,11 @@ class RunView(Struct, frozen=True):
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """A row of the catalogue.
+    """A row of the catalogue. What is None is not in the output concerned.
 
-    Attributes:
-        unit: The unit of the value.
-        get: Reads the value; None if it was not measured.
-        record_path: Where the record's JSON contains the value; None if the value is calculated.
-        document_field: The field of the search document; None if the document does not contain the value.
-        field_type: The field's type in the index if it is not the usual one of the unit.
-        text_label: The label in the REPORT text line; None if the line does not contain the value.
-        text_digits: The number of digits after the point in that line; None: all that the value needs.
-        emf_name: The name of the CloudWatch metric, or None.
+    ``get`` reads the value; None if it was not measured. ``record_path`` is where the record's JSON contains the value,
+    if it is not calculated. ``field_type`` is the type in the index if it is not the usual one of the unit.
+    ``text_digits`` is the number of digits after the point in the REPORT text line; None: all that the value needs.
     """
 
     unit: Unit

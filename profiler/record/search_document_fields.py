@@ -19,15 +19,11 @@ INTERVAL_PREFIX = "interval."
 
 
 class DocumentField(Struct, frozen=True, kw_only=True):
-    """A field of a search document.
+    """A field of a search document; the points in ``name`` separate the names of objects and of the field.
 
-    Attributes:
-        name: The path of the field: names of objects and of the field, separated by points.
-        index_type: The field's type in the index.
-        get: Reads the value from the record; None if the forwarder or the task's event provides it.
-        record_path: Where the record's JSON contains the value, for the ingest pipeline; None if it is calculated.
-        is_list: Whether the field holds a list, of which the record contains the only element.
-        is_searchable: Whether the value is indexed; if not, the index only stores it.
+    ``get`` reads the value from the record; None if the forwarder or the task's event provides it. ``record_path`` is
+    where the record's JSON contains it, for the ingest pipeline; None if it is calculated. ``is_list``: the record has
+    the only element of the list. A value that is not searchable is only stored.
     """
 
     name: str
@@ -109,12 +105,15 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="task.complete", index_type="boolean"),
     DocumentField(name="tags", get=_tags),
 )
-METRIC_FIELDS = tuple(
-    DocumentField(
-        name=metric.document_field, index_type=metric.index_type, get=metric.get, record_path=metric.record_path
-    )
-    for metric in METRICS
-    if metric.document_field is not None
-)
 # The forwarder adds the whole line as text.
-FIELDS = (*IDENTITY_FIELDS, *METRIC_FIELDS, DocumentField(name="record", is_searchable=False))
+FIELDS = (
+    *IDENTITY_FIELDS,
+    *(
+        DocumentField(
+            name=metric.document_field, index_type=metric.index_type, get=metric.get, record_path=metric.record_path
+        )
+        for metric in METRICS
+        if metric.document_field is not None
+    ),
+    DocumentField(name="record", is_searchable=False),
+)

@@ -93,11 +93,8 @@ def judge_candidates(
     If several containers could be the batch, they are judged together: one that failed is the batch, and the run is a
     success only if all exited with 0. Those that ECS stopped because another one ended do not count.
 
-    Args:
-        task: The end of the task.
-        candidates: The names of the containers that could be the batch.
-        default: The batch if the end does not distinguish the candidates.
-        monitor: The name of the monitor, whose reason does not explain the end of the batch.
+    ``default`` is the batch if the end does not distinguish the candidates. The reason of the ``monitor`` does not
+    explain the end of the batch.
     """
     listed = [task.container(name) for name in candidates]
     if len(listed) <= 1:
@@ -137,10 +134,7 @@ def determine_outcome(task: TaskEnd, batch: EndedContainer | None, *, monitor: s
     A stop from outside takes precedence over the exit code: a batch that handles SIGTERM exits with 0 although its
     work is not done. Only the batch's own exit code counts.
 
-    Args:
-        task: the end of the task.
-        batch: its batch container; None if it is unknown.
-        monitor: the name of its monitor, whose reason does not explain the end of the batch.
+    ``batch`` is None if it is unknown. The reason of the ``monitor`` does not explain the end of the batch.
     """
     own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
@@ -160,7 +154,7 @@ def determine_outcome(task: TaskEnd, batch: EndedContainer | None, *, monitor: s
 
 
 def _category(task: TaskEnd, reasons: str, exit_code: int | None, *, out_of_memory: bool) -> StopCategory:
-    """Return the first matching category. A missing image or resource can be the cause only if nothing ran."""
+    """The first matching category. A missing image or resource can be the cause only if nothing ran."""
     by_code = _STOP_CODES.get((task.stop_code or "").lower())
     nothing_ran = exit_code is None
     matches: tuple[tuple[StopCategory, bool], ...] = (

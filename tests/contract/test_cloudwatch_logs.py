@@ -8,9 +8,10 @@ import botocore.exceptions
 import pytest
 from moto import mock_aws
 
+from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import SystemClock
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, LogsClient, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 from tests.fakes import FakeClock
 from tests.values import present
 
@@ -25,7 +26,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def logs(credentials: None) -> Iterator[LogsClient]:
+def logs(credentials: None) -> Iterator[AwsClient]:
     with mock_aws():
         client = boto3.client("logs", region_name="eu-west-1")
         client.create_log_group(logGroupName=TARGET.group)
@@ -33,17 +34,17 @@ def logs(credentials: None) -> Iterator[LogsClient]:
         yield client
 
 
-def test_the_line_stands_in_the_stream_with_the_time_of_now(logs: LogsClient) -> None:
+def test_the_line_stands_in_the_stream_with_the_time_of_now(logs: AwsClient) -> None:
     sink = CloudWatchLogsSink(connect, SystemClock())
     assert sink.put('{"report": "é"}'.encode(), TARGET, 20) is None
-    events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]  # type: ignore[attr-defined]
+    events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]
     assert [event["message"] for event in events] == ['{"report": "é"}']
     assert abs(events[0]["timestamp"] - events[0]["ingestionTime"]) < 60_000
 
 
-def test_trying_out_writes_nothing(logs: LogsClient) -> None:
+def test_trying_out_writes_nothing(logs: AwsClient) -> None:
     assert CloudWatchLogsSink(connect, SystemClock()).check_permission(TARGET) is None
-    events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]  # type: ignore[attr-defined]
+    events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]
     assert events == []
 
 
@@ -66,7 +67,7 @@ def put(answer: Callable[[], dict[str, object]]) -> tuple[DeliveryFailure | None
     client = AnsweringClient(answer)
     regions: list[str | None] = []
 
-    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> LogsClient:
+    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> AwsClient:
         regions.append(region)
         return client
 
