@@ -130,9 +130,6 @@ def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_n
 )
 def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(end: RunEnd, share: float, found: OutOfMemory) -> None:
     assert verdict(end, share, peak_source="kernel") == found
-
-
-def test_without_a_known_limit_a_kill_has_no_verdict() -> None:
     assert verdict(KILLED, 0.95, size_bytes=None, peak_source="kernel") == UNKNOWN
 
 

@@ -106,10 +106,6 @@ def request_final_reading(reader: PeriodicReader) -> None:
     assert not reader.final_reading(0)
 
 
-def test_readings_lie_on_the_grid() -> None:
-    assert run_to_the_end(World(until=4)) == [(0, False), (1, False), (2, False), (3, False)]
-
-
 def test_the_reading_after_an_event_is_complete_and_the_grid_stays() -> None:
     assert run_to_the_end(World((1.5, True), until=4)) == [
         (0, False),
@@ -207,6 +203,8 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
     assert world.reader.final_reading(_TEST_SECONDS)
     assert world.reader.stop(_TEST_SECONDS)
     assert world.closes == 1
+    assert world.reader.final_reading(3600), "nobody waits for a thread that has failed"
+    assert world.reader.wait_for_first_reading(3600)
     assert world.reader.failure is not None
     sentence = world.reader.failure.sentence("GPU values")
     assert "The collection of GPU values stopped at 2025-" in sentence
@@ -222,13 +220,3 @@ def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for
     assert world.reader.final_reading(3600)
     assert world.reader.wait_for_first_reading(3600)
     assert world.reader.stop(3600)
-
-
-def test_nobody_waits_for_a_thread_that_has_failed() -> None:
-    """The wait is longer than any test may take."""
-    world = FailingReader()
-    world.reader.start()
-    assert world.reader.final_reading(_TEST_SECONDS)
-    assert world.reader.stop(_TEST_SECONDS)
-    assert world.reader.final_reading(3600)
-    assert world.reader.wait_for_first_reading(3600)

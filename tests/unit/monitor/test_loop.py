@@ -310,12 +310,9 @@ def test_stop_while_the_batch_runs_leaves_within_two_seconds() -> None:
     assert record["metrics"]["durationMs"] == 17250
     assert record["metrics"]["cpuSeconds"] == 8.625
     assert world.budget.seconds == [pytest.approx(22.25, abs=0.1)]
-
-
-def test_a_batch_stopped_before_its_first_sample_has_one() -> None:
-    record = World(stop_at=0.6).run().report()
-    assert (record["status"], record["sampling"]["samples"]) == ("stopped", 2)
-    assert record["metrics"]["cpuSeconds"] == pytest.approx(record["metrics"]["durationMs"] / 1000 * 0.5)
+    early = World(stop_at=0.6).run().report()  # before the first sample
+    assert (early["status"], early["sampling"]["samples"]) == ("stopped", 2)
+    assert early["metrics"]["cpuSeconds"] == pytest.approx(early["metrics"]["durationMs"] / 1000 * 0.5)
 
 
 def slow_from(world: World, at_seconds: float, lasts: float) -> None:
@@ -337,13 +334,10 @@ def test_the_stop_budget_counts_from_the_signal_and_not_from_its_answer() -> Non
     assert world.run().report()["status"] == "stopped"
     assert world.clock.now_ns == pytest.approx(seconds(16.7 + 2), abs=seconds(0.1))
     assert world.budget.seconds == [pytest.approx(10 - 1.5 - 2 - 1, abs=0.1)]
-
-
-def test_the_task_is_asked_even_if_the_signal_was_long_ago() -> None:
-    world = World(batch_ends=15.1, stop_at=15.2)
-    slow_from(world, 15, lasts=8)
-    assert world.run().report()["status"] == "success"
-    assert world.budget.seconds == [pytest.approx(25 - 7.8 - 1)]
+    long_ago = World(batch_ends=15.1, stop_at=15.2)
+    slow_from(long_ago, 15, lasts=8)
+    assert long_ago.run().report()["status"] == "success"
+    assert long_ago.budget.seconds == [pytest.approx(25 - 7.8 - 1)]
 
 
 def test_an_endpoint_that_takes_its_time_still_tells_how_the_batch_ended() -> None:
@@ -414,13 +408,17 @@ def test_a_batch_that_ends_after_another_essential_container_was_stopped(exit_co
     assert (record["status"], record["exitCode"]) == ("stopped", exit_code)
 
 
-def test_a_stop_that_shows_when_the_batchs_stats_vanish() -> None:
-    """The task is read at once then: the agent may list the batch as running for a moment."""
+def test_a_stop_that_shows_when_the_batchs_stats_vanish_or_before() -> None:
+    """The task is read at once when they vanish: the agent may list the batch as running for a moment."""
     world = World(batch_ends=34.4)
     world.stats_at = lambda at: world.usual_stats(at) if at < 33 else {}
     stopping_from(world, 32.5)
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("stopped", 0)
+    before = World(batch_ends=35.0, exit_code=143)  # the batch depends on the monitor: ECS stops it first
+    stopping_from(before, 25)
+    record = before.run().report()
+    assert (record["status"], record["exitCode"], record["metrics"]["durationMs"]) == ("stopped", 143, 35000)
 
 
 @pytest.mark.parametrize("exit_code", [0, 137])
@@ -430,15 +428,6 @@ def test_a_batch_that_ends_after_the_monitors_own_signal_was_stopped(exit_code: 
     slow_from(world, 15, lasts=0.7)
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("stopped", exit_code)
-
-
-def test_a_batch_stopped_before_us_counts_as_stopped() -> None:
-    """The layout in which the batch depends on the monitor: ECS stops the batch first."""
-    world = World(batch_ends=35.0, exit_code=143)
-    world.task_at = lambda at: replace(world.usual_task(at), desired_status="STOPPED" if at > 25 else "RUNNING")
-    record = world.run().report()
-    assert (record["status"], record["exitCode"]) == ("stopped", 143)
-    assert record["metrics"]["durationMs"] == 35000
 
 
 def test_a_batch_whose_end_shows_later_than_the_tasks_ended_by_itself() -> None:
@@ -520,10 +509,6 @@ def test_checkpoints_are_cumulative_and_carry_their_interval() -> None:
     assert "interval" not in world.report()
 
 
-def test_checkpoints_can_be_switched_off() -> None:
-    assert World(batch_ends=300.5, checkpoint_seconds=0.0).run().output.lines == []
-
-
 AT_THE_END = {"task.report": {"family": "etl", "durationMs": 90_500, "failed": 0}}
 ON_THE_WAY = {"task.checkpoint": {"family": "etl", "durationMs": 60_000}}
 
@@ -552,34 +537,17 @@ ENDED_WEB = ContainerMetadata(
 )
 
 
-def test_several_candidates_get_a_report_each_and_one_error() -> None:
-    world = World(batch_ends=10.5)
-    world.others = (ENDED_WEB,)
-    world.run()
-    (error,) = world.log.events("error")[:1]
-    assert "batch, web" in error
-    assert len(world.log.events("error")) == 2  # the other is web's unknown log stream
-    assert [target.stream for target, _ in world.streams.lines] == ["ecs/batch/0123"]
-    assert [document["record"]["container"]["name"] for document in world.printed()] == ["web"]
-    assert world.report()["monitor"]["warnings"] == [error]
-
-
-def test_a_task_with_several_reports_has_one_cost_until_its_end() -> None:
-    """The sum of the reports' costs is that of the task."""
+def test_several_candidates_get_a_report_each_and_one_error_and_the_last_report_the_cost_of_the_task() -> None:
     world = World(batch_ends=50.5)
     world.others = (ENDED_WEB,)
     world.task_at = lambda at: replace(world.usual_task(at), launch_type="FARGATE")
     (first,) = world.run().printed()
-    assert "cost" not in first["record"]
+    (error, _) = world.log.events("error")  # the other is web's unknown log stream
+    assert "batch, web" in error
+    assert [target.stream for target, _ in world.streams.lines] == ["ecs/batch/0123"]
+    assert (first["record"]["container"]["name"], "cost" in first["record"]) == ("web", False)
+    assert world.report()["monitor"]["warnings"] == [error]
     assert world.report()["cost"]["usd"] > 0
-
-
-def test_a_named_batch_that_never_comes_still_leaves_a_record() -> None:
-    world = World(stop_at=12.0, container="bach").run()
-    (document,) = world.printed()
-    assert document["record"]["container"] == {"name": "bach"}
-    assert document["record"]["status"] == "unknown"
-    assert any("'bach'" in error for error in world.log.events("error"))
 
 
 def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
@@ -595,11 +563,13 @@ def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
 
 
 @pytest.mark.parametrize("known_status", ["NONE", "CREATED", None])
-def test_a_batch_that_may_still_start_is_waited_for(known_status: str | None) -> None:
-    world = World(container="batch", stop_at=300.5)
+def test_a_batch_that_may_still_start_is_waited_for_and_leaves_a_record(known_status: str | None) -> None:
+    world = World(container="bach", stop_at=300.5)
     world.task_at = lambda at: replace(world.usual_task(at), known_status=known_status, containers=(OWN,))
     (document,) = world.run().printed()
+    assert document["record"]["container"] == {"name": "bach"}
     assert document["record"]["status"] == "unknown"
+    assert any("'bach'" in error for error in world.log.events("error"))
     assert world.clock.now_ns > seconds(300)
 
 
@@ -664,51 +634,36 @@ def test_collectors_take_a_final_reading_before_the_report_and_stop_after_it() -
     assert record["monitor"]["warnings"] == ["A warning."]
 
 
-def test_live_readings_are_published_after_each_tick_until_the_report_is_out() -> None:
+@pytest.mark.parametrize("problem", [None, "Nothing can listen on port 8000."])
+def test_live_readings_are_published_until_the_report_is_out_and_their_failure_is_one_error(
+    problem: str | None,
+) -> None:
     world = World(batch_ends=2.5)
-    world.exporter = FakeExporter(world.clock)
-    world.run()
-    assert world.exporter.calls == [("start", 0), *(("publish", at) for at in range(4)), ("close", 3)]
-    assert world.log.lines == []
-
-
-def test_live_readings_that_cannot_be_shown_are_one_error_and_the_run_is_reported() -> None:
-    world = World(batch_ends=2.5)
-    world.exporter = FakeExporter(world.clock, "Nothing can listen on port 8000.")
+    world.exporter = FakeExporter(world.clock, problem)
     record = world.run().report()
-    assert world.log.lines == [("error", "Nothing can listen on port 8000.", {})]
-    assert record["monitor"]["warnings"] == ["Nothing can listen on port 8000."]
-    assert record["status"] == "success"
+    assert world.exporter.calls == [("start", 0), *(("publish", at) for at in range(4)), ("close", 3)]
+    assert world.log.lines == ([] if problem is None else [("error", problem, {})])
+    assert (record["status"], record["monitor"]["warnings"]) == ("success", [] if problem is None else [problem])
 
 
-def test_a_monitor_that_fails_reports_what_it_has_measured() -> None:
+@pytest.mark.parametrize(("fails_at", "samples"), [(20, 20), (1, 1)])
+def test_a_monitor_that_fails_reports_what_it_has_measured(fails_at: int, samples: int) -> None:
     world = World(batch_ends=30.5)
 
     def fail_later(name: str, taken: ContainerSample) -> None:
-        if name == "batch" and taken.read_ns >= START_NS + seconds(20):
+        if name == "batch" and taken.read_ns >= START_NS + seconds(fails_at):
             raise KeyError("secret")
 
     world.on_sample = fail_later
     record = world.run().report()
-    assert record["status"] == "unknown"
+    assert (record["status"], record["container"]["id"]) == ("unknown", "b")
+    assert record["startedAt"] == "2025-11-20T00:53:20.000Z"
     assert {"exitCode", "finishedAt", "likelyOutOfMemory"}.isdisjoint(record)
-    assert (record["metrics"]["cpuSeconds"], record["sampling"]["samples"]) == (10.0, 20)
+    assert (record["metrics"]["cpuSeconds"], record["sampling"]["samples"]) == (samples / 2, samples)
     (warning,) = record["monitor"]["warnings"]
     assert warning.startswith("The monitor failed (KeyError in tests.unit.monitor.test_loop, line ")
     assert "secret" not in warning
     assert world.log.events("error") == [warning]
-
-
-def test_a_monitor_that_fails_at_its_first_reading_reports_the_batch() -> None:
-    world = World(batch_ends=30.5)
-
-    def fail(_name: str, _taken: ContainerSample) -> None:
-        raise KeyError
-
-    world.on_sample = fail
-    record = world.run().report()
-    assert (record["status"], record["container"]["id"]) == ("unknown", "b")
-    assert record["startedAt"] == "2025-11-20T00:53:20.000Z"
 
 
 class BrokenCollector(FakeCollector):
@@ -802,12 +757,7 @@ def test_a_stopped_process_is_not_a_clock_jump() -> None:
             assert looking.check() == 0
             clock.advance(30)
         assert looking.jumped_ns == 0
-
-
-def test_a_clock_that_is_steered_does_not_jump() -> None:
-    clock = FakeClock()
-    looking = ClockJumpDetector(clock)
-    for _ in range(1000):
+    for _ in range(1000):  # a clock that is steered
         clock.advance(1)
         clock.wall_offset_ns += seconds(0.5)
         assert looking.check() == 0
@@ -945,10 +895,11 @@ def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
     assert all("series" not in line["record"] for line in world.printed())
 
 
-def test_the_series_can_be_switched_off() -> None:
-    record = World(batch_ends=10.5, series_points=0).run().report()
-    assert "series" not in record
-    assert record["metrics"]["slowdownAtVcpu"]["0.25"] == {"min": 2.004, "max": 2.503}
+def test_the_series_and_checkpoints_can_be_switched_off() -> None:
+    world = World(batch_ends=70.5, series_points=0, checkpoint_seconds=0).run()
+    assert "series" not in world.report()
+    assert world.report()["metrics"]["slowdownAtVcpu"]["0.25"] == {"min": 2.004, "max": 2.503}
+    assert world.output.lines == []
 
 
 def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> None:

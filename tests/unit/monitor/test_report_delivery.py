@@ -27,14 +27,13 @@ class Parts:
         self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
 
 
-def test_a_line_that_arrives_is_not_printed() -> None:
+@pytest.mark.parametrize("stacks", [None, b"stacks"])
+def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(stacks: bytes | None) -> None:
     parts = Parts()
-    parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.deliver(b"line", TARGET, 24, stacks)
     parts.delivery.finish()
-    assert parts.streams.lines == [(TARGET, b"line")]
-    assert parts.output.lines == []
-    assert parts.log.lines == []
-    assert parts.budget.seconds == [24]
+    assert parts.streams.lines == [*([] if stacks is None else [(TARGET, stacks)]), (TARGET, b"line")]
+    assert (parts.output.lines, parts.log.lines, parts.budget.seconds) == ([], [], [24])
 
 
 @pytest.mark.parametrize(
@@ -163,25 +162,16 @@ def test_the_monitors_own_log_group_means_its_own_stream(batch: ContainerMetadat
     assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
 
 
-def test_a_container_of_the_usual_name_is_not_the_monitor_if_that_is_another() -> None:
-    own = ContainerMetadata(name="watcher")
-    target = log_target(
-        container(log_driver="awslogs", log_options=AWSLOGS), with_monitor(), settings(log_group="/ecs/own"), own
-    )
-    assert not isinstance(target, OwnStream)
-
-
 def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_the_settings() -> None:
     batch = container(log_driver="awslogs", log_options=AWSLOGS)
-    for task, given in (
-        (with_monitor(), settings(log_group="/ecs/other")),
-        (with_monitor(), settings(log_group="/ecs/own", log_stream="s")),
-        (with_monitor(), settings(log_group=AWSLOGS["awslogs-group"])),
-        (with_monitor(**{"awslogs-group": AWSLOGS["awslogs-group"]}), settings()),
+    for task, given, own in (
+        (with_monitor(), settings(log_group="/ecs/other"), None),
+        (with_monitor(), settings(log_group="/ecs/own", log_stream="s"), None),
+        (with_monitor(), settings(log_group=AWSLOGS["awslogs-group"]), None),
+        (with_monitor(**{"awslogs-group": AWSLOGS["awslogs-group"]}), settings(), None),
+        (with_monitor(), settings(log_group="/ecs/own"), ContainerMetadata(name="watcher")),  # it is another one
     ):
-        target = log_target(batch, task, given, None)
-        assert isinstance(target, LogTarget)
-        assert not isinstance(target, OwnStream)
+        assert isinstance(log_target(batch, task, given, own), LogTarget)
 
 
 PRINTED = settings(report_stream="monitor")
@@ -212,14 +202,6 @@ def test_a_printed_report_names_the_batchs_stream(more: dict[str, str]) -> None:
     batch = container(log_driver="awslogs", log_options=AWSLOGS)
     target = log_target(batch, with_monitor(), settings(report_stream="monitor", **more), None)
     assert target == LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
-
-
-def test_the_line_of_the_stacks_comes_before_the_report() -> None:
-    parts = Parts()
-    parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
-    parts.delivery.finish()
-    assert parts.streams.lines == [(TARGET, b"stacks"), (TARGET, b"line")]
-    assert parts.output.lines == []
 
 
 def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -> None:

@@ -102,18 +102,13 @@ def test_statistics_that_stand_still_keep_their_last_step() -> None:
     assert [world.tick().containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
 
 
-def test_a_container_vanishes_with_its_stats() -> None:
+def test_a_container_vanishes_with_its_stats_or_a_minute_after_they_stop_to_move() -> None:
     world = World()
-    world.tick(3)
-    world.stats_at = lambda _at: {}
-    assert world.tick().containers == ()
-
-
-def test_a_container_whose_stats_no_longer_move_vanishes_after_a_minute() -> None:
-    world = World()
-    world.stats_at = lambda at: {"b": world.batch(min(at, 5))}
+    world.stats_at = lambda at: {"b": world.batch(min(at, 5))} if at < 70 else {}
     assert len(world.tick(65).containers) == 1
     assert world.tick().containers == ()
+    world.stats_at = lambda at: {"b": world.batch(at)} if at < 70 else {}
+    assert [len(world.tick().containers) for _ in range(5)] == [1, 1, 1, 0, 0]
 
 
 def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_back() -> None:
@@ -132,16 +127,13 @@ def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_ba
     assert back.containers[0].name == "batch"
 
 
-def test_before_the_task_is_known_there_is_only_the_monitor() -> None:
-    world = World()
-    world.task = Unavailable("refused")
-    snapshot = world.tick()
-    assert (snapshot.task, snapshot.containers) == (None, ())
-
-
 def test_a_network_of_ones_own_is_the_containers() -> None:
     world = World()
     world.stats_at = lambda at: {"b": world.batch(at, network_rx_bytes=5, network_tx_bytes=6)}
+    world.task, task = Unavailable("refused"), world.task
+    now = world.tick()
+    assert (now.task, now.containers) == (None, ())  # before the task is known, there is only the monitor
+    world.task = task
     now = world.tick()
     assert not now.containers[0].shares_network
     assert (now.task_rx_bytes, now.task_tx_bytes) == (None, None)
