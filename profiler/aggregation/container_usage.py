@@ -1,5 +1,6 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import RELATIVE_ERROR, MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
@@ -31,13 +32,13 @@ _NETWORK = ("network_rx_bytes", "network_tx_bytes")
 BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
 
 
-class UsageWindow:
+class UsageWindow(Struct):
     """CPU and memory over one period: the whole run, or the time since a checkpoint."""
 
-    def __init__(self) -> None:
-        self.vcpu = TimeWeightedStatistics()
-        self.memory_bytes = TimeWeightedStatistics()
-        self.cpu_ns = self.covered_ns = 0
+    vcpu: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
+    memory_bytes: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
+    cpu_ns: int = 0
+    covered_ns: int = 0
 
     @property
     def cpu_seconds(self) -> float | None:

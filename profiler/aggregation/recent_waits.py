@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from msgspec import Struct, field
+
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.waited_target import Wait
 
@@ -11,15 +13,12 @@ _MAX_SPANS = 64
 _MAX_WAITS = 8
 
 
-class _Span:
+class _Span(Struct):
     """A part of the run with the nanoseconds of each wait."""
 
-    __slots__ = ("end_ns", "start_ns", "waits")
-
-    def __init__(self, start_ns: int, end_ns: int) -> None:
-        self.start_ns = start_ns
-        self.end_ns = end_ns
-        self.waits: Counter[Wait] = Counter()
+    start_ns: int
+    end_ns: int
+    waits: Counter[Wait] = field(default_factory=Counter)
 
     def add(self, end_ns: int, waits: Mapping[Wait, int]) -> None:
         self.end_ns = end_ns

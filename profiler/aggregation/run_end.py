@@ -30,11 +30,6 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     until_ns: int | None = None
     finished_ns: int | None = None
 
-    @property
-    def has_vanished(self) -> bool:
-        """Whether the end was not seen at all."""
-        return self.status == "unknown" and self.exit_code is None and self.until_ns is None
-
 
 def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunEnd:
     """Correct the durations for the changes of the wall clock since the start."""
@@ -125,7 +120,8 @@ def out_of_memory(
     """
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
-    if end.status == "running" or end.has_vanished:
+    is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
+    if end.status == "running" or is_unseen:
         return OutOfMemory()
     share = None
     if memory_max_bytes is not None and memory_size_bytes:

@@ -7,6 +7,7 @@ are multiples of each other, so they can be merged to the steps of the run's own
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries, columns_of, padded_column
@@ -26,16 +27,13 @@ _MAX_HELD_NS = 20 * NS_PER_SECOND
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-class _Command:
+class _Command(Struct):
     """A command that has its own series. Before ``known_from_ns`` it may have been among the others."""
 
-    __slots__ = ("cpu_ns", "known_from_ns", "peak_bytes", "series")
-
-    def __init__(self, series: RunSeries, known_from_ns: int) -> None:
-        self.series = series
-        self.known_from_ns = known_from_ns
-        self.cpu_ns = 0
-        self.peak_bytes = 0
+    series: RunSeries
+    known_from_ns: int
+    cpu_ns: int = 0
+    peak_bytes: int = 0
 
 
 class SeriesByCommand(Generic[_Key]):

@@ -11,7 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.recent_waits import RecentWaits
@@ -114,18 +114,17 @@ class _Step:
             self.longest_ns = max(self.longest_ns, wait_ns)
 
 
-class _Parts:
+class _Parts(Struct):
     """The sums over steps. ``undecided_ns`` is the blocked time that no sample explains so far."""
 
-    def __init__(self) -> None:
-        self.length_ns = 0
-        self.undecided_ns = 0
-        self.on_cpu_ns = 0
-        self.waiting_ns = 0
-        self.covered_ns = 0
-        self.hidden_ns = 0
-        self.blocked_ns: Counter[str] = Counter()
-        self.targets_ns: Counter[tuple[str, str]] = Counter()
+    length_ns: int = 0
+    undecided_ns: int = 0
+    on_cpu_ns: int = 0
+    waiting_ns: int = 0
+    covered_ns: int = 0
+    hidden_ns: int = 0
+    blocked_ns: Counter[str] = field(default_factory=Counter)
+    targets_ns: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, step: _Step, part_ns: int) -> int:
         """Add ``part_ns`` of the time of a step; returns the blocked time of it, which is not added."""
@@ -153,10 +152,7 @@ class _Parts:
             self.targets_ns = kept
 
     def copy(self) -> "_Parts":
-        copied = _Parts()
-        for name, value in vars(self).items():
-            setattr(copied, name, value.copy() if isinstance(value, Counter) else value)
-        return copied
+        return replace(self, blocked_ns=self.blocked_ns.copy(), targets_ns=self.targets_ns.copy())
 
     def breakdown(self, *, sees_calls: bool, has_waits: bool, duration_ns: int | None) -> TimeBreakdown:
         """The sums in percent. ``otherPercent`` is the time of unknown kind."""

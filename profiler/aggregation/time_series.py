@@ -8,6 +8,8 @@ step, so that merging loses nothing.
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from msgspec import Struct, field
+
 from profiler.aggregation.statistics import MeanAndMaximum
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
@@ -28,14 +30,13 @@ Column: TypeAlias = tuple[float | None, ...]
 SeriesRow: TypeAlias = tuple[int, float | None, int | None, int | None, int | None, float | None, float | None]
 
 
-class DeviceReadings:
+class DeviceReadings(Struct):
     """The readings of all devices over a period; ``gpus_memory_bytes`` is the memory of all GPUs together."""
 
-    def __init__(self) -> None:
-        self.gpu_percent = MeanAndMaximum()
-        self.gpu_memory_bytes = MeanAndMaximum()
-        self.gpus_memory_bytes: float | None = None
-        self.neuron_percent = MeanAndMaximum()
+    gpu_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
+    gpu_memory_bytes: MeanAndMaximum = field(default_factory=MeanAndMaximum)
+    gpus_memory_bytes: float | None = None
+    neuron_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
 
     def merge(self, other: "DeviceReadings") -> None:
         """Count the readings of another one, too."""
@@ -83,7 +84,6 @@ class _Column(Generic[_Cell]):
 class RunSeries:
     """Collects the series of one run.
 
-    Args:
     Memory and devices that were read before the start of the run (wall clock) count for the first step; CPU time counts
     from the start on. The first step is the sampling interval, divided by the largest power of two that leaves at least
     ``finest_ns``. There are at most ``2 * points`` steps.

@@ -11,21 +11,20 @@ import signal
 import threading
 from collections import deque
 
+from msgspec import Struct
+
 from profiler.core.threads import start_thread
 
 _NOT_READ = "takes no more bytes because nothing reads it"
 
 
-class _Block:
+class _Block(Struct):
     """Bytes to write together. ``reason`` is why they were not written."""
 
-    __slots__ = ("data", "is_done", "is_kept", "reason")
-
-    def __init__(self, data: bytes, *, is_kept: bool) -> None:
-        self.data = data
-        self.is_kept = is_kept
-        self.is_done = False
-        self.reason: str | None = None
+    data: bytes
+    is_kept: bool
+    is_done: bool = False
+    reason: str | None = None
 
 
 class Output:

@@ -13,12 +13,18 @@ class Log:
 
     def info(self, event: str, **fields: object) -> None:
         """Log something worth knowing."""
+        self._write("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """Log that something is wrong; the record of the run stays correct."""
+        self._write("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
         """Log that the operator has to change something."""
+        self._write("error", event, fields)
+
+    def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write nothing."""
 
 
 class JsonLog(Log):
@@ -31,15 +37,6 @@ class JsonLog(Log):
     def __init__(self, output: Output) -> None:
         self._output = output
         self._dropped_before = 0
-
-    def info(self, event: str, **fields: object) -> None:
-        self._write("info", event, fields)
-
-    def warning(self, event: str, **fields: object) -> None:
-        self._write("warning", event, fields)
-
-    def error(self, event: str, **fields: object) -> None:
-        self._write("error", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
         from structlog import processors  # see the module's docstring

@@ -48,15 +48,14 @@ class Runtime(Struct, frozen=True, kw_only=True):
     log: Log
 
 
-class ReportTarget:
+class ReportTarget(Struct):
     """One container to report on."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.container: ContainerMetadata | None = None
-        self.reads_without_end = 0
-        self.stop_seen_ns: int | None = None
-        self.reported = False
+    name: str
+    container: ContainerMetadata | None = None
+    reads_without_end: int = 0
+    stop_seen_ns: int | None = None
+    reported: bool = False
 
 
 class MonitorLoop:

@@ -144,7 +144,7 @@ class Reporter:
             usage,
             (self._sampler.source_name,),
             interval_ns=round(self._settings.interval_seconds * NS_PER_SECOND),
-            failures=self._sampler.failures,
+            failures=self._sampler.stats_health.failures,
             missed=self._ticker.missed,
         )
         return replace(

@@ -71,7 +71,7 @@ class TaskSampler:
         self._own_attempts = 0
         self._seen_ids: frozenset[str] = frozenset()
         self._stale_at_ns: dict[str, int] = {}  # when a batch whose last sample stays the same may have ended
-        self._stats_health = SourceHealth("/task/stats", log)
+        self.stats_health = SourceHealth("/task/stats", log)
         self.task_health = SourceHealth("/task", log)
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
@@ -83,11 +83,6 @@ class TaskSampler:
         self.last_reading: StatsReading | None = None
         self.is_repeated = False
         self.readings = 0
-
-    @property
-    def failures(self) -> int:
-        """Failed reads of the stats."""
-        return self._stats_health.failures
 
     def tick(self, watched: Collection[str]) -> bool:
         """Read the stats, and the task if necessary; returns True if the task was read.
@@ -119,9 +114,9 @@ class TaskSampler:
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         reading = self._source.stats(max_seconds)
         if isinstance(reading, Unavailable):
-            self._stats_health.on_failure(reading)
+            self.stats_health.on_failure(reading)
             return reading
-        self._stats_health.on_success()
+        self.stats_health.on_success()
         self.last_reading = reading
         self.readings += 1
         return reading

@@ -24,18 +24,10 @@ from profiler.record.record_model import Cost, Interval, Metrics, Monitor, Numbe
 Unit = Literal["ms", "s", "h", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"]
 IndexType = Literal["boolean", "date", "double", "float", "keyword", "long"]
 
+# The types that are not double.
 _INDEX_TYPES: Mapping[Unit, IndexType] = {
-    "ms": "double",
-    "s": "double",
-    "h": "double",
-    "MB": "double",
-    "bytes": "long",
-    "%": "float",
-    "vCPU": "float",
-    "J": "double",
-    "USD": "double",
-    "count": "long",
-    "factor": "float",
+    **dict.fromkeys(("%", "vCPU", "factor"), "float"),
+    **dict.fromkeys(("bytes", "count"), "long"),
     "text": "keyword",
     "time": "date",
 }
@@ -83,7 +75,7 @@ class Metric(Struct, frozen=True, kw_only=True):
     @property
     def index_type(self) -> IndexType:
         """The field's type in the index."""
-        return self.field_type or _INDEX_TYPES[self.unit]
+        return self.field_type or _INDEX_TYPES.get(self.unit, "double")
 
 
 def view_of(record: Record) -> RunView:

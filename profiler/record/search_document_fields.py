@@ -5,7 +5,7 @@
 made from it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -51,15 +51,18 @@ def _copied(name: str, path: str, index_type: IndexType = "keyword") -> Document
     return DocumentField(name=name, index_type=index_type, get=reader(path), record_path=json_path(path))
 
 
+def _added(*names: str) -> Iterator[DocumentField]:
+    """Fields that are not in the record."""
+    return (DocumentField(name=name) for name in names)
+
+
 def _on_ecs(value: str) -> Callable[[RunView], str | None]:
     return lambda run: None if run.record.task_arn is None else value
 
 
 IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="@timestamp", index_type="date"),
-    DocumentField(name="event.kind"),
-    DocumentField(name="event.dataset"),
-    DocumentField(name="event.outcome"),
+    *_added("event.kind", "event.dataset", "event.outcome"),
     DocumentField(name="event.duration", index_type="long"),
     _copied("event.start", "started_at", "date"),
     _copied("event.end", "finished_at", "date"),
@@ -80,9 +83,7 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     _copied("aws.cloudwatch.log_group", "log_group"),
     _copied("aws.cloudwatch.log_stream", "log_stream"),
     # Whole addresses: the run's dashboard, its log stream and its task in the AWS console.
-    DocumentField(name="links.run"),
-    DocumentField(name="links.logs"),
-    DocumentField(name="links.task"),
+    *_added("links.run", "links.logs", "links.task"),
     _copied("task.id", "task_id"),
     _copied("task.arn", "task_arn"),
     _copied("task.family", "family"),
@@ -92,14 +93,9 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(
         name="task.exit_code", index_type="long", get=lambda run: integer(run.record.exit_code), record_path="exitCode"
     ),
-    DocumentField(name="task.stop_code"),
-    DocumentField(name="task.stop_category"),
-    DocumentField(name="task.stopped_reason"),
-    DocumentField(name="task.started_by"),
-    DocumentField(name="task.capacity_provider"),
+    *_added("task.stop_code", "task.stop_category", "task.stopped_reason", "task.started_by", "task.capacity_provider"),
     # The ids of the other task, where a run that was killed for memory was started again.
-    DocumentField(name="task.retry_of"),
-    DocumentField(name="task.retried_as"),
+    *_added("task.retry_of", "task.retried_as"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),

@@ -119,7 +119,7 @@ class SnapshotBuilder:
         return Snapshot(
             valid_until_ns=now_ns + self._hold_ns,
             own_usage=self._read_own_usage(),
-            read_failures=self._sampler.failures,
+            read_failures=self._sampler.stats_health.failures,
             missed_ticks=self._ticker.missed,
             sources=sources,
             task=self._sampler.task,

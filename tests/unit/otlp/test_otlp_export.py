@@ -84,7 +84,7 @@ def test_each_signal_is_one_compressed_request() -> None:
     _, headers, body = backend.requests[0]
     assert json.loads(gzip.decompress(body)) == {"resourceSpans": []}
     expected = {"content-type": "application/json", "content-encoding": "gzip", "x-key": "hunter2"}
-    assert headers | expected == headers
+    assert {**headers, **expected} == headers
     assert headers["user-agent"].startswith("task-profiler/")
 
 
