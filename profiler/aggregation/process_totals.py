@@ -85,7 +85,8 @@ class TreeMemory:
                 holders + (held[identity] == 0),
             )
             for identity, process in now.items()
-            if _has_new_high_water_mark(before.get(identity), process)
+            # A lower mark means that the process has executed another program.
+            if process.peak_bytes not in (None, before[identity].peak_bytes if identity in before else None)
         )
         # The processes together held at least as much as each of them.
         mark_bytes = max((process.peak_bytes or 0 for process in now.values()), default=0)
@@ -101,11 +102,6 @@ def _held_through_step(before: ProcessReading | None, now: ProcessReading) -> in
     if before is None:
         return 0
     return min(before.share_bytes or 0, now.share_bytes or 0)
-
-
-def _has_new_high_water_mark(before: ProcessReading | None, now: ProcessReading) -> bool:
-    """Whether the mark changed; a lower one means that the process has executed another program."""
-    return now.peak_bytes is not None and (before is None or before.peak_bytes != now.peak_bytes)
 
 
 def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:

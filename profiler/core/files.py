@@ -10,7 +10,6 @@ from profiler.core.errors import TaskProfilerError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FIRST_NON_STANDARD = 3
 # The wheel ships these folders of the repository as ``profiler/shipped/NAME``.
 _IN_REPOSITORY = {"forwarder": "lambda", "image": "taskdef", "kibana": "kibana"}
 
@@ -21,7 +20,7 @@ def dup_above_standard_streams(descriptor: int) -> int:
     A caller that started us with a standard stream closed must not see our file under that stream's number.
     """
     try:
-        return fcntl(descriptor, F_DUPFD_CLOEXEC, _FIRST_NON_STANDARD)
+        return fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
     finally:
         os.close(descriptor)
 

@@ -83,7 +83,9 @@ class BatchNotices:
             return None
         cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
         if task is not batch.task:  # the task is read every few seconds
-            batch.measures_blocks = self._measures_blocks()
+            # A container without counters of block devices has done no I/O if another one has them (cgroup v2).
+            totals = [one.traffic() for one in self._sampler.usages.values()]
+            batch.measures_blocks = any(one[name] is not None for one in totals for name in BLOCK_COUNTERS)
             batch.task, attempt = task, (container.docker_id, container.restart_count)
             batch.memory_size_bytes = container_limits(container, task, usage, self._sampler.host).memory_bytes
             if attempt != batch.attempt:
@@ -106,8 +108,3 @@ class BatchNotices:
             disk_used_mb=task.ephemeral_storage_used_mib,
             disk_size_mb=task.ephemeral_storage_size_mib,
         )
-
-    def _measures_blocks(self) -> bool:
-        """Whether any container has counters of block devices: one without them has done no I/O (cgroup v2)."""
-        totals = [usage.traffic() for usage in self._sampler.usages.values()]
-        return any(one[name] is not None for one in totals for name in BLOCK_COUNTERS)

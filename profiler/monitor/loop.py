@@ -299,13 +299,10 @@ class MonitorLoop:
 
     def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes, stacks: bytes | None) -> None:
         target = report_target(container, task, self._settings, self._sampler.own)
-        self._delivery.deliver(line, target, self._budget_seconds(), stacks)
-
-    def _budget_seconds(self) -> float:
-        """The seconds left for an upload; part of the stop budget may be spent already."""
-        budget_seconds = self._settings.stop_seconds
-        left_seconds = budget_seconds - self._since_stop_seconds()
-        return max(left_seconds - min(_PRINT_RESERVE_SECONDS, budget_seconds / 4), 0)
+        budget_seconds = self._settings.stop_seconds  # a part of it may be spent already
+        reserve_seconds = min(_PRINT_RESERVE_SECONDS, budget_seconds / 4)
+        left_seconds = budget_seconds - self._since_stop_seconds() - reserve_seconds
+        self._delivery.deliver(line, target, max(left_seconds, 0), stacks)
 
     def _since_stop_seconds(self) -> float:
         """The seconds since the stop request; 0 without one."""

@@ -80,7 +80,6 @@ _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "ArrayValue": {"values": (1, "AnyValue")},
 }
 _FIXED = {"fixed64": ("<Q", _FIXED64), "sfixed64": ("<q", _FIXED64), "fixed32": ("<I", _FIXED32)}
-_UINT64 = 2**64
 # The start of a response: its field 1 is the partial success, which has the number of rejected items and a message.
 _NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _PARTIAL_SUCCESS = re.compile(
@@ -107,7 +106,7 @@ def _encode(kind: str, message: Message) -> bytes:
 
 def _field(number: int, kind: str, value: Any) -> bytes:  # noqa: ANN401  any value of JSON
     if kind == "varint":
-        return _key(number, _VARINT) + _varint(int(value) % _UINT64)
+        return _key(number, _VARINT) + _varint(int(value) % 2**64)
     if kind in _FIXED:
         form, wire = _FIXED[kind]
         return _key(number, wire) + struct.pack(form, int(value))

@@ -226,24 +226,19 @@ def _events(run: ExportedRun) -> Iterator[Message]:
 
 def _log_record(run: ExportedRun, ids: _Ids, ended: list[Message]) -> Message:
     number, word = _ERROR if known_status(run.record) == "failure" else _INFO
-    body = without_surrogates(_report_line(run), "\N{REPLACEMENT CHARACTER}")
+    line = run.line
+    if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
+        line = encode_line(Report(time=format_ms(run.end_ns), type="task.report", record=run.record)).decode()
     return {
         "timeUnixNano": str(run.end_ns),
         "observedTimeUnixNano": str(max(run.observed_ns, 0)),
         "severityNumber": number,
         "severityText": word,
-        "body": {"stringValue": body},
+        "body": {"stringValue": without_surrogates(line, "\N{REPLACEMENT CHARACTER}")},
         "attributes": ended,
         "traceId": ids.trace,
         "spanId": ids.root,
     }
-
-
-def _report_line(run: ExportedRun) -> str:
-    if run.line is not None and len(run.line.encode(errors="replace")) <= MAX_LINE_BYTES:
-        return run.line
-    report = Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
-    return encode_line(report).decode()
 
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:

@@ -1,13 +1,9 @@
 """The metric catalogue: each value that a run is reported with is one row.
 
-These outputs are made from the catalogue:
-
-- the REPORT text line (``record/text_line.py``), from ``text_label``;
-- the CloudWatch metrics (``record/emf.py``), from ``emf_name``;
-- the search documents (``record/search_document_fields.py``, ``profiler/forwarder/documents.py``), their index
-  templates and the ingest pipeline for other shippers (``kibana/``), from ``document_field`` and ``record_path``.
-
-The order of the rows is the order of the document's fields and of the CloudWatch metrics.
+It makes the REPORT text line (``record/text_line.py``), the CloudWatch metrics (``record/emf.py``), the fields of the
+search documents (``record/search_document_fields.py``, ``profiler/forwarder/documents.py``), their index templates and
+the ingest pipeline for other shippers (``kibana/``). The order of the rows is the order of the document's fields and of
+the CloudWatch metrics.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -120,6 +116,11 @@ def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: 
     return Metric(unit=unit, get=reader(path), record_path=json_path(path), document_field=document_field, **outputs)
 
 
+def _emf_value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+    """A row that is also a CloudWatch metric, with the record's name."""
+    return _value(unit, path, document_field, emf_name=json_name(path.rpartition(".")[2]), **outputs)
+
+
 def _statistics(
     unit: Unit,
     path: str,
@@ -187,27 +188,12 @@ def _slowdown(size: str, bound: Literal["min", "max"]) -> Callable[[RunView], fl
 
 METRICS: tuple[Metric, ...] = (
     # Times. The REPORT line has two digits where Lambda prints them.
-    _value(
-        "ms", "metrics.duration_ms", "usage.duration_ms", text_label="Duration", text_digits=2, emf_name="durationMs"
-    ),
-    _value(
-        "ms",
-        "metrics.billed_duration_ms",
-        "usage.billed_duration_ms",
-        text_label="Billed Duration",
-        emf_name="billedDurationMs",
-    ),
-    _value(
-        "ms",
-        "metrics.init_duration_ms",
-        "usage.init_duration_ms",
-        text_label="Init Duration",
-        text_digits=2,
-        emf_name="initDurationMs",
-    ),
+    _emf_value("ms", "metrics.duration_ms", "usage.duration_ms", text_label="Duration", text_digits=2),
+    _emf_value("ms", "metrics.billed_duration_ms", "usage.billed_duration_ms", text_label="Billed Duration"),
+    _emf_value("ms", "metrics.init_duration_ms", "usage.init_duration_ms", text_label="Init Duration", text_digits=2),
     # CPU
     _value("vCPU", "metrics.vcpu_size", "usage.cpu.size", text_label="vCPU Size"),
-    _value("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time", emf_name="cpuSeconds"),
+    _emf_value("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time"),
     *_statistics(
         "vCPU", "metrics.vcpu_used", "usage.cpu.used", text_labels={"avg": "Avg vCPU Used", "max": "Max vCPU Used"}
     ),
@@ -235,13 +221,7 @@ METRICS: tuple[Metric, ...] = (
         text_labels={"avg": "Avg Memory Used"},
         names=("avg", "p50", "p95", "p99"),
     ),
-    _value(
-        "MB",
-        "metrics.max_memory_used_mb",
-        "usage.memory.used_mb.max",
-        text_label="Max Memory Used",
-        emf_name="maxMemoryUsedMB",
-    ),
+    _emf_value("MB", "metrics.max_memory_used_mb", "usage.memory.used_mb.max", text_label="Max Memory Used"),
     Metric(unit="%", get=_latest_mean("memory_utilization_percent"), emf_name="memoryUtilizationPercent"),
     *_statistics(
         "%",
@@ -254,11 +234,11 @@ METRICS: tuple[Metric, ...] = (
     _value("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
     _value("count", "record.memory_kills.count", "usage.memory.kills"),
     # Network and storage
-    _value("bytes", "metrics.network_rx_bytes", "usage.network.rx_bytes", emf_name="networkRxBytes"),
-    _value("bytes", "metrics.network_tx_bytes", "usage.network.tx_bytes", emf_name="networkTxBytes"),
+    _emf_value("bytes", "metrics.network_rx_bytes", "usage.network.rx_bytes"),
+    _emf_value("bytes", "metrics.network_tx_bytes", "usage.network.tx_bytes"),
     _value("bytes", "metrics.block_read_bytes", "usage.block.read_bytes"),
     _value("bytes", "metrics.block_write_bytes", "usage.block.write_bytes"),
-    _value("MB", "metrics.ephemeral_storage_used_mb", emf_name="ephemeralStorageUsedMB"),
+    _emf_value("MB", "metrics.ephemeral_storage_used_mb"),
     # The time since the last checkpoint, in checkpoints only
     _value("time", "interval.started_at", "interval.start"),
     _value("time", "interval.finished_at", "interval.end"),

@@ -49,14 +49,10 @@ def _format(metric: Metric, value: Number | str | None) -> str | None:
     if metric.unit == "count" and value == 0:
         return None
     if metric.unit == "USD":
-        return f"{_format_usd(value)} USD"
+        # At least four digits after the point, four of them significant: most runs cost less than a cent.
+        return f"{value:.{max(4, 3 - math.floor(math.log10(value)))}f} USD" if value > 0 else "0 USD"
     text = _format_number(value) if metric.text_digits is None else f"{value:.{metric.text_digits}f}"
     return text if metric.unit in _UNITS_WITHOUT_SYMBOL else f"{text} {metric.unit}"
-
-
-def _format_usd(usd: float) -> str:
-    """At least four digits after the point, four of them significant: most runs cost less than a cent."""
-    return f"{usd:.{max(4, 3 - math.floor(math.log10(usd)))}f}" if usd > 0 else "0"
 
 
 def _format_number(value: Number) -> str:
