@@ -42,7 +42,6 @@ class UsageWindow(Struct):
 
     @property
     def cpu_seconds(self) -> float | None:
-        """The CPU time; None if no step of it is known."""
         return self.cpu_ns / NS_PER_SECOND if self.covered_ns else None
 
 
@@ -163,7 +162,6 @@ class ContainerUsage:
         return step_ns if step_ns > 0 else None
 
     def _attempt_step(self, sample: ContainerSample, step_ns: int | None, attempt_started_ns: int | None) -> int | None:
-        """The part of the step after the container was restarted; the whole step without a restart in it."""
         if step_ns is None or attempt_started_ns is None:
             return step_ns
         attempt_ns = sample.read_ns - attempt_started_ns

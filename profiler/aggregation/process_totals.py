@@ -211,7 +211,6 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
 
     @property
     def bound_bytes(self) -> int | None:
-        """At most this much memory was in use; None if unknown."""
         return None if self.size_bytes is None else self.size_bytes + self.uncounted_bytes
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:

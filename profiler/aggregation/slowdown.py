@@ -40,7 +40,6 @@ class CpuDemand:
         self._level_ns: dict[int, int] = {}
 
     def add(self, vcpu_used: float, held_ns: int) -> None:
-        """Count ``vcpu_used`` (0 or more) for ``held_ns`` nanoseconds."""
         if held_ns <= 0:
             return
         self._time_ns += held_ns

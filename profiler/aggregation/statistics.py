@@ -81,7 +81,6 @@ class TimeWeightedStatistics:
 
     @property
     def maximum(self) -> float | None:
-        """The largest value; None before the first one."""
         return self._maximum if self._weight_ns else None
 
     def distribution(self, *, per: float = 1, digits: int = 3) -> Distribution | None:
@@ -102,7 +101,6 @@ class TimeWeightedStatistics:
         )
 
     def median(self) -> float | None:
-        """The time-weighted median; None before the first value."""
         return self._quantile(0.5) if self._weight_ns else None
 
     def _quantile(self, quantile: float) -> float:
@@ -131,7 +129,6 @@ class MeanAndMaximum:
         self.maximum: float | None = None
 
     def add(self, value: float, weight: int = 1) -> None:
-        """Add a value."""
         if weight > 0:
             self.total += value * weight
             self.weight += weight
@@ -139,7 +136,6 @@ class MeanAndMaximum:
                 self.maximum = value
 
     def merge(self, other: "MeanAndMaximum") -> None:
-        """Add the values of another one."""
         self.total += other.total
         self.weight += other.weight
         self.maximum = max_known(self.maximum, other.maximum)
@@ -182,7 +178,6 @@ class MonotonicCounter:
 
     @property
     def total(self) -> int | None:
-        """The total; None before the first value."""
         return None if self._last is None else self._before_reset + self._last
 
 

@@ -72,7 +72,6 @@ class _Shown(Struct, frozen=True, gc=False):
         return self.kind == other.kind and dict(self.targets).keys() == dict(other.targets).keys()
 
     def divide(self, time_ns: int) -> Iterator[tuple[Wait, int]]:
-        """Divide the time among the threads."""
         threads = sum(count for _, count in self.targets)
         return ((Wait(self.kind, target), time_ns * count // threads) for target, count in self.targets)
 
@@ -172,7 +171,6 @@ class _Parts(Struct):
         )
 
     def _waiting_for(self, percents: Mapping[str, float]) -> tuple[WaitTarget, ...]:
-        """The targets with the most time, and one row for the rest."""
         rest_ns = self.targets_ns[_REST]
         ordered = [(key, time_ns) for key, time_ns in self.targets_ns.most_common() if key != _REST]
         rest_ns += sum(time_ns for _, time_ns in ordered[_MAX_TARGETS_SHOWN:])

@@ -39,7 +39,6 @@ class DeviceReadings(Struct):
     neuron_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
 
     def merge(self, other: "DeviceReadings") -> None:
-        """Count the readings of another one, too."""
         self.gpu_percent.merge(other.gpu_percent)
         self.gpu_memory_bytes.merge(other.gpu_memory_bytes)
         self.gpus_memory_bytes = max_known(self.gpus_memory_bytes, other.gpus_memory_bytes)
@@ -71,7 +70,6 @@ class _Column(Generic[_Cell]):
         self.cells[index] = self.combine(self.cells[index], cell)
 
     def merge_neighbours(self) -> None:
-        """Halve the number of cells."""
         cells = self.cells
         last = cells[-1:] if len(cells) % 2 else []
         self.cells = [*map(self.combine, cells[::2], cells[1::2]), *last]
@@ -106,7 +104,6 @@ class RunSeries:
 
     @property
     def columns(self) -> "tuple[_Column[Any], ...]":
-        """The cells of all quantities."""
         cpu = self.cpu, self._cpu_wait
         return *cpu, self.memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written
 
@@ -227,12 +224,10 @@ class RunSeries:
 
     @property
     def cpu_ns(self) -> float:
-        """All CPU time that was added."""
         return sum(used for used, _ in self.cpu.cells)
 
     @property
     def length(self) -> int:
-        """The number of steps so far."""
         return max(len(column.cells) for column in self.columns)
 
     def _index(self, at_ns: int) -> int:
@@ -244,7 +239,6 @@ class RunSeries:
         return max(index, 0)
 
     def merge(self) -> None:
-        """Merge neighbouring steps."""
         self.step_ns *= 2
         for column in self.columns:
             column.merge_neighbours()

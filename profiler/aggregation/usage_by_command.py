@@ -40,7 +40,6 @@ class _ProcessName(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The command and its shown arguments."""
         words = self.command if self.arguments is None else f"{self.command} {self.arguments}"
         return truncate_text(words, MAX_TEXT_LENGTH)
 

@@ -50,7 +50,6 @@ class Output:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to write."""
         return not self._is_writing
 
     def write(self, data: bytes) -> str | None:

@@ -32,7 +32,6 @@ class HiddenMessages:
         return messages
 
     def delete(self, message: dict[str, Any]) -> None:
-        """Delete a message from the queue."""
         self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
         del self._receipts[message["MessageId"]]
 

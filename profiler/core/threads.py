@@ -167,7 +167,6 @@ class StoppableThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
         return self._thread is threading.current_thread()
 
     def stop(self, max_seconds: float) -> bool:
@@ -226,7 +225,6 @@ class PeriodicReader(StoppableThread):
         self._final_done = threading.Event()
 
     def start(self) -> None:
-        """Start the thread and return at once."""
         super().start()
         if self.failure is not None:
             self._end_waits()

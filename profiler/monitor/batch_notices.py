@@ -60,7 +60,6 @@ class BatchNotices:
                 yield batch.notices, overdue
 
     def on_line(self) -> None:
-        """Note that the monitor has written a line."""
         self._own_line_ns = self._clock.monotonic_ns()
 
     @property

@@ -154,7 +154,6 @@ class MonitorLoop:
         self._selection = selection
 
     def _add_warning(self, problem: str | None) -> None:
-        """Log a problem and add it to the warnings of the records."""
         if problem is not None:
             self._log.error(problem)
             self._reporter.warnings.append(problem)

@@ -128,7 +128,6 @@ class OtlpExporter:
         self.lacks_signals = False
 
     def deadline_ns(self, seconds: float) -> int:
-        """The monotonic time at the end of the seconds."""
         return self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:

@@ -104,7 +104,6 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def started_ns(self) -> int | None:
-        """The start of the batch."""
         return parse_ns(self.record.started_at)
 
     @property

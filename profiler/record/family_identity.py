@@ -17,7 +17,6 @@ class FamilyKey(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[str, str, str]:
-        """The position of the family in a list."""
         return self.name, self.account_id or "", self.region or ""
 
 

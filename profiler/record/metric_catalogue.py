@@ -70,7 +70,6 @@ class Metric(Struct, frozen=True, kw_only=True):
 
     @property
     def index_type(self) -> IndexType:
-        """The field's type in the index."""
         return self.field_type or _INDEX_TYPES.get(self.unit, "double")
 
 

@@ -129,12 +129,10 @@ def ran_out_of_memory(container: EndedContainer) -> bool:
 
 
 def determine_outcome(task: TaskEnd, batch: EndedContainer | None, *, monitor: str | None = None) -> Outcome:
-    """Determine the outcome of a task.
+    """Determine the outcome of a task whose batch is None if it is unknown; the ``monitor``'s reason explains nothing.
 
     A stop from outside takes precedence over the exit code: a batch that handles SIGTERM exits with 0 although its
     work is not done. Only the batch's own exit code counts.
-
-    ``batch`` is None if it is unknown. The reason of the ``monitor`` does not explain the end of the batch.
     """
     own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])

@@ -56,7 +56,6 @@ class StoppedTask(TaskEnd, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The last part of the ARN."""
         return task_id(self.arn)
 
     @property
@@ -66,13 +65,11 @@ class StoppedTask(TaskEnd, frozen=True, kw_only=True):
 
     @property
     def revision(self) -> str | None:
-        """The revision in the task definition's ARN."""
         name = (self.definition_arn or "").rsplit("/", 1)[-1]
         return name.rsplit(":", 1)[1] if ":" in name else None
 
     @property
     def is_service_task(self) -> bool:
-        """Whether the task belongs to an ECS service."""
         return (self.group or "").startswith(SERVICE_GROUP) or (self.started_by or "").startswith(_SERVICE_STARTER)
 
     @property

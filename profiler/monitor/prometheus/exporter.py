@@ -63,7 +63,6 @@ class MetricsServer(TCPServer):
 
     @property
     def port(self) -> int:
-        """The port that the server listens on."""
         return int(self.server_address[1])
 
     def start(self) -> bool:
@@ -162,7 +161,6 @@ class PrometheusExporter:
 
     @property
     def port(self) -> int | None:
-        """The port that the server listens on; None if it does not listen."""
         return None if self._server is None else self._server.port
 
     def publish(self) -> None:
@@ -175,7 +173,6 @@ class PrometheusExporter:
         return None if self._snapshot is None else self._snapshot.at(self._clock.monotonic_ns())
 
     def close(self) -> None:
-        """Stop listening."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -49,12 +49,10 @@ class LiveMetric(Struct, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """The name in queries."""
         return PREFIX + self.name
 
     @property
     def kind(self) -> str:
-        """The type."""
         return "counter" if self.name.endswith(_COUNTER_SUFFIX) else "gauge"
 
 

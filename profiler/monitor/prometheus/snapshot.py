@@ -110,7 +110,6 @@ class SnapshotBuilder:
         self._instance_due_ns = 0
 
     def take(self) -> Snapshot:
-        """Take a snapshot of the current readings."""
         now_ns = self._clock.monotonic_ns()
         sources: dict[str, bool] = {}
         gpus, neuron = self._devices(sources, now_ns)
