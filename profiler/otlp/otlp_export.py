@@ -111,24 +111,21 @@ def export_in_time(
     return " ".join(reasons) or None
 
 
-class OtlpExporter:
+class OtlpExporter(Struct, eq=False):
     """Sends signals. Each has its share of the time; the others get its unused time.
 
     ``jitter`` returns a number from 0 to 1, which spreads the pauses of many exporters. ``lacks_signals``: the last
     export was accepted but for signals that the backend does not take at all.
     """
 
-    def __init__(
-        self, transport: Transport, clock: Clock, *, jitter: Callable[[], float], sign: Sign | None = None
-    ) -> None:
-        self._transport = transport
-        self._clock = clock
-        self._jitter = jitter
-        self._sign = sign
-        self.lacks_signals = False
+    transport: Transport
+    clock: Clock
+    jitter: Callable[[], float]
+    sign: Sign | None = None
+    lacks_signals: bool = False
 
     def deadline_ns(self, seconds: float) -> int:
-        return self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
+        return self.clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
         """Send each signal that has a target. Returns sentences about signals that were not accepted as a whole.
@@ -141,7 +138,7 @@ class OtlpExporter:
             if signal in targets
         }
         refused = dict.fromkeys(requests, _Refused("the time was up before it was sent", pause_seconds=0))
-        waiting, usual_seconds = list(requests), _FIRST_PAUSE_SECONDS * (1 + self._jitter())
+        waiting, usual_seconds = list(requests), _FIRST_PAUSE_SECONDS * (1 + self.jitter())
         while True:
             for number, signal in enumerate(waiting):
                 share_seconds = self._left_seconds(deadline_ns) / (len(waiting) - number)
@@ -157,21 +154,21 @@ class OtlpExporter:
             if not pauses or usual_seconds > left_seconds:
                 break
             waiting = list(pauses)
-            self._clock.sleep(max(usual_seconds, *pauses.values()))
+            self.clock.sleep(max(usual_seconds, *pauses.values()))
             usual_seconds *= 2
         is_accepted = len(refused) < len(requests)
         self.lacks_signals = is_accepted and all(one.is_unavailable for one in refused.values())
         return _sentences(targets, {signal: one.reason for signal, one in refused.items()})
 
     def _left_seconds(self, deadline_ns: int) -> float:
-        return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+        return (deadline_ns - self.clock.monotonic_ns()) / NS_PER_SECOND
 
     def _attempt(self, request: _Request, timeout_seconds: float) -> _Refused | None:
         target, headers = request.target, request.headers
-        if target.aws is not None and self._sign is not None:
-            headers = self._sign(target.aws, target.url, headers, request.body)
+        if target.aws is not None and self.sign is not None:
+            headers = self.sign(target.aws, target.url, headers, request.body)
         try:
-            answer = self._transport(target.url, headers, request.body, timeout_seconds)
+            answer = self.transport(target.url, headers, request.body, timeout_seconds)
         except TransportError as error:
             return _Refused(str(error))
         content_type = answer.headers.get("content-type", "").lower()

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
-from msgspec import StructMeta
+from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from profiler.record.activity_model import TimeBreakdown
@@ -37,7 +37,7 @@ def filled(kind: Any) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Annotated, Union, UnionType):
         return filled(arguments[0])
-    if isinstance(kind, StructMeta):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         return kind(**{field.name: filled(field.type) for field in fields(kind)})
     if origin is tuple:
         return (filled(arguments[0]),)
