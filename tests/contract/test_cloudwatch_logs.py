@@ -8,10 +8,9 @@ import botocore.exceptions
 import pytest
 from moto import mock_aws
 
-from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import SystemClock
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, LogsClient, connect
 from tests.fakes import FakeClock
 from tests.values import present
 
@@ -26,7 +25,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def logs(credentials: None) -> Iterator[AwsClient]:
+def logs(credentials: None) -> Iterator[LogsClient]:
     with mock_aws():
         client = boto3.client("logs", region_name="eu-west-1")
         client.create_log_group(logGroupName=TARGET.group)
@@ -34,7 +33,7 @@ def logs(credentials: None) -> Iterator[AwsClient]:
         yield client
 
 
-def test_the_line_stands_in_the_stream_with_the_time_of_now(logs: AwsClient) -> None:
+def test_the_line_stands_in_the_stream_with_the_time_of_now(logs: LogsClient) -> None:
     sink = CloudWatchLogsSink(connect, SystemClock())
     assert sink.put('{"report": "é"}'.encode(), TARGET, 20) is None
     events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]
@@ -42,7 +41,7 @@ def test_the_line_stands_in_the_stream_with_the_time_of_now(logs: AwsClient) -> 
     assert abs(events[0]["timestamp"] - events[0]["ingestionTime"]) < 60_000
 
 
-def test_trying_out_writes_nothing(logs: AwsClient) -> None:
+def test_trying_out_writes_nothing(logs: LogsClient) -> None:
     assert CloudWatchLogsSink(connect, SystemClock()).check_permission(TARGET) is None
     events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]
     assert events == []
@@ -67,7 +66,7 @@ def put(answer: Callable[[], dict[str, object]]) -> tuple[DeliveryFailure | None
     client = AnsweringClient(answer)
     regions: list[str | None] = []
 
-    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> AwsClient:
+    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> LogsClient:
         regions.append(region)
         return client
 

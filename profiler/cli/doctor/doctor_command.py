@@ -15,7 +15,6 @@ from profiler.collectors.nvidia.gpu_reading_types import DriverReading
 from profiler.collectors.nvidia.nvml_library import load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.processes.discovery import pids_of, visible_devices
-from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.threads import run_with_timeout
@@ -25,7 +24,7 @@ from profiler.readers.linux.host import read_host
 from profiler.readers.linux.kernel_view import read_kernel_view
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, LogsClient, connect
 
 _NETWORK_SECONDS = 15.0
 _DRIVER_SECONDS = 10.0
@@ -66,7 +65,7 @@ def run_doctor(
         findings = _findings_of_deployment(stack, options, ui_url, clock)
     else:
 
-        def connect_to(region_of_stream: str | None, on_failure: Callable[[str], None]) -> AwsClient:
+        def connect_to(region_of_stream: str | None, on_failure: Callable[[str], None]) -> LogsClient:
             return connect(region or region_of_stream, on_failure, profile=profile)
 
         findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, connect_to))
