@@ -217,8 +217,7 @@ def test_a_wait_that_ends_belongs_to_the_steps_in_which_the_thread_waited() -> N
     run = Run().step(NETWORK).step(run=0.9, wait=0.6)
     assert run.parts == {"on_cpu": 45.0, "waiting_for_cpu": 30.0, "network": 25.0}
 
-
-def test_the_next_wait_of_a_thread_adds_to_its_last_one_in_the_same_step() -> None:
+    # The next wait of the thread adds to its last one in the same step.
     run = Run().step(NETWORK, wait=[0.3, 0.4]).step(NETWORK, run=0.1, wait=1.2)
     assert run.parts == {"on_cpu": 5.0, "waiting_for_cpu": 75.0, "network": 20.0}
     run = Run().step(NETWORK, wait=[0.3, 0.4]).step(NETWORK, wait=[0, 1.2])
@@ -263,10 +262,7 @@ def test_a_kernel_without_counters() -> None:
     assert record.time_breakdown.waiting_for_cpu_percent is None
     assert record.time_breakdown.network_percent == 75.0
     assert record.metrics == Metrics()
-
-
-def test_a_run_without_a_sample_has_no_division() -> None:
-    assert Run().record().time_breakdown is None
+    assert Run().record().time_breakdown is None  # without a sample
     assert Run(is_new=False).step(NETWORK).record().time_breakdown is None
 
 

@@ -260,13 +260,6 @@ def test_the_end_is_seen_by_polling() -> None:
     assert world.output.lines == []
 
 
-def test_the_task_is_read_only_when_something_may_have_changed() -> None:
-    world = World(batch_ends=100.5).run()
-    assert world.source.stats_reads == 102
-    # at the start, when the batch's stats came, every 10 s, and at the end
-    assert world.source.task_reads == 1 + 1 + 9 + 1
-
-
 def test_fargate_statistics_that_move_every_ten_seconds() -> None:
     world = World(batch_ends=61.5)
     world.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)

@@ -45,7 +45,7 @@ def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(stacks: b
     ],
 )
 def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(parts: Parts, said: str) -> None:
-    parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
     parts.delivery.finish()
     assert parts.output.lines == [b"line"]
     (error,) = parts.log.events("error")
@@ -76,7 +76,7 @@ def test_without_time_or_a_stream_the_line_is_printed_without_a_call(
     target: LogTarget | DeliveryFailure, seconds: float, said: str
 ) -> None:
     parts = Parts()
-    parts.delivery.deliver(b"line", target, seconds)
+    parts.delivery.deliver(b"line", target, seconds, b"stacks")
     assert (parts.output.lines, parts.budget.seconds) == ([b"line"], [])
     (error,) = parts.log.events("error")
     assert said in error
@@ -212,14 +212,6 @@ def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -
     assert parts.output.lines == [b"one", b"two"]
     parts.delivery.finish()
     assert parts.output.lines == [b"one", b"two", b"stacks of one", b"stacks of two"]
-
-
-@pytest.mark.parametrize("target", [TARGET, DeliveryFailure("Set the log group.")])
-def test_the_line_of_the_stacks_is_not_printed_elsewhere(target: LogTarget | DeliveryFailure) -> None:
-    parts = Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write.")))
-    parts.delivery.deliver(b"line", target, 24, b"stacks")
-    parts.delivery.finish()
-    assert parts.output.lines == [b"line"]
 
 
 def test_a_long_line_is_printed_without_the_commands_over_time() -> None:
