@@ -83,7 +83,9 @@ class GrowthToLimit:
         recent_count = min(_RECENT_STEPS, quarter_ns // _RECENT_STEP_NS)
         recent_first = last + 1 - recent_count
         recent = dict(self._recent)
-        recent_lows = _parts([recent.get(step, inf) for step in range(recent_first, last + 1)])
+        values = [recent.get(step, inf) for step in range(recent_first, last + 1)]
+        bounds = [part * len(values) // _PARTS for part in range(_PARTS + 1)]
+        recent_lows = [min(values[first:end], default=inf) for first, end in pairwise(bounds)]
         rise_ns = at_ns - since_ns - recent_count * _RECENT_STEP_NS // _PARTS  # up to the last part
         per_minute = min(
             (recent_lows[-1] - min(self._lows[first:])) * _NS_PER_MINUTE / rise_ns,
@@ -96,12 +98,6 @@ class GrowthToLimit:
         if minutes_left > MINUTES_LEFT:
             return None
         return Growth(since_ns, used, size, per_minute, minutes_left)
-
-
-def _parts(values: Sequence[float]) -> list[float]:
-    """The lowest value of each of four parts; infinite for a part without a reading."""
-    count = len(values)
-    return [min(values[part * count // _PARTS : (part + 1) * count // _PARTS], default=inf) for part in range(_PARTS)]
 
 
 def _growth(levels: Sequence[float], length_ns: int) -> float:

@@ -77,7 +77,10 @@ class TreeMemory:
         before, self._previous = self._previous, now
         if not shares:
             return None
-        held = {identity: _held_through_step(before.get(identity), process) for identity, process in now.items()}
+        held = {  # at both ends of the step: nothing by a new process
+            identity: min(before[identity].share_bytes or 0, process.share_bytes or 0) if identity in before else 0
+            for identity, process in now.items()
+        }
         held_bytes, holders = sum(held.values()), sum(size > 0 for size in held.values())
         with_new_marks = (
             (
@@ -95,13 +98,6 @@ class TreeMemory:
         if peak_bytes > (self.peak_bytes or 0) or self.peak_bytes is None:
             self.peak_bytes, self.peak_processes = peak_bytes, number
         return sum(shares)
-
-
-def _held_through_step(before: ProcessReading | None, now: ProcessReading) -> int:
-    """The memory that a process held at both ends of a step: the smaller of the two, 0 for a new process."""
-    if before is None:
-        return 0
-    return min(before.share_bytes or 0, now.share_bytes or 0)
 
 
 def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.run_notices import Finding, NoticeReading, NoticeSettings, RunNotices
 from profiler.aggregation.task_record import container_limits
@@ -13,17 +15,16 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
 
 
-class _Batch:
+class _Batch(Struct):
     """One batch: its notices, its last reading, and the wall clock as it was set when the batch was found."""
 
-    def __init__(self, notices: RunNotices, clock: Clock) -> None:
-        self.notices = notices
-        self.wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
-        self.samples = 0
-        self.attempt: tuple[str | None, int] | None = None
-        self.task: TaskMetadata | None = None
-        self.memory_size_bytes: float | None = None
-        self.measures_blocks = False
+    notices: RunNotices
+    wall_offset_ns: int
+    samples: int = 0
+    attempt: tuple[str | None, int] | None = None
+    task: TaskMetadata | None = None
+    memory_size_bytes: float | None = None
+    measures_blocks: bool = False
 
 
 class BatchNotices:
@@ -46,7 +47,7 @@ class BatchNotices:
             if container.started_ns is None:
                 return
             notices = RunNotices(self._settings, container.started_ns, interval_ns=self._interval_ns)
-            batch = self._batches[container.name] = _Batch(notices, self._clock)
+            batch = self._batches[container.name] = _Batch(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
         usage = self._sampler.usages.get(container.name)
         if usage is not None and usage.samples != batch.samples:
             batch.samples = usage.samples

@@ -106,19 +106,17 @@ class _Reader:
         self._prefix = prefix
 
     def target(self, signal: Signal, default: str | None, *, signs_for_aws: bool) -> Target | None:
-        own, setting = self._value(f"{signal.upper()}_ENDPOINT"), f"{self._prefix}_ENDPOINT"
-        url = own or self._value("ENDPOINT") or default
+        url, setting = self._signal_value(signal, "ENDPOINT")
+        url, is_own = url or default or "", setting != f"{self._prefix}_ENDPOINT"
         if not url:
             return None
-        if own:
-            setting = f"{self._prefix}_{signal.upper()}_ENDPOINT"
         _check_address(url, setting)
-        if not own:
+        if not is_own:
             parts = urlsplit(url)
             url = parts._replace(path=f"{parts.path.rstrip('/')}/v1/{signal}").geturl()
         aws = None
         if signs_for_aws:
-            url, aws = _aws_address(signal, url, setting, is_own=bool(own))
+            url, aws = _aws_address(signal, url, setting, is_own=is_own)
         headers_text, headers_setting = self._signal_value(signal, "HEADERS")
         return Target(
             url=url,

@@ -7,6 +7,7 @@ the CloudWatch metrics.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -170,19 +171,16 @@ def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:
     """One row for each smaller size: a bound of the slowdown there."""
     for size in SLOWDOWN_SIZES:
         field = f"usage.cpu.slowdown.{bound}.v{size.replace('.', '_')}"
-        yield Metric(unit="factor", get=_slowdown(size, bound), document_field=field)
+        yield Metric(unit="factor", get=partial(_slowdown, size, bound), document_field=field)
 
 
-def _slowdown(size: str, bound: Literal["min", "max"]) -> Callable[[RunView], float | None]:
-    def read(run: RunView) -> float | None:
-        """1 for a size that the record leaves out, because the run would not have been slower there."""
-        slowdown = run.metrics.slowdown_at_vcpu
-        if slowdown is None:
-            return None
-        bounds = slowdown.get(size)
-        return 1.0 if bounds is None else getattr(bounds, bound)
-
-    return read
+def _slowdown(size: str, bound: Literal["min", "max"], run: RunView) -> float | None:
+    """1 for a size that the record leaves out, because the run would not have been slower there."""
+    slowdown = run.metrics.slowdown_at_vcpu
+    if slowdown is None:
+        return None
+    bounds = slowdown.get(size)
+    return 1.0 if bounds is None else getattr(bounds, bound)
 
 
 METRICS: tuple[Metric, ...] = (
