@@ -627,18 +627,6 @@ def test_collectors_take_a_final_reading_before_the_report_and_stop_after_it() -
     assert record["monitor"]["warnings"] == ["A warning."]
 
 
-@pytest.mark.parametrize("problem", [None, "Nothing can listen on port 8000."])
-def test_live_readings_are_published_until_the_report_is_out_and_their_failure_is_one_error(
-    problem: str | None,
-) -> None:
-    world = World(batch_ends=2.5)
-    world.exporter = FakeExporter(world.clock, problem)
-    record = world.run().report()
-    assert world.exporter.calls == [("start", 0), *(("publish", at) for at in range(4)), ("close", 3)]
-    assert world.log.lines == ([] if problem is None else [("error", problem, {})])
-    assert (record["status"], record["monitor"]["warnings"]) == ("success", [] if problem is None else [problem])
-
-
 @pytest.mark.parametrize(("fails_at", "samples"), [(20, 20), (1, 1)])
 def test_a_monitor_that_fails_reports_what_it_has_measured(fails_at: int, samples: int) -> None:
     world = World(batch_ends=30.5)
