@@ -161,19 +161,8 @@ def test_a_server_that_does_not_answer_takes_five_seconds_in_all() -> None:
     assert backend.timeouts == pytest.approx([5 / 3, 5 / 3, 5 / 3])
 
 
-# Everything in its time
-
-
 def in_time(prepare: Callable[[], tuple[Targets, Mapping[Signal, Message]]], backend: Backend) -> str | None:
     return export_in_time(prepare, OtlpExporter(backend, backend.clock, jitter=lambda: 0.0))
-
-
-def test_the_reasons_are_sentences() -> None:
-    backend = Backend({"traces": [answer(400)], "logs": [answer(404)], "metrics": [answer(400)]})
-    assert in_time(lambda: (read_targets(SETTINGS), MESSAGES), backend) == (
-        "The traces and metrics were not exported: the server answered 400 (OTLP_ENDPOINT). "
-        "The logs were not exported: the server answered 404 (OTLP_ENDPOINT)."
-    )
 
 
 @pytest.mark.parametrize(
@@ -190,17 +179,21 @@ def test_an_error_is_a_reason_and_one_of_ours_is_so_without_its_text(error: Exce
     assert in_time(prepare, Backend()) == reason
 
 
-def test_whatever_blocks_is_abandoned() -> None:
+def test_the_reasons_are_sentences_and_whatever_blocks_is_abandoned() -> None:
+    backend = Backend({"traces": [answer(400)], "logs": [answer(404)], "metrics": [answer(400)]})
+    assert in_time(lambda: (read_targets(SETTINGS), MESSAGES), backend) == (
+        "The traces and metrics were not exported: the server answered 400 (OTLP_ENDPOINT). "
+        "The logs were not exported: the server answered 404 (OTLP_ENDPOINT)."
+    )
     released = threading.Event()
 
     def prepare() -> tuple[Targets, Mapping[Signal, Message]]:
         released.wait()
         return {}, {}
 
-    backend = Backend()
     reason = export_in_time(prepare, OtlpExporter(backend, backend.clock, jitter=lambda: 0.0), 0.01)
     released.set()
-    assert reason == ("Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The limit is 0.01 s.")
+    assert reason == "Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The limit is 0.01 s."
 
 
 class Server(FakeHttpServer):

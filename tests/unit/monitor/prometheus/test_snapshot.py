@@ -154,9 +154,6 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
     assert all(one.shares_network for now in snapshots for one in now.containers)
 
 
-# --- the instance ---------------------------------------------------------------------------------------------------
-
-
 def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
     world = World()
     assert world.tick(25).instance == InstanceReading(memory_size_bytes=1)
@@ -172,9 +169,6 @@ def test_without_an_instance_nothing_is_read_of_it(launch_type: str | None) -> N
     snapshot = world.tick()
     assert (snapshot.instance, world.instance_reads) == (None, 0)
     assert "instance" not in snapshot.sources
-
-
-# --- accelerators ---------------------------------------------------------------------------------------------------
 
 
 def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
@@ -215,15 +209,10 @@ class SilentSource:
     def stop(self, max_seconds: float) -> None: ...
 
 
-def neuron_watch(source: "SilentSource | None" = None) -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
-    silent: Any = source or SilentSource()
-    collector = NeuronCollector(silent, 1, Log(), is_required=False)
-    return collector, collector._on_report
-
-
 def test_neuron_cores_vanish_with_the_reports() -> None:
-    watch, hear = neuron_watch()
-    world = World(watch)
+    silent: Any = SilentSource()
+    watch = NeuronCollector(silent, 1, Log(), is_required=False)
+    world, hear = World(watch), watch._on_report
     assert world.tick().neuron is None
     hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
     now = present(world.tick().neuron)
@@ -233,16 +222,10 @@ def test_neuron_cores_vanish_with_the_reports() -> None:
     assert (idle.utilization_percent, idle.completed) == ({}, 5)
     gone = world.tick(11)
     assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
-
-
-def test_a_collector_that_has_stopped_is_down_at_once() -> None:
-    source = SilentSource()
-    watch, hear = neuron_watch(source)
-    world = World(watch)
-    hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
+    hear(NeuronReport(device_count=1))
     assert world.tick().sources["neuron-monitor"]
-    source.failure = ThreadFailure(0, "KeyError: 'cores'")
-    gone = world.tick()
+    silent.failure = ThreadFailure(0, "KeyError: 'cores'")
+    gone = world.tick()  # a collector that has stopped is down at once
     assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
 
 
