@@ -11,14 +11,7 @@ from profiler.record.hardware import (
     visible_cpus_advice,
     visible_memory_advice,
 )
-from profiler.record.record_model import (
-    Container,
-    Metrics,
-    Processor,
-    Record,
-    TaskSize,
-    Visible,
-)
+from profiler.record.record_model import Container, Metrics, Processor, Record, TaskSize, Visible
 
 
 def run_on(model: str | None) -> Record:
