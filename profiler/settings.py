@@ -7,7 +7,7 @@ values. An empty value counts as unset.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import ReportStream
@@ -80,12 +80,11 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-class SettingsReader:
+class SettingsReader(Struct):
     """Reads the settings; several commands share some. ``problems`` describes the invalid values that were read."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
-        self.problems: list[str] = []
+    _environment: Mapping[str, str]
+    problems: list[str] = field(default_factory=list)
 
     def accelerators(self) -> AcceleratorSettings:
         """Which accelerators to read."""

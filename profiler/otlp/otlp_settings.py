@@ -98,12 +98,11 @@ def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-class _Reader:
+class _Reader(Struct):
     """Reads variables; a variable of one signal takes precedence over the variable of all signals."""
 
-    def __init__(self, environment: Mapping[str, str], prefix: str) -> None:
-        self._environment = environment
-        self._prefix = prefix
+    _environment: Mapping[str, str]
+    _prefix: str
 
     def target(self, signal: Signal, default: str | None, *, signs_for_aws: bool) -> Target | None:
         url, setting = self._signal_value(signal, "ENDPOINT")
