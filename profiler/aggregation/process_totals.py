@@ -20,14 +20,13 @@ _CHARGE_BATCH_BYTES = 256 * 1024
 _MAX_MISSING_SHARE, _MAX_MISSING_BYTES = 0.05, 4 * MIB
 
 
-class TreeCpu:
+class TreeCpu(Struct):
     """The CPU time of a tree, computed from readings of its processes. It never falls and includes ended processes."""
 
-    def __init__(self) -> None:
-        self._previous: Mapping[tuple[int, int], ProcessReading] = {}
-        self._reaped_ns = 0
-        self._unreaped_ns = 0
-        self.total_ns = 0
+    total_ns: int = 0
+    _previous: Mapping[tuple[int, int], ProcessReading] = {}
+    _reaped_ns: int = 0
+    _unreaped_ns: int = 0
 
     def add(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
         """Add a reading of all processes of the tree; returns the tree's total in nanoseconds.
@@ -55,7 +54,7 @@ def _cpu_ns(process: ProcessReading) -> int:
     return process.own_cpu_ns + process.children_cpu_ns
 
 
-class TreeMemory:
+class TreeMemory(Struct):
     """The memory of several processes together and its peak, which takes the kernel's high-water marks into account.
 
     When the high-water mark of a process has risen between two readings, the candidate for the peak is this mark plus
@@ -64,11 +63,10 @@ class TreeMemory:
     one process.
     """
 
-    def __init__(self) -> None:
-        self._previous: Mapping[tuple[int, int], ProcessReading] = {}
-        self.peak_bytes: int | None = None
-        self.peak_processes = 0
-        self.largest_mark_bytes: int | None = None
+    peak_bytes: int | None = None
+    peak_processes: int = 0
+    largest_mark_bytes: int | None = None
+    _previous: Mapping[tuple[int, int], ProcessReading] = {}
 
     def add(self, processes: Iterable[ProcessReading]) -> int | None:
         """Add a reading; returns the memory in bytes, or None if no process has any (all are zombies)."""
@@ -111,7 +109,7 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int
     return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)
 
 
-class GroupTotal:
+class GroupTotal(Struct):
     """The memory of all processes of a control group together, which can be more than the group's.
 
     A page of a mapped file counts only for the group that read it first, which is another group if the file was in
@@ -119,9 +117,8 @@ class GroupTotal:
     it. ``uncounted_bytes`` is the most mapped memory that the group lacked.
     """
 
-    def __init__(self) -> None:
-        self._missing_bytes: int | None = None
-        self.uncounted_bytes = 0
+    uncounted_bytes: int = 0
+    _missing_bytes: int | None = None
 
     def read(
         self, group: MemoryReading, processes: Iterable[ProcessReading], tree_bytes: int, *, is_exact: bool
@@ -158,7 +155,7 @@ def lacks_memory(counted_bytes: int, held_bytes: int) -> bool:
     return held_bytes - counted_bytes > max(_MAX_MISSING_SHARE * held_bytes, _MAX_MISSING_BYTES)
 
 
-class TreeBlocks:
+class TreeBlocks(Struct):
     """The block I/O of a tree. It never falls.
 
     The counters of a process include the children it has waited for. A parent is read before its children, so nothing
@@ -166,9 +163,8 @@ class TreeBlocks:
     reading includes it.
     """
 
-    def __init__(self) -> None:
-        self._unreaped = BlockBytes(read_bytes=0, write_bytes=0)
-        self._total = self._unreaped
+    _unreaped: BlockBytes = BlockBytes(read_bytes=0, write_bytes=0)
+    _total: BlockBytes = BlockBytes(read_bytes=0, write_bytes=0)
 
     def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes) -> BlockBytes | None:
         """Add a reading of all processes of the tree; returns the tree's total, or None if it is unknown this time.

@@ -27,11 +27,10 @@ class _Span(Struct):
             self.waits = Counter(dict(self.waits.most_common(_MAX_WAITS)))
 
 
-class RecentWaits:
+class RecentWaits(Struct):
     """Adds up waits in spans of the run. Older spans are merged into longer ones."""
 
-    def __init__(self) -> None:
-        self._spans: list[_Span] = []
+    _spans: list[_Span] = field(default_factory=list)
 
     def add(self, start_ns: int, end_ns: int, waits: Mapping[Wait, int]) -> None:
         """Add the time that each wait took of a step."""

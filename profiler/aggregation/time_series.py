@@ -53,15 +53,12 @@ def _largest(first: _Number | None, second: _Number | None) -> _Number | None:
     return second if first is None or (second is not None and second > first) else first
 
 
-class _Column(Generic[_Cell]):
+class _Column(Struct, Generic[_Cell]):
     """The cells of one quantity. ``empty`` is a cell without a measurement, ``combine`` makes one cell of two."""
 
-    __slots__ = ("cells", "combine", "empty")
-
-    def __init__(self, empty: _Cell, combine: Callable[[_Cell, _Cell], _Cell]) -> None:
-        self.empty = empty
-        self.combine = combine
-        self.cells: list[_Cell] = []
+    empty: _Cell
+    combine: Callable[[_Cell, _Cell], _Cell]
+    cells: list[_Cell] = field(default_factory=list)
 
     def add(self, index: int, cell: _Cell) -> None:
         """Combine a measurement with the others of its step."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
@@ -178,21 +178,20 @@ class ProcessTotals:
         )
 
 
-class OomKillTracker:
+class OomKillTracker(Struct):
     """Attributes increases of the OOM kill counter to processes that ended at the same time.
 
     A killed process is missing in the reading in which the counter rose, or in the next one.
     """
 
-    def __init__(self) -> None:
-        self._in_container = MonotonicCounter()
-        self._host_before: int | None = None
-        self._host_kills = 0
-        self._pending = 0
-        self._pending_on_host = 0
-        self._steps = 0
-        self._steps_with_an_end = 0
-        self._victims: list[Process] = []
+    _in_container: MonotonicCounter = field(default_factory=MonotonicCounter)
+    _host_before: int | None = None
+    _host_kills: int = 0
+    _pending: int = 0
+    _pending_on_host: int = 0
+    _steps: int = 0
+    _steps_with_an_end: int = 0
+    _victims: list[Process] = field(default_factory=list)
 
     def restart(self) -> None:
         """The container has a new control group, whose counter begins at 0."""
