@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from profiler.record.record_model import decode
 from tests.aws import FakeAws
@@ -17,6 +20,13 @@ from tests.waiting import wait_until
 
 NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 RUN = (sys.executable, "-m", "profiler", "run", "--no-history")
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    with Pipe() as opened:
+        opened.fill()
+        yield opened
 
 
 def test_checkpoints_that_nobody_reads_stop_neither_the_samples_nor_the_report(aws: FakeAws, pipe: Pipe) -> None:
