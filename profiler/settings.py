@@ -4,11 +4,10 @@ An invalid value never stops the monitor: it uses the default, and one message n
 values. An empty value counts as unset.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import ReportStream
@@ -36,15 +35,14 @@ _STACKS: Mapping[str, StacksMode] = {"off": "off", "moments": "moments", "on": "
 _REPORT_STREAMS: Mapping[str, ReportStream] = {"batch": "batch", "monitor": "monitor"}
 _EMF: Mapping[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
 _TAGS: Mapping[str, bool] = {"true": True, "false": False, "off": False}
-_MAX_PORT = 65535
 DEFAULT_EMF_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
 _PREFIX = "TASK_PROFILER_"
 _PRICES = ("PRICE_VCPU_HOUR", "PRICE_GB_HOUR", "PRICE_STORAGE_GB_HOUR", "PRICE_HOUR")
-_UUID_PREFIX = "GPU-"
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
 _V3 = "ECS_CONTAINER_METADATA_URI"
 
 _T = TypeVar("_T")
+_N = TypeVar("_N", int, float)
 
 
 class AcceleratorSettings(Struct, frozen=True, kw_only=True):
@@ -82,12 +80,11 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-class SettingsReader:
+class SettingsReader(Struct):
     """Reads the settings; several commands share some. ``problems`` describes the invalid values that were read."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
-        self.problems: list[str] = []
+    _environment: Mapping[str, str]
+    problems: list[str] = field(default_factory=list)
 
     def accelerators(self) -> AcceleratorSettings:
         """Which accelerators to read."""
@@ -125,9 +122,8 @@ class SettingsReader:
 
     def series_points(self) -> int:
         """Half the largest number of steps of the time series; 0 for none."""
-        return self._parsed(
-            "SERIES_POINTS", DEFAULT_SERIES_POINTS, _points, f"0 (none) or a whole number up to {MAX_SERIES_POINTS}"
-        )
+        expected = f"0 (none) or a whole number up to {MAX_SERIES_POINTS}"
+        return self._parsed("SERIES_POINTS", DEFAULT_SERIES_POINTS, _number(0, MAX_SERIES_POINTS, int), expected)
 
     def _text(self, name: str) -> str | None:
         return self._environment.get(_PREFIX + name, "").strip() or None
@@ -144,6 +140,7 @@ class SettingsReader:
 
     def monitor(self, address: str, version: int) -> MonitorSettings:
         """All settings of the monitor, with the address and the version of the task metadata endpoint."""
+        port: Callable[[str], int | None] = _number(1, 65_535, int)
         settings = MonitorSettings(
             endpoint_address=address,
             endpoint_version=version,
@@ -151,16 +148,21 @@ class SettingsReader:
             interval_seconds=self._parsed(
                 "INTERVAL_SECONDS",
                 1.0,
-                _seconds(MIN_INTERVAL_SECONDS),
+                _number(MIN_INTERVAL_SECONDS, MAX_SECONDS),
                 f"a number of seconds from {MIN_INTERVAL_SECONDS} to {MAX_SECONDS:.0f}",
             ),
             checkpoint_seconds=self._parsed(
-                "CHECKPOINT_SECONDS", 60.0, _seconds(0), f"0 (off) or a number of seconds up to {MAX_SECONDS:.0f}"
+                "CHECKPOINT_SECONDS",
+                60.0,
+                _number(0, MAX_SECONDS),
+                f"0 (off) or a number of seconds up to {MAX_SECONDS:.0f}",
             ),
             log_group=self._text("LOG_GROUP"),
             log_stream=self._text("LOG_STREAM"),
             report_stream=self._parsed("REPORT_STREAM", "batch", _choice(_REPORT_STREAMS), "batch or monitor"),
-            stop_seconds=self._parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
+            stop_seconds=self._parsed(
+                "STOP_SECONDS", 25.0, _number(1, MAX_SECONDS), "a number of seconds of at least 1"
+            ),
             series_points=self.series_points(),
             accelerators=self.accelerators(),
             process_arguments=self._parsed("PROCESS_ARGUMENTS", "off", _choice(_ARGUMENTS), "off, redacted or all"),
@@ -168,7 +170,7 @@ class SettingsReader:
             prices=self.prices(),
             emf=self._parsed("EMF", "off", _choice(_EMF), "true, live or false"),
             emf_metrics=self._emf_metrics(),
-            prometheus_port=self._parsed("PROMETHEUS_PORT", None, _port, "a port number from 1 to 65535"),
+            prometheus_port=self._parsed("PROMETHEUS_PORT", None, port, "a port number from 1 to 65535"),
             stuck_minutes=self.stuck_minutes(),
             expected_seconds=self.expected_seconds(),
             tags=self._parsed("TAGS", default=False, parse=_choice(_TAGS), expected="true or false"),
@@ -192,11 +194,7 @@ class SettingsReader:
 
 
 def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
-    """The settings of the monitor.
-
-    Raises:
-        UsageError: outside of ECS, where there is nothing to monitor.
-    """
+    """The settings of the monitor. Raises UsageError outside of ECS, where there is nothing to monitor."""
     endpoint = endpoint_address(environment)
     if endpoint is None:
         raise UsageError(
@@ -220,14 +218,10 @@ def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
     return None
 
 
-def _seconds(minimum: float) -> Callable[[str], float]:
-    return _number(minimum, MAX_SECONDS)
-
-
-def _number(minimum: float, maximum: float) -> Callable[[str], float]:
-    def parse(value: str) -> float:
-        number = float(value)
-        if not math.isfinite(number) or not minimum <= number <= maximum:
+def _number(minimum: _N, maximum: _N, kind: Callable[[str], Any] = float) -> Callable[[str], _N]:
+    def parse(value: str) -> _N:
+        number: _N = kind(value)
+        if not minimum <= number <= maximum:  # nor NaN
             raise ValueError
         return number
 
@@ -249,20 +243,6 @@ def _names(value: str) -> tuple[str, ...]:
 
 def _gpu_uuids(value: str) -> tuple[str, ...]:
     uuids = _names(value)
-    if not all(uuid.startswith(_UUID_PREFIX) for uuid in uuids):
+    if not all(uuid.startswith("GPU-") for uuid in uuids):
         raise ValueError
     return uuids
-
-
-def _port(value: str) -> int | None:
-    port = int(value)
-    if not 0 < port <= _MAX_PORT:
-        raise ValueError
-    return port
-
-
-def _points(value: str) -> int:
-    points = int(value)
-    if not 0 <= points <= MAX_SERIES_POINTS:
-        raise ValueError
-    return points

@@ -14,6 +14,8 @@ import pytest
 from botocore.loaders import JSONFileLoader, Loader
 from hypothesis import HealthCheck, settings
 
+from tests.pipes import Pipe
+
 # A busy machine is slow: a property is about values, never about time.
 # The tests try the same examples on every machine, so that a result depends on the code alone. `make fuzz` searches
 # for other examples with new seeds.
@@ -138,3 +140,9 @@ def _los_angeles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    with Pipe() as opened:
+        yield opened

@@ -82,14 +82,8 @@ class FakeLog(Log):
 
     lines: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)
 
-    def info(self, event: str, **fields: object) -> None:
-        self.lines.append(("info", event, fields))
-
-    def warning(self, event: str, **fields: object) -> None:
-        self.lines.append(("warning", event, fields))
-
-    def error(self, event: str, **fields: object) -> None:
-        self.lines.append(("error", event, fields))
+    def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
+        self.lines.append((level, event, fields))
 
     def events(self, level: str) -> list[str]:
         return [event for at, event, _ in self.lines if at == level]

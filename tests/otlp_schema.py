@@ -54,3 +54,24 @@ def _to_hex(text: str) -> str:
 
 def _to_base64(text: str) -> str:
     return base64.b64encode(binascii.unhexlify(text)).decode()
+
+
+def attributes_of(holder: Any) -> dict[str, Any]:
+    """The attributes of a resource, span, event, log record or data point by their names, without types."""
+    return {one["key"]: _plain(one["value"]) for one in holder.get("attributes", [])}
+
+
+def _plain(value: dict[str, Any]) -> Any:
+    """OTLP's JSON has integers as text."""
+    ((kind, content),) = value.items()
+    if kind == "arrayValue":
+        return [_plain(one) for one in content.get("values", [])]
+    return int(content) if kind == "intValue" else content
+
+
+def without_defaults(value: Any) -> Any:
+    """What protobuf leaves out: numbers that are zero, empty texts, lists and messages."""
+    if isinstance(value, dict):
+        kept = {name: without_defaults(item) for name, item in value.items()}
+        return {name: item for name, item in kept.items() if item not in (0, "", "0", [], {})}
+    return [without_defaults(item) for item in value] if isinstance(value, list) else value

@@ -1,5 +1,6 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import RELATIVE_ERROR, MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
@@ -31,20 +32,16 @@ _NETWORK = ("network_rx_bytes", "network_tx_bytes")
 BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
 
 
-class UsageWindow:
+class UsageWindow(Struct):
     """CPU and memory over one period: the whole run, or the time since a checkpoint."""
 
-    __slots__ = ("covered_ns", "cpu_ns", "memory_bytes", "vcpu")
-
-    def __init__(self) -> None:
-        self.vcpu = TimeWeightedStatistics()
-        self.memory_bytes = TimeWeightedStatistics()
-        self.cpu_ns = 0
-        self.covered_ns = 0
+    vcpu: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
+    memory_bytes: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
+    cpu_ns: int = 0
+    covered_ns: int = 0
 
     @property
     def cpu_seconds(self) -> float | None:
-        """The CPU time; None if no step of it is known."""
         return self.cpu_ns / NS_PER_SECOND if self.covered_ns else None
 
 
@@ -57,12 +54,10 @@ class ContainerUsage:
     Values that the machine cannot reach are left out and counted in ``impossible``.
 
     ``run`` is the usage since the start, ``last_vcpu`` the vCPU of the last known step, ``last_sample`` the last sample
-    without impossible values.
+    without impossible values, ``received_ns`` its monotonic time. ``steps_ms`` are the times between samples.
 
-    Args:
-        nominal_step_ns: The sampling interval.
-        series_points: Half the largest number of steps of the time series; 0 for none.
-        finest_ns: The least time between two samples, if the first ones follow each other faster than the others.
+    The time series has at most ``2 * series_points`` steps (0: there is none). ``finest_ns`` is the least time between
+    two samples, if the first ones follow each other faster than the others.
     """
 
     def __init__(
@@ -81,12 +76,12 @@ class ContainerUsage:
         self._interval: UsageWindow | None = UsageWindow()
         self._cpu_ns = MonotonicCounter()
         self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *BLOCK_COUNTERS)}
-        self._steps_ms = TimeWeightedStatistics()
+        self.steps_ms = TimeWeightedStatistics()
         # The time since the last known CPU time (None if unknown), and CPU time that was not counted yet.
         self._carried_ns: int | None = 0
         self._carried_cpu_ns = 0
         self._epoch: str | None = None
-        self._received_ns: int | None = None
+        self.received_ns: int | None = None
         self.last_vcpu: float | None = None
         self._last_vcpu_read_ns: int | None = None
         self.last_sample: ContainerSample | None = None
@@ -115,21 +110,12 @@ class ContainerUsage:
         is_new: bool = True,
         shares_network: bool = False,
     ) -> bool:
-        """Add a sample.
+        """Add a sample, received at ``received_ns`` (monotonic); returns False if it is a duplicate.
 
-        Args:
-            sample: The sample.
-            epoch: Identifies the counters: the container's current Docker id. They may begin at 0 with a new one.
-            received_ns: Monotonic time at which the sample was received.
-            started_ns: The start of the run; None if it is unknown.
-            attempt_started_ns: The last start of a container that was restarted.
-            is_new: Whether the counters were 0 at the start of the run; they may be older if the container was
-                restarted in place before.
-            shares_network: Whether the containers share the task's network counters (awsvpc). They continue when a
-                container is replaced.
-
-        Returns:
-            False if the sample is a duplicate.
+        ``epoch`` is the container's Docker id: with a new one, the counters may begin at 0, but not the network's if
+        the task shares them (awsvpc). ``started_ns`` is the start of the run, ``attempt_started_ns`` the last start of
+        a container that was restarted. ``is_new``: the counters were 0 at the start of the run; they may be older if
+        the container was restarted in place before.
         """
         if sample.read_ns == self.last_read_ns and epoch == self._epoch:
             self.duplicates += 1
@@ -141,7 +127,10 @@ class ContainerUsage:
         step_ns = self._step(sample, received_ns, started_ns)
         attempt_ns = self._attempt_step(sample, step_ns, attempt_started_ns)
         if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
-            self._restart_counters(shares_network=shares_network)
+            self._cpu_ns.restart()
+            for name, counter in self._counters.items():
+                if not (shares_network and name in _NETWORK):
+                    counter.restart()
         sample = self._possible(sample, step_ns, is_new=is_new)
         if sample.cpu_ns is None:
             carried_ns = self._carried_ns
@@ -149,42 +138,30 @@ class ContainerUsage:
         else:
             self._add_cpu(sample.cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
-            self._steps_ms.add(step_ns / NS_PER_MS, 1)
+            self.steps_ms.add(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
         for name, counter in self._counters.items():
             if (value := getattr(sample, name)) is not None:
                 counter.add(value)
-        self._keep_last(sample, epoch, received_ns)
-        return True
-
-    def _keep_last(self, sample: ContainerSample, epoch: str, received_ns: int) -> None:
         self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
-        self.last_sample = sample
-        self.last_read_ns = sample.read_ns
-        self._received_ns = received_ns
-        self._epoch = epoch
-
-    def _restart_counters(self, *, shares_network: bool) -> None:
-        self._cpu_ns.restart()
-        for name, counter in self._counters.items():
-            if not (shares_network and name in _NETWORK):
-                counter.restart()
+        self.last_sample, self.last_read_ns = sample, sample.read_ns
+        self.received_ns, self._epoch = received_ns, epoch
+        return True
 
     def _step(self, sample: ContainerSample, received_ns: int, started_ns: int | None) -> int | None:
         """The length of the step that ends at this sample; None if it is unknown."""
-        if self.last_read_ns is None or self._received_ns is None:
+        if self.last_read_ns is None or self.received_ns is None:
             step_ns = sample.read_ns - started_ns if started_ns is not None else 0
         else:
             step_ns = sample.read_ns - self.last_read_ns
-            excess_ns = step_ns - (received_ns - self._received_ns)
+            excess_ns = step_ns - (received_ns - self.received_ns)
             if abs(excess_ns) > _CLOCK_JUMP_NS:
                 step_ns -= excess_ns
                 self._clock_shift_ns += excess_ns
         return step_ns if step_ns > 0 else None
 
     def _attempt_step(self, sample: ContainerSample, step_ns: int | None, attempt_started_ns: int | None) -> int | None:
-        """The part of the step after the container was restarted; the whole step without a restart in it."""
         if step_ns is None or attempt_started_ns is None:
             return step_ns
         attempt_ns = sample.read_ns - attempt_started_ns
@@ -267,7 +244,7 @@ class ContainerUsage:
         """
         if step_ns is None or step_ns <= _REGULAR_STEP * self._nominal_step_ns:
             return step_ns or 0
-        usual_ns = min((self._steps_ms.median() or 0.0) * NS_PER_MS, _MAX_STATS_PERIOD_NS)
+        usual_ns = min((self.steps_ms.median() or 0.0) * NS_PER_MS, _MAX_STATS_PERIOD_NS)
         if step_ns <= usual_ns * (1 + RELATIVE_ERROR):
             return step_ns
         return max(round(usual_ns * (1 - RELATIVE_ERROR)), self._nominal_step_ns)
@@ -276,11 +253,6 @@ class ContainerUsage:
     def vcpu_at_last_sample(self) -> float | None:
         """The vCPU of the step that ended at the last sample; None if it is unknown."""
         return self.last_vcpu if self._last_vcpu_read_ns == self.last_read_ns else None
-
-    @property
-    def received_ns(self) -> int | None:
-        """Monotonic time at which the last sample was received."""
-        return self._received_ns
 
     @property
     def last_read_by_start_ns(self) -> int | None:
@@ -294,8 +266,8 @@ class ContainerUsage:
 
     def add_devices(self, readings: DeviceReadings, now_ns: int, *, around_ns: int = 0) -> None:
         """Add readings of devices at ``now_ns`` (monotonic), and ``around_ns`` before and after, to the time series."""
-        if self.series is not None and self.last_read_ns is not None and self._received_ns is not None:
-            at_ns = self.last_read_ns - self._clock_shift_ns + now_ns - self._received_ns
+        if self.series is not None and self.last_read_ns is not None and self.received_ns is not None:
+            at_ns = self.last_read_ns - self._clock_shift_ns + now_ns - self.received_ns
             self.series.add_devices(at_ns, readings, around_ns=around_ns)
 
     def keep_totals_only(self) -> None:
@@ -326,22 +298,9 @@ class ContainerUsage:
         rx, tx, read, written = (counter.total or 0 for counter in self._counters.values())
         return rx + tx, read + written
 
-    @property
-    def median_step_ms(self) -> float | None:
-        """The median time between samples."""
-        return self._steps_ms.median()
-
-    @property
-    def max_step_ms(self) -> float | None:
-        """The longest time between samples."""
-        return self._steps_ms.maximum
-
 
 def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> float | None:
-    """The mean vCPU used between two samples.
-
-    None if ``read`` did not advance, a counter is unknown, or the counter was reset in between.
-    """
+    """The mean vCPU used between two samples; None if ``read`` did not advance, or a counter is unknown or reset."""
     if before is None or before.cpu_ns is None or sample.cpu_ns is None:
         return None
     step_ns, growth_ns = sample.read_ns - before.read_ns, sample.cpu_ns - before.cpu_ns

@@ -54,8 +54,10 @@ class GrowthToLimit:
     def add(self, at_ns: int, used: float, size: float | None) -> Growth | None:
         """Add a reading; returns the growth if it reaches the size soon."""
         index = max(at_ns - self._started_ns, 0) // self._step_ns
-        while index >= _STEPS:
-            self._halve()
+        while index >= _STEPS:  # merge the steps in pairs
+            self._step_ns *= 2
+            for values, pick in ((self._lows, min), (self._highs, max)):
+                values[:] = array("d", [pick(values[place : place + 2]) for place in range(0, len(values), 2)])
             index = max(at_ns - self._started_ns, 0) // self._step_ns
         lows, highs = self._lows, self._highs
         if index >= len(lows):
@@ -73,12 +75,6 @@ class GrowthToLimit:
         self._next_check_ns = at_ns + _RECENT_STEP_NS
         return self._find(at_ns, used, size)
 
-    def _halve(self) -> None:
-        """Merge the steps in pairs."""
-        self._step_ns *= 2
-        for values, pick in ((self._lows, min), (self._highs, max)):
-            values[:] = array("d", [pick(values[index : index + 2]) for index in range(0, len(values), 2)])
-
     def _find(self, at_ns: int, used: float, size: float) -> Growth | None:
         quarter_ns = (at_ns - self._started_ns) // 4
         first = len(self._lows) - max(round(quarter_ns / self._step_ns), _PARTS)
@@ -87,7 +83,9 @@ class GrowthToLimit:
         recent_count = min(_RECENT_STEPS, quarter_ns // _RECENT_STEP_NS)
         recent_first = last + 1 - recent_count
         recent = dict(self._recent)
-        recent_lows = _parts([recent.get(step, inf) for step in range(recent_first, last + 1)])
+        values = [recent.get(step, inf) for step in range(recent_first, last + 1)]
+        bounds = [part * len(values) // _PARTS for part in range(_PARTS + 1)]
+        recent_lows = [min(values[first:end], default=inf) for first, end in pairwise(bounds)]
         rise_ns = at_ns - since_ns - recent_count * _RECENT_STEP_NS // _PARTS  # up to the last part
         per_minute = min(
             (recent_lows[-1] - min(self._lows[first:])) * _NS_PER_MINUTE / rise_ns,
@@ -102,17 +100,8 @@ class GrowthToLimit:
         return Growth(since_ns, used, size, per_minute, minutes_left)
 
 
-def _parts(values: Sequence[float]) -> list[float]:
-    """The lowest value of each of four parts; infinite for a part without a reading."""
-    count = len(values)
-    return [min(values[part * count // _PARTS : (part + 1) * count // _PARTS], default=inf) for part in range(_PARTS)]
-
-
 def _growth(levels: Sequence[float], length_ns: int) -> float:
-    """The growth per minute over the levels at the start of each part and at the end.
-
-    It is 0 if not all parts grow, or if a level is unknown.
-    """
+    """The growth per minute over the levels of the parts' starts and the end; 0 if a part shrinks or is unknown."""
     if not all(map(isfinite, levels)):
         return 0
     steps = [after - before for before, after in pairwise(levels)]

@@ -36,11 +36,8 @@ class IdleTime:
     """The time for which a batch has been idle, from its counters.
 
     ``since_ns`` is None before the first reading, and after readings are missing: they are never idleness. ``vcpu``,
-    ``network`` and ``block`` are the largest values of any step since then.
-
-    Args:
-        window_ns: A batch that is idle for this long is stuck.
-        max_step_ns: A longer time between two readings is a gap.
+    ``network`` and ``block`` are the largest values of any step since then. A batch that is idle for ``window_ns`` is
+    stuck; a time above ``max_step_ns`` between two readings is a gap.
     """
 
     def __init__(self, window_ns: int, *, max_step_ns: int) -> None:
@@ -88,18 +85,15 @@ class IdleTime:
                 self._unseen_ns = at_ns
             if not self._is_quiet(before, now, is_seen=is_seen):
                 self._restart(at_ns)
-        return self._is_stuck(at_ns)
+        if self.since_ns is None or at_ns - self.since_ns < self._window_ns:
+            return False
+        return self._unseen_ns is None or at_ns - self._unseen_ns >= self._silence_ns
 
     def wants_silence(self, now_ns: int) -> bool:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait."""
         if self.since_ns is None or self._before is None or now_ns - self._before[0] > self._max_step_ns:
             return False
         return now_ns - self.since_ns >= self._silence_from_ns
-
-    def _is_stuck(self, at_ns: int) -> bool:
-        if self.since_ns is None or at_ns - self.since_ns < self._window_ns:
-            return False
-        return self._unseen_ns is None or at_ns - self._unseen_ns >= self._silence_ns
 
     def _restart(self, at_ns: int) -> None:
         self.since_ns = at_ns

@@ -20,27 +20,20 @@ _CHARGE_BATCH_BYTES = 256 * 1024
 _MAX_MISSING_SHARE, _MAX_MISSING_BYTES = 0.05, 4 * MIB
 
 
-class TreeCpu:
+class TreeCpu(Struct):
     """The CPU time of a tree, computed from readings of its processes. It never falls and includes ended processes."""
 
-    def __init__(self) -> None:
-        self._previous: Mapping[tuple[int, int], ProcessReading] = {}
-        self._reaped_ns = 0
-        self._unreaped_ns = 0
-        self.total_ns = 0
+    total_ns: int = 0
+    _previous: Mapping[tuple[int, int], ProcessReading] = {}
+    _reaped_ns: int = 0
+    _unreaped_ns: int = 0
 
     def add(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
-        """Add a reading.
+        """Add a reading of all processes of the tree; returns the tree's total in nanoseconds.
 
-        The CPU time of a process that has ended is normally part of the children's time of the parent that waited for
-        it. If no process waited for it (its parent ignores SIGCHLD), its last known value is kept.
-
-        Args:
-            processes: All processes of the tree.
-            reaped_ns: The CPU time of all children that this process itself has waited for so far.
-
-        Returns:
-            The total of the tree in nanoseconds.
+        ``reaped_ns`` is the CPU time of all children that this process itself has waited for so far. The CPU time of a
+        process that has ended is normally part of the children's time of the parent that waited for it. If no process
+        waited for it (its parent ignores SIGCHLD), its last known value is kept.
         """
         now = {process.identity: process for process in processes}
         before = self._previous
@@ -61,7 +54,7 @@ def _cpu_ns(process: ProcessReading) -> int:
     return process.own_cpu_ns + process.children_cpu_ns
 
 
-class TreeMemory:
+class TreeMemory(Struct):
     """The memory of several processes together and its peak, which takes the kernel's high-water marks into account.
 
     When the high-water mark of a process has risen between two readings, the candidate for the peak is this mark plus
@@ -70,11 +63,10 @@ class TreeMemory:
     one process.
     """
 
-    def __init__(self) -> None:
-        self._previous: Mapping[tuple[int, int], ProcessReading] = {}
-        self.peak_bytes: int | None = None
-        self.peak_processes = 0
-        self.largest_mark_bytes: int | None = None
+    peak_bytes: int | None = None
+    peak_processes: int = 0
+    largest_mark_bytes: int | None = None
+    _previous: Mapping[tuple[int, int], ProcessReading] = {}
 
     def add(self, processes: Iterable[ProcessReading]) -> int | None:
         """Add a reading; returns the memory in bytes, or None if no process has any (all are zombies)."""
@@ -83,7 +75,10 @@ class TreeMemory:
         before, self._previous = self._previous, now
         if not shares:
             return None
-        held = {identity: _held_through_step(before.get(identity), process) for identity, process in now.items()}
+        held = {  # at both ends of the step: nothing by a new process
+            identity: min(before[identity].share_bytes or 0, process.share_bytes or 0) if identity in before else 0
+            for identity, process in now.items()
+        }
         held_bytes, holders = sum(held.values()), sum(size > 0 for size in held.values())
         with_new_marks = (
             (
@@ -91,7 +86,8 @@ class TreeMemory:
                 holders + (held[identity] == 0),
             )
             for identity, process in now.items()
-            if _has_new_high_water_mark(before.get(identity), process)
+            # A lower mark means that the process has executed another program.
+            if process.peak_bytes not in (None, before[identity].peak_bytes if identity in before else None)
         )
         # The processes together held at least as much as each of them.
         mark_bytes = max((process.peak_bytes or 0 for process in now.values()), default=0)
@@ -100,18 +96,6 @@ class TreeMemory:
         if peak_bytes > (self.peak_bytes or 0) or self.peak_bytes is None:
             self.peak_bytes, self.peak_processes = peak_bytes, number
         return sum(shares)
-
-
-def _held_through_step(before: ProcessReading | None, now: ProcessReading) -> int:
-    """The memory that a process held at both ends of a step: the smaller of the two, 0 for a new process."""
-    if before is None:
-        return 0
-    return min(before.share_bytes or 0, now.share_bytes or 0)
-
-
-def _has_new_high_water_mark(before: ProcessReading | None, now: ProcessReading) -> bool:
-    """Whether the mark changed; a lower one means that the process has executed another program."""
-    return now.peak_bytes is not None and (before is None or before.peak_bytes != now.peak_bytes)
 
 
 def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
@@ -125,7 +109,7 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int
     return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)
 
 
-class GroupTotal:
+class GroupTotal(Struct):
     """The memory of all processes of a control group together, which can be more than the group's.
 
     A page of a mapped file counts only for the group that read it first, which is another group if the file was in
@@ -133,20 +117,15 @@ class GroupTotal:
     it. ``uncounted_bytes`` is the most mapped memory that the group lacked.
     """
 
-    def __init__(self) -> None:
-        self._missing_bytes: int | None = None
-        self.uncounted_bytes = 0
+    uncounted_bytes: int = 0
+    _missing_bytes: int | None = None
 
     def read(
         self, group: MemoryReading, processes: Iterable[ProcessReading], tree_bytes: int, *, is_exact: bool
     ) -> int:
         """Add a reading of the group and its processes; returns the total in bytes.
 
-        Args:
-            group: The group.
-            processes: Its processes.
-            tree_bytes: The memory of the processes together.
-            is_exact: Whether ``tree_bytes`` counts no page twice.
+        ``tree_bytes`` is the memory of the processes together; with ``is_exact``, it counts no page twice.
         """
         present = [process for process in processes if process.rss_bytes is not None]
         if is_exact:
@@ -176,7 +155,7 @@ def lacks_memory(counted_bytes: int, held_bytes: int) -> bool:
     return held_bytes - counted_bytes > max(_MAX_MISSING_SHARE * held_bytes, _MAX_MISSING_BYTES)
 
 
-class TreeBlocks:
+class TreeBlocks(Struct):
     """The block I/O of a tree. It never falls.
 
     The counters of a process include the children it has waited for. A parent is read before its children, so nothing
@@ -184,19 +163,13 @@ class TreeBlocks:
     reading includes it.
     """
 
-    def __init__(self) -> None:
-        self._unreaped = BlockBytes(read_bytes=0, write_bytes=0)
-        self._total = self._unreaped
+    _unreaped: BlockBytes = BlockBytes(read_bytes=0, write_bytes=0)
+    _total: BlockBytes = BlockBytes(read_bytes=0, write_bytes=0)
 
     def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes) -> BlockBytes | None:
-        """Add a reading.
+        """Add a reading of all processes of the tree; returns the tree's total, or None if it is unknown this time.
 
-        Args:
-            processes: All processes of the tree.
-            reaped: The block I/O of all children that this process itself has waited for so far.
-
-        Returns:
-            The total of the tree; None if it is unknown this time.
+        ``reaped`` is the block I/O of all children that this process itself has waited for so far.
         """
         blocks = [process.blocks for process in processes]
         known = [process_blocks for process_blocks in blocks if process_blocks is not None]
@@ -230,7 +203,6 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
 
     @property
     def bound_bytes(self) -> int | None:
-        """At most this much memory was in use; None if unknown."""
         return None if self.size_bytes is None else self.size_bytes + self.uncounted_bytes
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
@@ -241,9 +213,7 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
     def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark includes hardly any page cache.
 
-        Args:
-            transferred_bytes: Block I/O of the processes. It bounds the page cache of files that were deleted
-                before a reading could show it.
+        The block I/O of the processes bounds the cache of files that were deleted before a reading could show it.
         """
         max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
         return max(self.cache_bytes, transferred_bytes) < max_bytes

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from msgspec import Struct, field
+
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.waited_target import Wait
 
@@ -11,15 +13,12 @@ _MAX_SPANS = 64
 _MAX_WAITS = 8
 
 
-class _Span:
+class _Span(Struct):
     """A part of the run with the nanoseconds of each wait."""
 
-    __slots__ = ("end_ns", "start_ns", "waits")
-
-    def __init__(self, start_ns: int, end_ns: int) -> None:
-        self.start_ns = start_ns
-        self.end_ns = end_ns
-        self.waits: Counter[Wait] = Counter()
+    start_ns: int
+    end_ns: int
+    waits: Counter[Wait] = field(default_factory=Counter)
 
     def add(self, end_ns: int, waits: Mapping[Wait, int]) -> None:
         self.end_ns = end_ns
@@ -28,11 +27,10 @@ class _Span:
             self.waits = Counter(dict(self.waits.most_common(_MAX_WAITS)))
 
 
-class RecentWaits:
+class RecentWaits(Struct):
     """Adds up waits in spans of the run. Older spans are merged into longer ones."""
 
-    def __init__(self) -> None:
-        self._spans: list[_Span] = []
+    _spans: list[_Span] = field(default_factory=list)
 
     def add(self, start_ns: int, end_ns: int, waits: Mapping[Wait, int]) -> None:
         """Add the time that each wait took of a step."""
@@ -47,10 +45,7 @@ class RecentWaits:
             del spans[first + 1]
 
     def longest(self, since_ns: int) -> Wait | None:
-        """The kind of the longest wait since then, with the target of most of this time, if there is one.
-
-        None if the wait is unknown.
-        """
+        """The kind of the longest wait since then, with the target of most of this time, if any; None if unknown."""
         waits: Counter[Wait] = Counter()
         kinds: Counter[str] = Counter()
         for span in self._spans:

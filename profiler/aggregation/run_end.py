@@ -30,11 +30,6 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     until_ns: int | None = None
     finished_ns: int | None = None
 
-    @property
-    def has_vanished(self) -> bool:
-        """Whether the end was not seen at all."""
-        return self.status == "unknown" and self.exit_code is None and self.until_ns is None
-
 
 def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunEnd:
     """Correct the durations for the changes of the wall clock since the start."""
@@ -118,20 +113,15 @@ def out_of_memory(
 ) -> OutOfMemory:
     """Whether the kernel killed the batch or one of its processes for lack of memory, as far as there is evidence.
 
-    Args:
-        end: How the batch ended.
-        memory_max_bytes: The peak of the memory in use.
-        memory_size_bytes: The limit.
-        peak_source: How the peak was measured.
-        limit_hits: How often the usage hit the limit. Version 1 of cgroup also counts reclaimed page cache, so alone
-            this is not evidence.
-        memory_kills: The kills that the kernel counted, which are decisive; None if its counter is unknown.
-        may_have_missed_a_kill: Whether the exit code is not enough evidence: the usage reached the limit unseen, where
-            a child may have been killed, or the batch was restarted after an end that was not seen.
+    ``memory_kills`` are the kills that the kernel counted, which are decisive (None: unknown). ``limit_hits`` alone are
+    no evidence, because version 1 of cgroup also counts reclaimed page cache. With ``may_have_missed_a_kill``, the exit
+    code is not enough evidence: the usage reached the limit unseen, where a child may have been killed, or the batch
+    was restarted after an end that was not seen.
     """
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
-    if end.status == "running" or end.has_vanished:
+    is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
+    if end.status == "running" or is_unseen:
         return OutOfMemory()
     share = None
     if memory_max_bytes is not None and memory_size_bytes:
@@ -150,10 +140,7 @@ def out_of_memory(
 
 
 def may_have_lost_a_child(metrics: Metrics) -> bool:
-    """Whether the usage came within 5 % of the limit, and not by the page cache that was seen.
-
-    The kernel may then have killed a child of the batch between two samples.
-    """
+    """Whether the usage came so near to the limit, not by cache, that a child may have been killed between samples."""
     peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
     if peak_mb is None or not size_mb:
         return False

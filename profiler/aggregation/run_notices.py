@@ -61,13 +61,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class RunNotices:
-    """The notices of one run, in constant memory. Each kind is found once.
-
-    Args:
-        settings: The limits.
-        started_ns: The start of the run.
-        interval_ns: The usual time between two readings.
-    """
+    """The notices of one run, in constant memory. Each kind is found once."""
 
     def __init__(self, settings: NoticeSettings, started_ns: int, *, interval_ns: int = NS_PER_SECOND) -> None:
         self._started_ns = started_ns
@@ -124,14 +118,14 @@ class RunNotices:
         return self._idle is not None and self._idle.wants_silence(now_ns)
 
     def describe(self, finding: Finding, longest_wait: "Callable[[int], Wait | None]") -> "Notice":
-        """The notice, which is added to the raised ones.
-
-        ``longest_wait`` returns the longest wait since a time, if it is known.
-        """
+        """The notice, which is added to the raised ones; ``longest_wait`` returns the longest wait since a time."""
         self.raised = (*self.raised, RaisedNotice(kind=finding.kind, at=format_ms(finding.at_ns)))
         # For an overdue run, the waits of its whole time count.
-        since_ns = self._started_ns if finding.kind == "overdue" else finding.since_ns
-        return describe(finding, self._started_ns, _words(longest_wait(since_ns)))
+        wait = longest_wait(self._started_ns if finding.kind == "overdue" else finding.since_ns)
+        words = None
+        if wait is not None:
+            words = f"{wait.kind} {wait.target}" if wait.target else wait_in_words(wait.kind)
+        return describe(finding, self._started_ns, words)
 
 
 def describe(finding: Finding, started_ns: int, waiting_for: str | None) -> "Notice":
@@ -188,10 +182,3 @@ def describe(finding: Finding, started_ns: int, waiting_for: str | None) -> "Not
 
 def _minutes(count: float) -> str:
     return format_duration(60_000 * count) if count < 1 else format_count(round(count), "minute")
-
-
-def _words(wait: "Wait | None") -> str | None:
-    """A wait by its target if it has one, else by its kind."""
-    if wait is None:
-        return None
-    return f"{wait.kind} {wait.target}" if wait.target else wait_in_words(wait.kind)

@@ -7,6 +7,7 @@ are multiples of each other, so they can be merged to the steps of the run's own
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries, columns_of, padded_column
@@ -26,31 +27,21 @@ _MAX_HELD_NS = 20 * NS_PER_SECOND
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-class _Command:
+class _Command(Struct):
     """A command that has its own series. Before ``known_from_ns`` it may have been among the others."""
 
-    __slots__ = ("cpu_ns", "known_from_ns", "peak_bytes", "series")
-
-    def __init__(self, series: RunSeries, known_from_ns: int) -> None:
-        self.series = series
-        self.known_from_ns = known_from_ns
-        self.cpu_ns = 0
-        self.peak_bytes = 0
+    series: RunSeries
+    known_from_ns: int
+    cpu_ns: int = 0
+    peak_bytes: int = 0
 
 
 class SeriesByCommand(Generic[_Key]):
     """Collects the series of each command.
 
     With too many commands, the smallest are merged into the others. A command that is seen again later has no values
-    for the time before.
-
-    Args:
-        started_ns: The start of the run and of its own series.
-        step_ns: The first step, the sampling interval.
-        points: Half the largest number of steps.
-        is_new: Whether no process is older than the run. If there may be such processes, their CPU time before the
-            first reading is unknown.
-        finest_ns: As in the run's series.
+    for the time before. The other arguments are those of the run's own series. ``is_new``: no process is older than the
+    run. If there may be such processes, their CPU time before the first reading is unknown.
     """
 
     def __init__(
@@ -69,12 +60,10 @@ class SeriesByCommand(Generic[_Key]):
         self._dropped: set[_Key] = set()
 
     def add(self, read_ns: int, cpu_ns: Mapping[_Key, int], memory_bytes: Mapping[_Key, int]) -> None:
-        """Add a reading of all processes.
+        """Add a reading of all processes, at a time on the clock of the run's start.
 
-        Args:
-            read_ns: The time of the reading, on the clock of the run's start.
-            cpu_ns: The CPU time of each command since the last reading; 0 if it is absent.
-            memory_bytes: The memory of each command that has a process.
+        ``cpu_ns`` is the CPU time of commands since the last reading, ``memory_bytes`` the memory of each command that
+        has a process.
         """
         since_ns = self._read_ns
         elapsed_ns = 0 if since_ns is None else max(read_ns - since_ns, 0)
@@ -109,10 +98,8 @@ class SeriesByCommand(Generic[_Key]):
     def add_to(self, series: Series, shown: Mapping[_Key, str], *, with_memory: bool = True) -> Series:
         """Return the series of the run with the series of its commands, on the same steps.
 
-        Args:
-            series: The series of the run. Its steps are merged if they are shorter than the steps of the commands.
-            shown: The commands to show, each with its text. All others together are the last entry.
-            with_memory: Whether the memory of several processes can be added up.
+        Shorter steps of the run are merged. ``shown`` are the commands to show, each with its text; all others together
+        are the last entry. Without ``with_memory``, the memory of several processes cannot be added up.
         """
         whole = self._whole.copy(min_step_ms=series.step_ms)
         if not whole.length or series.started_at != format_ms(self._started_ns):

@@ -26,11 +26,8 @@ _MAX_LEVEL = 4096
 class CpuDemand:
     """Aggregates of the vCPUs that a task used, of constant size.
 
-    A step is the vCPUs in use by all containers of the task, and how long.
-
-    Args:
-        vcpu_size: The size of the task, if it is known yet. The sizes of Fargate are always followed, so that the
-            size can also be found later.
+    A step is the vCPUs in use by all containers of the task, and how long. The sizes of Fargate are always followed, so
+    that the task's size can also be found later.
     """
 
     def __init__(self, vcpu_size: float | None = None) -> None:
@@ -43,7 +40,6 @@ class CpuDemand:
         self._level_ns: dict[int, int] = {}
 
     def add(self, vcpu_used: float, held_ns: int) -> None:
-        """Count ``vcpu_used`` (0 or more) for ``held_ns`` nanoseconds."""
         if held_ns <= 0:
             return
         self._time_ns += held_ns
@@ -72,9 +68,7 @@ class CpuDemand:
     def slowdown(self, *, vcpu_size: float | None, max_threads: int | None) -> Mapping[float, SlowdownBounds] | None:
         """The bounds for each size that would have been slower; None if no CPU was measured.
 
-        Args:
-            vcpu_size: The task's size, the most that it could use; None if unknown.
-            max_threads: The most threads that were seen in the task; None if unknown.
+        ``vcpu_size`` is the task's size, ``max_threads`` the most threads that were seen in it; each None if unknown.
         """
         if not self._time_ns:
             return None
@@ -91,17 +85,13 @@ class CpuDemand:
         return bounds
 
     def _parallelism(self, vcpu_size: float | None, max_threads: int | None) -> float:
-        """The number of vCPUs that the task used when it computed: p of the formulas."""
-        limits = [float(limit) for limit in (vcpu_size, max_threads) if limit]
-        level = self._sustained_level()
-        reached = float(level) if level is not None else (vcpu_size or max(self._max_vcpu, 1.0))
-        return min([reached, *limits])
+        """The number of vCPUs that the task used when it computed: p of the formulas.
 
-    def _sustained_level(self) -> int | None:
-        """The smallest whole number that was never exceeded, if it was reached for 5 % of the time.
-
-        A larger number was reached for less time, so none qualifies if this one does not.
+        It is the smallest whole number that was never exceeded, if that was reached for 5 % of the time. A larger
+        number was reached for less time, so none qualifies if this one does not.
         """
+        limits = [float(limit) for limit in (vcpu_size, max_threads) if limit]
         level = max(1, math.ceil(self._max_vcpu / _EXCEEDED))
         reached_ns = sum(held_ns for reached, held_ns in self._level_ns.items() if reached >= level)
-        return level if reached_ns >= _MIN_TIME_SHARE * self._time_ns else None
+        is_sustained = reached_ns >= _MIN_TIME_SHARE * self._time_ns
+        return min([float(level) if is_sustained else (vcpu_size or max(self._max_vcpu, 1.0)), *limits])

@@ -81,7 +81,6 @@ class TimeWeightedStatistics:
 
     @property
     def maximum(self) -> float | None:
-        """The largest value; None before the first one."""
         return self._maximum if self._weight_ns else None
 
     def distribution(self, *, per: float = 1, digits: int = 3) -> Distribution | None:
@@ -93,7 +92,8 @@ class TimeWeightedStatistics:
             return round(value / per, digits)
 
         return Distribution(
-            avg=shown(self._mean()),
+            # Rounding of the sum can move the quotient beyond the extremes by one unit in the last place.
+            avg=shown(self._within(self._weighted_sum / self._weight_ns)),
             p50=shown(self._quantile(0.50)),
             p95=shown(self._quantile(0.95)),
             p99=shown(self._quantile(0.99)),
@@ -101,12 +101,7 @@ class TimeWeightedStatistics:
         )
 
     def median(self) -> float | None:
-        """The time-weighted median; None before the first value."""
         return self._quantile(0.5) if self._weight_ns else None
-
-    def _mean(self) -> float:
-        # Rounding of the sum can move the quotient beyond the extremes by one unit in the last place.
-        return self._within(self._weighted_sum / self._weight_ns)
 
     def _quantile(self, quantile: float) -> float:
         rank = quantile * (self._weight_ns - 1)
@@ -124,10 +119,7 @@ class TimeWeightedStatistics:
 
 
 class MeanAndMaximum:
-    """The weighted mean and the maximum of a quantity: of readings, or over time with nanoseconds as weights.
-
-    ``total`` is the weighted sum.
-    """
+    """The weighted mean and the maximum of readings, or over time with nanoseconds; ``total`` is the weighted sum."""
 
     __slots__ = ("maximum", "total", "weight")
 
@@ -137,7 +129,6 @@ class MeanAndMaximum:
         self.maximum: float | None = None
 
     def add(self, value: float, weight: int = 1) -> None:
-        """Add a value."""
         if weight > 0:
             self.total += value * weight
             self.weight += weight
@@ -145,7 +136,6 @@ class MeanAndMaximum:
                 self.maximum = value
 
     def merge(self, other: "MeanAndMaximum") -> None:
-        """Add the values of another one."""
         self.total += other.total
         self.weight += other.weight
         self.maximum = max_known(self.maximum, other.maximum)
@@ -158,11 +148,7 @@ class MeanAndMaximum:
 
 
 class MonotonicCounter:
-    """The total of a counter that only grows, across any number of resets to zero.
-
-    A value below the last one means that the counter was reset: the new value is added to the
-    total so far.
-    """
+    """The total of a counter that only grows; a value below the last one means that it was reset to 0 in between."""
 
     __slots__ = ("_before_reset", "_last")
 
@@ -192,7 +178,6 @@ class MonotonicCounter:
 
     @property
     def total(self) -> int | None:
-        """The total; None before the first value."""
         return None if self._last is None else self._before_reset + self._last
 
 

@@ -47,12 +47,9 @@ _SAMPLED_PEAK_FRACTION = 0.9
 class RecordPart(Struct, frozen=True, kw_only=True):
     """One collector's data on a run. All collectors see the same record, so their order has no effect on values.
 
-    Attributes:
-        values: Fields of the record, of which no other collector has a value.
-        source: The name of the source; None if it had no data.
-        warnings: Sentences about the measurement.
-        reader_cpu_ns: The CPU time of a program that the collector runs, which counts as the monitor's.
-        while_idle: What the batch did while all GPUs were idle.
+    ``values`` are fields of the record of which no other collector has a value, ``source`` the name of the source (None
+    if it had no data), ``reader_cpu_ns`` the CPU time of a program that the collector runs, which counts as the
+    monitor's, ``while_idle`` what the batch did while all GPUs were idle.
     """
 
     values: Mapping[str, object] = {}
@@ -168,11 +165,7 @@ def with_cpu_demand(
 ) -> Metrics:
     """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have been.
 
-    Args:
-        metrics: The metrics of the batch.
-        demand: The vCPUs that the task used.
-        vcpu_size: The size of the task, else of the container.
-        max_threads: The most threads that were seen in the task; None if unknown.
+    ``vcpu_size`` is the size of the task, else of the container, ``max_threads`` the most threads of the task.
     """
     slowdown = demand.slowdown(vcpu_size=vcpu_size, max_threads=max_threads)
     return replace(
@@ -213,7 +206,7 @@ def build_sampling(
     usage: ContainerUsage | None, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
 ) -> Sampling:
     """The statistics of the sampling itself."""
-    longest_ms, median_ms = (usage.max_step_ms, usage.median_step_ms) if usage else (None, None)
+    longest_ms, median_ms = (usage.steps_ms.maximum, usage.steps_ms.median()) if usage else (None, None)
     return Sampling(
         interval_ms=as_number(interval_ns / NS_PER_MS),
         samples=usage.samples if usage else 0,
@@ -235,12 +228,9 @@ def build_other_container(
     *,
     clock_shift_ns: int = 0,
 ) -> OtherContainer:
-    """A container of the task other than the batch.
+    """A container other than the batch, without the task's network counters, which the batch's metrics have.
 
     ``clock_shift_ns`` is the amount by which the wall clock was set since the container's start.
-
-    In awsvpc mode every container has the network counters of the task. They are left out here
-    because the batch's metrics contain them.
     """
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
@@ -281,12 +271,27 @@ def build_batch_record(
         launch_type=task.launch_type,
         cpu_architecture=host.cpu_architecture,
         processor=processor_of(host),
-        container=_identity(container),
+        container=Container(
+            name=container.name,
+            id=container.docker_id,
+            arn=container.arn,
+            image=container.image,
+            image_digest=container.image_digest,
+            restarts=container.restart_count or None,
+        ),
         status=end.status,
         exit_code=end.exit_code,
         started_at=None if container.started_ns is None else format_ms(container.started_ns),
         finished_at=None if end.finished_ns is None else format_ms(end.finished_ns),
-        metrics=_batch_metrics(container, task, usage_metrics(usage, sizes), end),
+        metrics=replace(
+            usage_metrics(usage, sizes),
+            vcpu_share=as_number(container.vcpu_share),
+            duration_ms=span_ms(container.started_ns, end.until_ns),
+            billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
+            init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
+            ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
+            ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
+        ),
         containers=tuple(others),
         task_size=task_size_of(task),
         visible=visible_of(host),
@@ -315,29 +320,6 @@ def visible_of(host: Host) -> Visible | None:
     if host.memory_bytes is None and cpus is None:
         return None
     return Visible(memory_mb=mebibytes(host.memory_bytes), cpus=as_number(cpus))
-
-
-def _batch_metrics(container: "ContainerMetadata", task: "TaskMetadata", measured: Metrics, end: RunEnd) -> Metrics:
-    return replace(
-        measured,
-        vcpu_share=as_number(container.vcpu_share),
-        duration_ms=span_ms(container.started_ns, end.until_ns),
-        billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
-        init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
-        ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
-        ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
-    )
-
-
-def _identity(container: "ContainerMetadata") -> Container:
-    return Container(
-        name=container.name,
-        id=container.docker_id,
-        arn=container.arn,
-        image=container.image,
-        image_digest=container.image_digest,
-        restarts=container.restart_count or None,
-    )
 
 
 def task_size_of(task: "TaskMetadata") -> TaskSize | None:

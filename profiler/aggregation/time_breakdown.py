@@ -11,7 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.recent_waits import RecentWaits
@@ -72,7 +72,6 @@ class _Shown(Struct, frozen=True, gc=False):
         return self.kind == other.kind and dict(self.targets).keys() == dict(other.targets).keys()
 
     def divide(self, time_ns: int) -> Iterator[tuple[Wait, int]]:
-        """Divide the time among the threads."""
         threads = sum(count for _, count in self.targets)
         return ((Wait(self.kind, target), time_ns * count // threads) for target, count in self.targets)
 
@@ -114,18 +113,17 @@ class _Step:
             self.longest_ns = max(self.longest_ns, wait_ns)
 
 
-class _Parts:
+class _Parts(Struct):
     """The sums over steps. ``undecided_ns`` is the blocked time that no sample explains so far."""
 
-    def __init__(self) -> None:
-        self.length_ns = 0
-        self.undecided_ns = 0
-        self.on_cpu_ns = 0
-        self.waiting_ns = 0
-        self.covered_ns = 0
-        self.hidden_ns = 0
-        self.blocked_ns: Counter[str] = Counter()
-        self.targets_ns: Counter[tuple[str, str]] = Counter()
+    length_ns: int = 0
+    undecided_ns: int = 0
+    on_cpu_ns: int = 0
+    waiting_ns: int = 0
+    covered_ns: int = 0
+    hidden_ns: int = 0
+    blocked_ns: Counter[str] = field(default_factory=Counter)
+    targets_ns: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, step: _Step, part_ns: int) -> int:
         """Add ``part_ns`` of the time of a step; returns the blocked time of it, which is not added."""
@@ -153,10 +151,7 @@ class _Parts:
             self.targets_ns = kept
 
     def copy(self) -> "_Parts":
-        copied = _Parts()
-        for name, value in vars(self).items():
-            setattr(copied, name, value.copy() if isinstance(value, Counter) else value)
-        return copied
+        return replace(self, blocked_ns=self.blocked_ns.copy(), targets_ns=self.targets_ns.copy())
 
     def breakdown(self, *, sees_calls: bool, has_waits: bool, duration_ns: int | None) -> TimeBreakdown:
         """The sums in percent. ``otherPercent`` is the time of unknown kind."""
@@ -176,7 +171,6 @@ class _Parts:
         )
 
     def _waiting_for(self, percents: Mapping[str, float]) -> tuple[WaitTarget, ...]:
-        """The targets with the most time, and one row for the rest."""
         rest_ns = self.targets_ns[_REST]
         ordered = [(key, time_ns) for key, time_ns in self.targets_ns.most_common() if key != _REST]
         rest_ns += sum(time_ns for _, time_ns in ordered[_MAX_TARGETS_SHOWN:])
@@ -204,10 +198,8 @@ def percents_of(parts: Mapping[str, int]) -> dict[str, float]:
 class TimeAccount:
     """Divides the time of one run step by step, in constant memory.
 
-    Args:
-        started_ns: The start of the run; None if it is unknown: the first reading is then the start.
-        interval_ns: The usual step.
-        idle_ns: For how long all GPUs were idle between two moments, on the clock of ``started_ns``.
+    If ``started_ns`` is None, the first reading is the start. ``idle_ns`` returns for how long all GPUs were idle
+    between two moments, on the clock of ``started_ns``.
     """
 
     def __init__(self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween = never_idle) -> None:
@@ -229,13 +221,9 @@ class TimeAccount:
         self._last_shown: tuple[int, _Shown] | None = None
 
     def add(self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None) -> None:
-        """Add a reading at the end of a step.
+        """Add a reading at the end of a step: the CPU time so far, and the threads since the last reading.
 
-        Args:
-            read_ns: The time of the reading, on the clock of ``started_ns``.
-            cpu_ns: The CPU time of the run so far.
-            sample: The threads since the last reading.
-            series: Gets the waits for a CPU.
+        The series gets the waits for a CPU.
         """
         self._readings.append((read_ns, cpu_ns, sample))
         self._buffered += 1 + len(sample.growth or ()) + len(sample.waits)
@@ -255,10 +243,7 @@ class TimeAccount:
             step.longest_ns = idle_ns * min(before.wait_ns, idle_before_ns) // max(idle_before_ns, 1)
 
     def added_to(self, record: Record, cpu_ns: int) -> Record:
-        """Return the record with the division and the waits for a CPU, as of the last :meth:`flush`.
-
-        ``cpu_ns`` is the CPU time of the run.
-        """
+        """Return the record with the division and the waits for a CPU, as of the last :meth:`flush`."""
         duration_ms = record.metrics.duration_ms
         breakdown = self._breakdown(None if duration_ms is None else round(duration_ms * NS_PER_MS))
         if breakdown is None or not self._has_waits:
@@ -415,7 +400,10 @@ def _settle(
     if not part_ns:  # as the idle part of each step without a GPU
         return last
     blocked_ns = parts.add(step, part_ns)
-    shown = step.shown or _nearest((step.start_ns + step.end_ns) // 2, before, after)
+    shown = step.shown
+    if shown is None and (known := [sample for sample in (before, after) if sample is not None]):
+        middle_ns = (step.start_ns + step.end_ns) // 2
+        shown = min(known, key=lambda sample: abs(sample[0] - middle_ns))[1]
     end = step.shown or (None if after is None else after[1])
     if step.unknown_ns and (before is None or (end is not None and not before[1].is_like(end))):
         unknown_ns = blocked_ns * step.unknown_ns // step.length_ns
@@ -426,12 +414,6 @@ def _settle(
     else:
         parts.add_blocked(blocked_ns, shown)
     return last
-
-
-def _nearest(at_ns: int, *samples: tuple[int, _Shown] | None) -> _Shown | None:
-    """The wait in the sample that is nearest to a time."""
-    known = [sample for sample in samples if sample is not None]
-    return min(known, key=lambda sample: abs(sample[0] - at_ns))[1] if known else None
 
 
 def _shown_by(sample: ThreadSample) -> _Shown | None:

@@ -8,6 +8,8 @@ step, so that merging loses nothing.
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from msgspec import Struct, field
+
 from profiler.aggregation.statistics import MeanAndMaximum
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
@@ -28,22 +30,15 @@ Column: TypeAlias = tuple[float | None, ...]
 SeriesRow: TypeAlias = tuple[int, float | None, int | None, int | None, int | None, float | None, float | None]
 
 
-class DeviceReadings:
-    """The readings of all devices over a period.
+class DeviceReadings(Struct):
+    """The readings of all devices over a period; ``gpus_memory_bytes`` is the memory of all GPUs together."""
 
-    ``gpu_memory_bytes`` has the readings of each GPU, ``gpus_memory_bytes`` is the memory of all GPUs together.
-    """
-
-    __slots__ = ("gpu_memory_bytes", "gpu_percent", "gpus_memory_bytes", "neuron_percent")
-
-    def __init__(self) -> None:
-        self.gpu_percent = MeanAndMaximum()
-        self.gpu_memory_bytes = MeanAndMaximum()
-        self.gpus_memory_bytes: float | None = None
-        self.neuron_percent = MeanAndMaximum()
+    gpu_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
+    gpu_memory_bytes: MeanAndMaximum = field(default_factory=MeanAndMaximum)
+    gpus_memory_bytes: float | None = None
+    neuron_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
 
     def merge(self, other: "DeviceReadings") -> None:
-        """Count the readings of another one, too."""
         self.gpu_percent.merge(other.gpu_percent)
         self.gpu_memory_bytes.merge(other.gpu_memory_bytes)
         self.gpus_memory_bytes = max_known(self.gpus_memory_bytes, other.gpus_memory_bytes)
@@ -58,15 +53,12 @@ def _largest(first: _Number | None, second: _Number | None) -> _Number | None:
     return second if first is None or (second is not None and second > first) else first
 
 
-class _Column(Generic[_Cell]):
+class _Column(Struct, Generic[_Cell]):
     """The cells of one quantity. ``empty`` is a cell without a measurement, ``combine`` makes one cell of two."""
 
-    __slots__ = ("cells", "combine", "empty")
-
-    def __init__(self, empty: _Cell, combine: Callable[[_Cell, _Cell], _Cell]) -> None:
-        self.empty = empty
-        self.combine = combine
-        self.cells: list[_Cell] = []
+    empty: _Cell
+    combine: Callable[[_Cell, _Cell], _Cell]
+    cells: list[_Cell] = field(default_factory=list)
 
     def add(self, index: int, cell: _Cell) -> None:
         """Combine a measurement with the others of its step."""
@@ -75,7 +67,6 @@ class _Column(Generic[_Cell]):
         self.cells[index] = self.combine(self.cells[index], cell)
 
     def merge_neighbours(self) -> None:
-        """Halve the number of cells."""
         cells = self.cells
         last = cells[-1:] if len(cells) % 2 else []
         self.cells = [*map(self.combine, cells[::2], cells[1::2]), *last]
@@ -88,13 +79,9 @@ class _Column(Generic[_Cell]):
 class RunSeries:
     """Collects the series of one run.
 
-    Args:
-        started_ns: The start of the run (wall clock). Memory and devices read before it count for the first step; CPU
-            time counts from the start on.
-        step_ns: The first step, the sampling interval.
-        points: Half the largest number of steps; at least 1.
-        finest_ns: The first step is the interval divided by the largest power of two that leaves at least this; None:
-            it is the interval.
+    Memory and devices that were read before the start of the run (wall clock) count for the first step; CPU time counts
+    from the start on. The first step is the sampling interval, divided by the largest power of two that leaves at least
+    ``finest_ns``. There are at most ``2 * points`` steps.
     """
 
     def __init__(self, started_ns: int, step_ns: int, points: int, finest_ns: int | None = None) -> None:
@@ -103,8 +90,8 @@ class RunSeries:
         while finest_ns is not None and self.step_ns % 2 == 0 and self.step_ns >= 2 * finest_ns:
             self.step_ns //= 2
         self._capacity = 2 * points
-        self._cpu: _Column[_Sum] = _Column((0, 0), _add)
-        self._memory: _Column[int | None] = _Column(None, _largest)
+        self.cpu: _Column[_Sum] = _Column((0, 0), _add)  # with the time that it was measured for
+        self.memory: _Column[int | None] = _Column(None, _largest)
         self._gpu: _Column[_Sum] = _Column((0.0, 0), _add)
         self._gpus_memory: _Column[float | None] = _Column(None, _largest)
         self._neuron: _Column[_Sum] = _Column((0.0, 0), _add)
@@ -114,22 +101,18 @@ class RunSeries:
 
     @property
     def columns(self) -> "tuple[_Column[Any], ...]":
-        """The cells of all quantities."""
-        cpu = self._cpu, self._cpu_wait
-        return *cpu, self._memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written
+        cpu = self.cpu, self._cpu_wait
+        return *cpu, self.memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
         """Spread ``cpu_ns`` evenly over the time from ``start_ns`` to ``end_ns``; no CPU time is lost by rounding.
 
         A step that began before the run counts from the start of the run; one that ended before it is ignored.
         """
-        self._spread(self._cpu, start_ns, end_ns, cpu_ns)
+        self._spread(self.cpu, start_ns, end_ns, cpu_ns)
 
     def add_cpu_wait(self, start_ns: int, end_ns: int, wait_ns: int, *, is_late: bool = False) -> None:
-        """Spread the time that threads waited for a CPU like CPU time.
-
-        ``is_late`` is for a wait that became known after the step.
-        """
+        """Spread the time that threads waited for a CPU; ``is_late``: the wait became known after the step."""
         self._spread(self._cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
 
     def _spread(self, column: _Column[_Sum], start_ns: int, end_ns: int, sum_ns: int, *, is_late: bool = False) -> None:
@@ -153,7 +136,7 @@ class RunSeries:
         """Count a reading of the memory in use for the ``held_ns`` nanoseconds that end at ``at_ns``."""
         last = self._index(at_ns - 1 if held_ns else at_ns)
         for index in range(self._index(at_ns - held_ns), last + 1):
-            self._memory.add(index, size_bytes)
+            self.memory.add(index, size_bytes)
 
     def add_blocks(self, at_ns: int, read_bytes: int | None, written_bytes: int | None, *, held_ns: int = 0) -> None:
         """Spread the bytes read from and written to storage in the ``held_ns`` nanoseconds that end at ``at_ns``.
@@ -188,11 +171,11 @@ class RunSeries:
         length = self.length
         if not length:
             return None
-        memory = (None if size is None else size / MIB for size in self._memory.padded(length))
+        memory = (None if size is None else size / MIB for size in self.memory.padded(length))
         return Series(
             started_at=format_ms(self._started_ns),
             step_ms=as_number(self.step_ns / NS_PER_MS) or 0,
-            vcpu_used=rounded_column(_means(self._cpu, length)),
+            vcpu_used=rounded_column(_means(self.cpu, length)),
             memory_used_mb=rounded_column(tuple(memory)),
             gpu_utilization_percent=rounded_column(_means(self._gpu, length)),
             neuron_utilization_percent=rounded_column(_means(self._neuron, length)),
@@ -206,8 +189,8 @@ class RunSeries:
         """
         length = self.length
         columns = (
-            _means(self._cpu, length),
-            self._memory.padded(length),
+            _means(self.cpu, length),
+            self.memory.padded(length),
             self._read.padded(length),
             self._written.padded(length),
             _means(self._gpu, length),
@@ -217,12 +200,7 @@ class RunSeries:
             yield (index + 1) * self.step_ns, *cells
 
     def copy(self, *, min_step_ms: float = 0, max_steps: int | None = None) -> "RunSeries":
-        """The series so far, which does not grow any more with this one.
-
-        Args:
-            min_step_ms: Steps that are shorter are merged.
-            max_steps: If there are more steps, they are merged.
-        """
+        """The series so far, which does not grow any more with this one: its steps are merged up to the limits."""
         copied = RunSeries(self._started_ns, self._interval_ns, self._capacity // 2)
         copied.step_ns = self.step_ns
         for column, original in zip(copied.columns, self.columns, strict=True):
@@ -242,23 +220,11 @@ class RunSeries:
                 column.add(index, cell)
 
     @property
-    def cpu(self) -> _Column[_Sum]:
-        """CPU time, and the time that it was measured for."""
-        return self._cpu
-
-    @property
-    def memory(self) -> _Column[int | None]:
-        """The largest memory, in bytes."""
-        return self._memory
-
-    @property
     def cpu_ns(self) -> float:
-        """All CPU time that was added."""
-        return sum(used for used, _ in self._cpu.cells)
+        return sum(used for used, _ in self.cpu.cells)
 
     @property
     def length(self) -> int:
-        """The number of steps so far."""
         return max(len(column.cells) for column in self.columns)
 
     def _index(self, at_ns: int) -> int:
@@ -270,7 +236,6 @@ class RunSeries:
         return max(index, 0)
 
     def merge(self) -> None:
-        """Merge neighbouring steps."""
         self.step_ns *= 2
         for column in self.columns:
             column.merge_neighbours()
@@ -283,10 +248,7 @@ def _means(column: _Column[_Sum], length: int) -> Column:
 def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
     """Replace columns of a series with the columns of another series of the same run.
 
-    Args:
-        series: The series; if it has longer steps, the other one is merged to these.
-        other: The other series. If it has longer steps, the columns that stay are averaged (memory: the maximum).
-        names: The names of the columns.
+    The shorter steps of the two are merged: the columns that stay are averaged (memory: the maximum).
     """
     columns = other.copy(min_step_ms=0 if series is None else series.step_ms).values()
     taken = {} if columns is None else {name: getattr(columns, name) for name in names}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
@@ -40,7 +40,6 @@ class _ProcessName(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The command and its shown arguments."""
         words = self.command if self.arguments is None else f"{self.command} {self.arguments}"
         return truncate_text(words, MAX_TEXT_LENGTH)
 
@@ -58,9 +57,7 @@ class _Total(Struct, frozen=True, gc=False):
 class ProcessTotals:
     """Sums up all processes by name. A process that was never seen running is not included.
 
-    Args:
-        show_arguments: How the arguments are shown.
-        make_series: Makes the time series of the commands, at the first reading that it has; None for no series.
+    ``make_series`` makes the time series of the commands, at the first reading that it has; None for no series.
     """
 
     def __init__(
@@ -79,12 +76,9 @@ class ProcessTotals:
     def add(
         self, processes: Iterable[ProcessReading], read_ns: int | None = None, *, total_bytes: int | None = None
     ) -> None:
-        """Add a reading of all processes.
+        """Add a reading of all processes; ``read_ns`` is its time in the time series, None if it has none there.
 
-        Args:
-            processes: The processes.
-            read_ns: The time of the reading in the time series; None if it has none there.
-            total_bytes: The memory of all processes together, which no command exceeds in the time series.
+        No command exceeds ``total_bytes``, the memory of all processes together, in the time series.
         """
         before, now = self._present, dict[tuple[int, int], tuple[_ProcessName, ProcessReading]]()
         readings: dict[_ProcessName, list[ProcessReading]] = {}
@@ -184,21 +178,20 @@ class ProcessTotals:
         )
 
 
-class OomKillTracker:
+class OomKillTracker(Struct):
     """Attributes increases of the OOM kill counter to processes that ended at the same time.
 
     A killed process is missing in the reading in which the counter rose, or in the next one.
     """
 
-    def __init__(self) -> None:
-        self._in_container = MonotonicCounter()
-        self._host_before: int | None = None
-        self._host_kills = 0
-        self._pending = 0
-        self._pending_on_host = 0
-        self._steps = 0
-        self._steps_with_an_end = 0
-        self._victims: list[Process] = []
+    _in_container: MonotonicCounter = field(default_factory=MonotonicCounter)
+    _host_before: int | None = None
+    _host_kills: int = 0
+    _pending: int = 0
+    _pending_on_host: int = 0
+    _steps: int = 0
+    _steps_with_an_end: int = 0
+    _victims: list[Process] = field(default_factory=list)
 
     def restart(self) -> None:
         """The container has a new control group, whose counter begins at 0."""
@@ -207,13 +200,10 @@ class OomKillTracker:
     def add(
         self, in_container: int | None, on_host: int | None, ended: Sequence[ProcessReading], missed_pids: int
     ) -> None:
-        """Add a reading.
+        """Add a reading of the kernel's counters of OOM kills: in the container, and on the host since its boot.
 
-        Args:
-            in_container: The kernel's counter of OOM kills in the container since its start.
-            on_host: The counter on the host since its boot.
-            ended: The processes that have ended since the last reading.
-            missed_pids: The number of processes that started and ended between the readings.
+        ``ended`` are the processes that have ended since the last reading, ``missed_pids`` the number of those that
+        started and ended in between.
         """
         by_container = in_container is not None
         new_kills = self._increase(in_container, on_host)
@@ -221,7 +211,8 @@ class OomKillTracker:
         self._steps += 1
         self._steps_with_an_end += bool(ended or missed_pids)
         victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
-        self._victims = [*self._victims, *(_shown(process) for process in victims)][:_MAX_KILLED_SHOWN]
+        shown = (Process(name=one.name, max_memory_used_mb=mebibytes(one.rss_bytes)) for one in victims)
+        self._victims = [*self._victims, *shown][:_MAX_KILLED_SHOWN]
         attributed = len(victims) or min(pending, missed_pids)
         if not by_container:
             self._host_kills += min(attributed, self._pending_on_host + new_kills)
@@ -244,7 +235,3 @@ class OomKillTracker:
         if on_host is None or before is None:
             return 0
         return max(on_host - before, 0)
-
-
-def _shown(process: ProcessReading) -> Process:
-    return Process(name=process.name, max_memory_used_mb=mebibytes(process.rss_bytes))

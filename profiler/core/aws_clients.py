@@ -36,10 +36,7 @@ def bounded_client(service: str, region: str | None = None) -> AwsClient:
 def bounded_config(*, connect_timeout_seconds: float = 2, read_timeout_seconds: float = 5, attempts: int = 3) -> Any:  # noqa: ANN401  as above
     """The limits of a client's calls, with botocore's standard retries. boto3's own last longer than an invocation.
 
-    Args:
-        connect_timeout_seconds: The limit for the connection of one attempt.
-        read_timeout_seconds: The limit between two parts of a response.
-        attempts: The first attempt and its retries.
+    The timeout of a read is between two parts of a response; ``attempts`` is the first one and its retries.
     """
     from botocore.config import Config  # see the module's docstring
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from msgspec import Struct
+
 NO_SERVERLESS = (
     "OpenSearch Serverless is not supported, because its collections refuse the IDs of the reports: use a domain of "
     "Amazon OpenSearch Service."
@@ -18,19 +20,12 @@ def is_serverless(url: str) -> bool:
         return False
 
 
-class AwsSignature:
-    """Signs requests to one service in one Region. It is also an ``auth`` of a session of requests.
+class AwsSignature(Struct, eq=False):
+    """Signs requests to one service, such as ``es``, in one Region. It is also an ``auth`` of a session of requests."""
 
-    Args:
-        credentials: botocore's; they renew themselves.
-        region: The Region.
-        service: The service as signatures name it, such as ``es``.
-    """
-
-    def __init__(self, credentials: Any, region: str, service: str) -> None:  # noqa: ANN401  botocore has no types
-        self._credentials = credentials
-        self._region = region
-        self._service = service
+    credentials: Any  # botocore's; they renew themselves
+    region: str
+    service: str
 
     def sign(
         self, method: str, url: str, body: bytes | str | None, headers: Mapping[str, str] | None = None
@@ -43,7 +38,7 @@ class AwsSignature:
         parts = urlsplit(url)
         query = urlencode(parse_qsl(parts.query, keep_blank_values=True), quote_via=quote, safe="~")
         request = AWSRequest(method, parts._replace(query=query).geturl(), headers=dict(headers or {}), data=body)
-        SigV4Auth(self._credentials.get_frozen_credentials(), self._service, self._region).add_auth(request)
+        SigV4Auth(self.credentials.get_frozen_credentials(), self.service, self.region).add_auth(request)
         return dict(request.headers.items())
 
     def __call__(self, request: Any) -> Any:  # noqa: ANN401  requests is not everywhere

@@ -7,6 +7,8 @@ share of the time. A :class:`ClockJumpDetector` detects that the wall clock was 
 import time
 from typing import Protocol
 
+from msgspec import Struct
+
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 
 # A clock that NTP slews drifts by far less between two checks.
@@ -52,17 +54,16 @@ class SystemClock:
         time.sleep(seconds)
 
 
-class Ticker:
+class Ticker(Struct):
     """Ticks at multiples of the interval after the start, so that delays do not accumulate.
 
     ``missed`` counts the ticks that passed while the caller was busy.
     """
 
-    def __init__(self, start_ns: int, interval_ns: int) -> None:
-        self._start_ns = start_ns
-        self._interval_ns = interval_ns
-        self._last_tick = 0
-        self.missed = 0
+    _start_ns: int
+    _interval_ns: int
+    _last_tick: int = 0
+    missed: int = 0
 
     def seconds_to_next(self, now_ns: int) -> float:
         """Advance to the first tick after ``now_ns``; returns the seconds until then."""
@@ -73,12 +74,11 @@ class Ticker:
         return (self._start_ns + following * self._interval_ns - now_ns) / NS_PER_SECOND
 
 
-class DutyCycle:
+class DutyCycle(Struct):
     """Limits repeated work to a share of the time: after work of cost c, it pauses for c ÷ ``max_share``."""
 
-    def __init__(self, max_share: float) -> None:
-        self._max_share = max_share
-        self._due_ns = 0
+    _max_share: float
+    _due_ns: int = 0
 
     def is_due(self, now_ns: int) -> bool:
         return now_ns >= self._due_ns
@@ -87,16 +87,15 @@ class DutyCycle:
         self._due_ns = now_ns + round(cost_ns / self._max_share)
 
 
-class ClockJumpDetector:
+class ClockJumpDetector(Struct):
     """Detects that the wall clock was set, by comparing it with the monotonic clock at each check.
 
     ``jumped_ns`` is the sum of all jumps; negative means that the clock was set back.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._offset_ns: int | None = None
-        self.jumped_ns = 0
+    _clock: Clock
+    _offset_ns: int | None = None
+    jumped_ns: int = 0
 
     def check(self) -> int:
         """The jump since the last check in nanoseconds, 0 if there was none."""

@@ -2,13 +2,12 @@
 
 The monitor, the commands for task definitions, the doctor and the forwarder see the same task through different
 documents. Each of them describes its containers as ``TaskContainer`` and gets the same roles. The order of the
-containers never decides: if several could be the batch, the answer is ``Ambiguous``.
+containers never decides: if several could be the batch, all of them are ``candidates``.
 """
 
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -66,32 +65,20 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
         return self.command is None and self.has_monitor_image
 
 
-class Batch(Struct, frozen=True):
-    """The container that the task exists for."""
-
-    name: str
-
-
-class Ambiguous(Struct, frozen=True):
-    """The containers that could be the batch: several, or none."""
-
-    names: tuple[str, ...]
-
-
-BatchRole: TypeAlias = Batch | Ambiguous
-
-
 class ContainerRoles(Struct, frozen=True, kw_only=True):
-    """The names of the containers by role; ``monitor`` is None without a monitor."""
+    """The names of the containers by role; ``monitor`` is None without a monitor.
+
+    ``candidates`` is the batch, the container that the task exists for, or all containers that could be the batch.
+    """
 
     monitor: str | None
     injected: tuple[str, ...]
-    batch: BatchRole
+    candidates: tuple[str, ...]
 
     @property
-    def candidates(self) -> tuple[str, ...]:
-        """The batch alone, or all containers that could be the batch."""
-        return (self.batch.name,) if isinstance(self.batch, Batch) else self.batch.names
+    def batch(self) -> str | None:
+        """The batch; None if several containers could be the batch, or none."""
+        return self.candidates[0] if len(self.candidates) == 1 else None
 
 
 def container_roles(containers: Sequence[TaskContainer], *, requested: str | None = None) -> ContainerRoles:
@@ -101,10 +88,7 @@ def container_roles(containers: Sequence[TaskContainer], *, requested: str | Non
     the requested container, else the only one that is neither the monitor, nor injected, nor a log router, nor known
     to be not essential.
 
-    Args:
-        containers: the containers, in any order.
-        requested: the value of TASK_PROFILER_CONTAINER. A name that no container has is ignored: it belongs to a
-            container that was renamed.
+    No container may have the requested name, TASK_PROFILER_CONTAINER, if the batch was renamed: it is then ignored.
     """
     is_listed = any(container.name == requested for container in containers)
     candidates = (requested,) if requested is not None and is_listed else _candidates(containers)
@@ -115,7 +99,7 @@ def container_roles(containers: Sequence[TaskContainer], *, requested: str | Non
     return ContainerRoles(
         monitor=next(by_name, None) or next(by_command, None) or next(by_image, None),
         injected=_names([container for container in containers if _is_injected(container)]),
-        batch=Batch(candidates[0]) if len(candidates) == 1 else Ambiguous(candidates),
+        candidates=candidates,
     )
 
 

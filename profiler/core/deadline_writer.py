@@ -11,21 +11,20 @@ import signal
 import threading
 from collections import deque
 
+from msgspec import Struct
+
 from profiler.core.threads import start_thread
 
 _NOT_READ = "takes no more bytes because nothing reads it"
 
 
-class _Block:
+class _Block(Struct):
     """Bytes to write together. ``reason`` is why they were not written."""
 
-    __slots__ = ("data", "is_done", "is_kept", "reason")
-
-    def __init__(self, data: bytes, *, is_kept: bool) -> None:
-        self.data = data
-        self.is_kept = is_kept
-        self.is_done = False
-        self.reason: str | None = None
+    data: bytes
+    is_kept: bool
+    is_done: bool = False
+    reason: str | None = None
 
 
 class Output:
@@ -35,9 +34,7 @@ class Output:
     then :meth:`write` drops further blocks at once and counts them in ``dropped``. The thread that writes ends with the
     last block, and does not keep the process alive.
 
-    Args:
-        descriptor: Where to write. It stays open.
-        patience_seconds: A caller waits at most this long for its block.
+    A caller waits for its block at most ``patience_seconds``. The descriptor stays open.
     """
 
     def __init__(self, descriptor: int, patience_seconds: float = 0.25) -> None:
@@ -53,7 +50,6 @@ class Output:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to write."""
         return not self._is_writing
 
     def write(self, data: bytes) -> str | None:
@@ -123,11 +119,8 @@ class Output:
 def standard_outputs() -> tuple[Output, Output]:
     """Standard output and standard error: one object if both are one file, so that their lines do not mix."""
     output = Output(1)
-    return output, (output if _are_one_file(1, 2) else Output(2))
-
-
-def _are_one_file(first: int, second: int) -> bool:
     try:
-        return os.path.sameopenfile(first, second)
+        is_one_file = os.path.sameopenfile(1, 2)
     except OSError:  # one of them is closed
-        return False
+        is_one_file = False
+    return output, (output if is_one_file else Output(2))

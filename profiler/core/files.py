@@ -10,7 +10,6 @@ from profiler.core.errors import TaskProfilerError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FIRST_NON_STANDARD = 3
 # The wheel ships these folders of the repository as ``profiler/shipped/NAME``.
 _IN_REPOSITORY = {"forwarder": "lambda", "image": "taskdef", "kibana": "kibana"}
 
@@ -21,7 +20,7 @@ def dup_above_standard_streams(descriptor: int) -> int:
     A caller that started us with a standard stream closed must not see our file under that stream's number.
     """
     try:
-        return fcntl(descriptor, F_DUPFD_CLOEXEC, _FIRST_NON_STANDARD)
+        return fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
     finally:
         os.close(descriptor)
 
@@ -82,12 +81,8 @@ def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
 def package_data_folder(name: str, *, what: str) -> "Path":
     """Find a data folder, in an installation or in the repository.
 
-    Args:
-        name: ``forwarder`` (its entry point and template), ``image`` (what the image is built from) or ``kibana``.
-        what: Subject and verb of the error sentence.
-
-    Raises:
-        TaskProfilerError: if the installation lacks the folder.
+    ``name`` is ``forwarder`` (its entry point and template), ``image`` (what the image is built from) or ``kibana``.
+    Raises TaskProfilerError, whose sentence begins with ``what``, if the installation lacks the folder.
     """
     from pathlib import Path  # not for `run`
 

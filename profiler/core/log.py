@@ -13,12 +13,18 @@ class Log:
 
     def info(self, event: str, **fields: object) -> None:
         """Log something worth knowing."""
+        self._write("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """Log that something is wrong; the record of the run stays correct."""
+        self._write("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
         """Log that the operator has to change something."""
+        self._write("error", event, fields)
+
+    def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write nothing."""
 
 
 class JsonLog(Log):
@@ -32,48 +38,16 @@ class JsonLog(Log):
         self._output = output
         self._dropped_before = 0
 
-    def info(self, event: str, **fields: object) -> None:
-        self._write("info", event, fields)
-
-    def warning(self, event: str, **fields: object) -> None:
-        self._write("warning", event, fields)
-
-    def error(self, event: str, **fields: object) -> None:
-        self._write("error", event, fields)
-
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        import structlog  # see the module's docstring
+        from structlog import processors  # see the module's docstring
 
         dropped = self._output.dropped
+        event_dict = {**fields, "event": event}
         if dropped > self._dropped_before:
-            fields = {**fields, "lines_dropped": dropped - self._dropped_before}
-        logger = structlog.wrap_logger(
-            _Lines(self._output),
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.JSONRenderer(serializer=_serialize),
-            ],
-        )
-        getattr(logger, level)(event, **fields)
+            event_dict = {**fields, "lines_dropped": dropped - self._dropped_before, "event": event}
+        processors.add_log_level(None, level, event_dict)
+        processors.TimeStamper(fmt="iso", utc=True)(None, level, event_dict)
+        write = self._output.keep if level == "error" else self._output.write
+        write(msgspec.json.encode(event_dict, enc_hook=repr) + b"\n")  # there is no other place to report a lost line
         if self._output.dropped == dropped:  # this line was not
             self._dropped_before = dropped
-
-
-class _Lines:
-    """The end of structlog's chain. A line that cannot be written is lost: there is no other place to report it."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-
-    def msg(self, line: bytes) -> None:
-        self._output.write(line + b"\n")
-
-    def error(self, line: bytes) -> None:
-        self._output.keep(line + b"\n")
-
-    info = warning = msg
-
-
-def _serialize(event: dict[str, object], **_options: object) -> bytes:
-    return msgspec.json.encode(event, enc_hook=repr)

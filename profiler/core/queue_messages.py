@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import Struct, field
+
 from profiler.core.aws_clients import AwsClient
 
 MESSAGES_PER_CALL = 10
@@ -15,25 +17,23 @@ MESSAGES_PER_CALL = 10
 LONG_POLL_SECONDS = 1
 
 
-class HiddenMessages:
+class HiddenMessages(Struct):
     """Reads a queue, and knows the messages that it has hidden."""
 
-    def __init__(self, sqs: AwsClient, url: str) -> None:
-        self._sqs = sqs
-        self._url = url
-        self._receipts: dict[str, str] = {}
+    sqs: AwsClient
+    url: str
+    _receipts: dict[str, str] = field(default_factory=dict)
 
     def receive(self, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401  boto3's own
         """Read up to ten messages that are visible; none: no message is."""
-        messages: list[dict[str, Any]] = self._sqs.receive_message(
-            QueueUrl=self._url, MaxNumberOfMessages=MESSAGES_PER_CALL, WaitTimeSeconds=LONG_POLL_SECONDS, **options
+        messages: list[dict[str, Any]] = self.sqs.receive_message(
+            QueueUrl=self.url, MaxNumberOfMessages=MESSAGES_PER_CALL, WaitTimeSeconds=LONG_POLL_SECONDS, **options
         ).get("Messages", [])
         self._receipts |= {message["MessageId"]: message["ReceiptHandle"] for message in messages}
         return messages
 
     def delete(self, message: dict[str, Any]) -> None:
-        """Delete a message from the queue."""
-        self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
+        self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
         del self._receipts[message["MessageId"]]
 
     def show(self) -> None:
@@ -43,8 +43,8 @@ class HiddenMessages:
             for number, receipt in enumerate(self._receipts.values())
         ]
         for start in range(0, len(entries), MESSAGES_PER_CALL):
-            self._sqs.change_message_visibility_batch(
-                QueueUrl=self._url, Entries=entries[start : start + MESSAGES_PER_CALL]
+            self.sqs.change_message_visibility_batch(
+                QueueUrl=self.url, Entries=entries[start : start + MESSAGES_PER_CALL]
             )
 
 

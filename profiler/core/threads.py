@@ -14,7 +14,7 @@ import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -38,18 +38,9 @@ def start_thread(thread: threading.Thread) -> bool:
 def run_with_timeout(
     seconds: float, function: Callable[[], _T], *, is_interrupted: Callable[[], bool] = lambda: False
 ) -> _T | None:
-    """Call ``function`` in a daemon thread and wait at most ``seconds`` for it.
+    """Call ``function`` in a daemon thread and wait at most ``seconds`` for it; what it raises in time is raised here.
 
-    Args:
-        seconds: The time to wait.
-        function: The function.
-        is_interrupted: Asked often; True ends the wait.
-
-    Returns:
-        The function's result, or None if it took longer or was interrupted.
-
-    Raises:
-        BaseException: what the function raised in time.
+    Returns None if it took longer, or if ``is_interrupted``, which is asked often, returned True.
     """
     results: list[_T] = []
     errors: list[BaseException] = []
@@ -176,7 +167,6 @@ class StoppableThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
         return self._thread is threading.current_thread()
 
     def stop(self, max_seconds: float) -> bool:
@@ -206,23 +196,23 @@ class Waiter:
         self._event.set()
 
 
-class Read(Protocol):
-    """Takes one reading."""
-
-    def __call__(self, *, is_complete: bool) -> bool:
-        """Take one reading; returns False if there is nothing to read and never will be."""
-
-
 class PeriodicReader(StoppableThread):
     """Takes readings in a thread on a fixed grid of the monotonic clock.
 
     A reading is complete (``is_complete=True``) if it was requested by :meth:`final_reading` or follows an event of
-    the waiter. Other readings may skip what is expensive. The thread ends when ``read`` returns False, and calls
-    ``close`` last.
+    the waiter. Other readings may skip what is expensive. The thread ends when ``read`` returns False, because there is
+    nothing to read and never will be, and calls ``close`` last.
     """
 
     def __init__(
-        self, name: str, read: Read, close: Callable[[], None], *, waiter: Waiter, clock: Clock, interval_ns: int
+        self,
+        name: str,
+        read: Callable[..., bool],
+        close: Callable[[], None],
+        *,
+        waiter: Waiter,
+        clock: Clock,
+        interval_ns: int,
     ) -> None:
         super().__init__(name, self._read_and_close, waiter.wake, clock)
         self._read = read
@@ -235,7 +225,6 @@ class PeriodicReader(StoppableThread):
         self._final_done = threading.Event()
 
     def start(self) -> None:
-        """Start the thread and return at once."""
         super().start()
         if self.failure is not None:
             self._end_waits()

@@ -18,11 +18,9 @@ _RFC3339 = r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d
 
 
 def parse_ns(text: object) -> int | None:
-    """Parse an RFC 3339 time strictly and keep its nanoseconds.
+    """Parse an RFC 3339 time strictly into nanoseconds since 1970; None for anything else.
 
-    Returns:
-        Nanoseconds since 1970; None for anything else, including year 1, which Docker writes for "never", and every
-        other time before 1970 or after 2200.
+    That includes year 1, which Docker writes for "never", and every other time before 1970 or after 2200.
     """
     match = re.fullmatch(_RFC3339, text, re.ASCII) if isinstance(text, str) else None
     if match is None:
@@ -43,11 +41,7 @@ def json_moment_ns(value: object) -> int | None:
 
 
 def parse_datetime(text: str | None) -> datetime | None:
-    """Parse a time with a zone in any ISO 8601 form that ``datetime.fromisoformat`` accepts.
-
-    Returns:
-        The time in UTC; None if ``text`` is not such a time, or is outside the years 1970 to 2200.
-    """
+    """Parse an ISO 8601 time with a zone into UTC; None if it is not one, or is outside the years 1970 to 2200."""
     try:
         moment = datetime.fromisoformat(text or "")
         moment = moment.astimezone(UTC) if moment.tzinfo is not None else moment

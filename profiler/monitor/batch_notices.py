@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.run_notices import Finding, NoticeReading, NoticeSettings, RunNotices
 from profiler.aggregation.task_record import container_limits
@@ -13,17 +15,16 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
 
 
-class _Batch:
+class _Batch(Struct):
     """One batch: its notices, its last reading, and the wall clock as it was set when the batch was found."""
 
-    def __init__(self, notices: RunNotices, clock: Clock) -> None:
-        self.notices = notices
-        self.wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
-        self.samples = 0
-        self.attempt: tuple[str | None, int] | None = None
-        self.task: TaskMetadata | None = None
-        self.memory_size_bytes: float | None = None
-        self.measures_blocks = False
+    notices: RunNotices
+    wall_offset_ns: int
+    samples: int = 0
+    attempt: tuple[str | None, int] | None = None
+    task: TaskMetadata | None = None
+    memory_size_bytes: float | None = None
+    measures_blocks: bool = False
 
 
 class BatchNotices:
@@ -46,7 +47,7 @@ class BatchNotices:
             if container.started_ns is None:
                 return
             notices = RunNotices(self._settings, container.started_ns, interval_ns=self._interval_ns)
-            batch = self._batches[container.name] = _Batch(notices, self._clock)
+            batch = self._batches[container.name] = _Batch(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
         usage = self._sampler.usages.get(container.name)
         if usage is not None and usage.samples != batch.samples:
             batch.samples = usage.samples
@@ -60,7 +61,6 @@ class BatchNotices:
                 yield batch.notices, overdue
 
     def on_line(self) -> None:
-        """Note that the monitor has written a line."""
         self._own_line_ns = self._clock.monotonic_ns()
 
     @property
@@ -83,7 +83,9 @@ class BatchNotices:
             return None
         cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
         if task is not batch.task:  # the task is read every few seconds
-            batch.measures_blocks = self._measures_blocks()
+            # A container without counters of block devices has done no I/O if another one has them (cgroup v2).
+            totals = [one.traffic() for one in self._sampler.usages.values()]
+            batch.measures_blocks = any(one[name] is not None for one in totals for name in BLOCK_COUNTERS)
             batch.task, attempt = task, (container.docker_id, container.restart_count)
             batch.memory_size_bytes = container_limits(container, task, usage, self._sampler.host).memory_bytes
             if attempt != batch.attempt:
@@ -106,8 +108,3 @@ class BatchNotices:
             disk_used_mb=task.ephemeral_storage_used_mib,
             disk_size_mb=task.ephemeral_storage_size_mib,
         )
-
-    def _measures_blocks(self) -> bool:
-        """Whether any container has counters of block devices: one without them has done no I/O (cgroup v2)."""
-        totals = [usage.traffic() for usage in self._sampler.usages.values()]
-        return any(one[name] is not None for one in totals for name in BLOCK_COUNTERS)

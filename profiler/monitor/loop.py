@@ -48,15 +48,14 @@ class Runtime(Struct, frozen=True, kw_only=True):
     log: Log
 
 
-class ReportTarget:
+class ReportTarget(Struct):
     """One container to report on."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.container: ContainerMetadata | None = None
-        self.reads_without_end = 0
-        self.stop_seen_ns: int | None = None
-        self.reported = False
+    name: str
+    container: ContainerMetadata | None = None
+    reads_without_end: int = 0
+    stop_seen_ns: int | None = None
+    reported: bool = False
 
 
 class MonitorLoop:
@@ -149,21 +148,15 @@ class MonitorLoop:
         if not selection.is_present and any(target.container is not None for target in self._targets.values()):
             return  # the batch was listed before
         if selection.problem != self._selection.problem:
-            if not self._selection.is_present:
-                self._remove_warning(self._selection.problem)
+            if not self._selection.is_present and self._selection.problem is not None:
+                self._reporter.warnings.remove(self._selection.problem)  # of a missing batch that is listed now
             self._add_warning(selection.problem)
         self._selection = selection
 
     def _add_warning(self, problem: str | None) -> None:
-        """Log a problem and add it to the warnings of the records."""
         if problem is not None:
             self._log.error(problem)
             self._reporter.warnings.append(problem)
-
-    def _remove_warning(self, problem: str | None) -> None:
-        """Remove the warning about a missing batch that is listed now."""
-        if problem is not None:
-            self._reporter.warnings.remove(problem)
 
     def _check_ends(self) -> None:
         """After a read of the task: report on every target that has ended."""
@@ -173,17 +166,12 @@ class MonitorLoop:
         self._select_targets(task)
         for target in self._unreported():
             outcome = self._find_outcome(target, task)
-            if outcome is None:
-                self._notify_started(target)
-            else:
+            if outcome is not None:
                 self._report(target, task, outcome)
+            elif target.container is not None:
+                for collector in self._collectors:
+                    collector.on_batch_started(target.container)  # it reads what only the running batch shows
         self._awaited = tuple(target.name for target in self._unreported())
-
-    def _notify_started(self, target: ReportTarget) -> None:
-        """Let the collectors read the data that only the running batch shows."""
-        if target.container is not None:
-            for collector in self._collectors:
-                collector.on_batch_started(target.container)
 
     def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> RunEnd | None:
         container = task.container(target.name)
@@ -255,7 +243,7 @@ class MonitorLoop:
     def _report_unfinished(self, *, task_seen: bool) -> None:
         task = self._sampler.task
         if task is None:
-            reason = self._sampler.task_problem or "it was not asked"
+            reason = self._sampler.task_health.last_reason or "it was not asked"
             self._log.error(
                 f"The task metadata endpoint never showed the task ({reason}), so there is nothing to report: "
                 "check that the container agent serves ECS_CONTAINER_METADATA_URI_V4."
@@ -310,13 +298,10 @@ class MonitorLoop:
 
     def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes, stacks: bytes | None) -> None:
         target = report_target(container, task, self._settings, self._sampler.own)
-        self._delivery.deliver(line, target, self._budget_seconds(), stacks)
-
-    def _budget_seconds(self) -> float:
-        """The seconds left for an upload; part of the stop budget may be spent already."""
-        budget_seconds = self._settings.stop_seconds
-        left_seconds = budget_seconds - self._since_stop_seconds()
-        return max(left_seconds - min(_PRINT_RESERVE_SECONDS, budget_seconds / 4), 0)
+        budget_seconds = self._settings.stop_seconds  # a part of it may be spent already
+        reserve_seconds = min(_PRINT_RESERVE_SECONDS, budget_seconds / 4)
+        left_seconds = budget_seconds - self._since_stop_seconds() - reserve_seconds
+        self._delivery.deliver(line, target, max(left_seconds, 0), stacks)
 
     def _since_stop_seconds(self) -> float:
         """The seconds since the stop request; 0 without one."""

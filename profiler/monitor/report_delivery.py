@@ -6,7 +6,7 @@ the cause.
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from profiler.core.deadline_writer import Output
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_region, awslogs_target
@@ -35,28 +35,20 @@ class _Upload(Struct, frozen=True):
     call: BackgroundCall[UploadResult]
 
 
-class Delivery:
+class Delivery(Struct, eq=False):
     """Delivers the lines of the monitor. Uploads run in threads: the sampling goes on, as other batches may still run.
 
-    Args:
-        own_output: The monitor's standard output, which ECS forwards to the monitor's own log stream.
-        start_call: Starts a call whose result counts for some seconds: (seconds, function) -> the call.
+    ECS forwards the monitor's standard output to the monitor's own log stream. ``_start_call`` starts a
+    call whose result counts for some seconds.
     """
 
-    def __init__(
-        self,
-        streams: CloudWatchLogsSink,
-        own_output: Output,
-        log: Log,
-        start_call: Callable[[float, Callable[[], UploadResult]], BackgroundCall[UploadResult]],
-    ) -> None:
-        self._streams = streams
-        self._own_output = own_output
-        self._log = log
-        self._can_print = True
-        self._start_call = start_call
-        self._uploads: list[_Upload] = []
-        self._printed_last: list[bytes] = []
+    _streams: CloudWatchLogsSink
+    _own_output: Output
+    _log: Log
+    _start_call: Callable[[float, Callable[[], UploadResult]], BackgroundCall[UploadResult]]
+    _can_print: bool = True
+    _uploads: list[_Upload] = field(default_factory=list)
+    _printed_last: list[bytes] = field(default_factory=list)
 
     def deliver(
         self,

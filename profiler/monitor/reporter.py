@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
@@ -39,31 +40,23 @@ from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks import DeliveryFailure
 
 
-class Reporter:
-    """Builds the lines of one task.
+class Reporter(Struct, eq=False):
+    """Builds the lines of one task. ``warnings`` come from the settings and the loop."""
 
-    ``warnings`` come from the settings and the loop.
-    """
+    settings: MonitorSettings
+    sampler: TaskSampler
+    ticker: Ticker
+    clock: Clock
+    read_own_usage: Callable[[], OwnUsage]
+    collectors: Sequence[Collector] = ()
+    warnings: list[str] = field(default_factory=list)
+    _interval_started_ns: dict[str, int] = field(default_factory=dict)
+    _raised: dict[str, tuple[RaisedNotice, ...]] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        settings: MonitorSettings,
-        sampler: TaskSampler,
-        *,
-        ticker: Ticker,
-        clock: Clock,
-        read_own_usage: Callable[[], OwnUsage],
-        collectors: Sequence[Collector] = (),
-    ) -> None:
-        self._settings = settings
-        self._sampler = sampler
-        self._ticker = ticker
-        self._clock = clock
-        self._own_usage = read_own_usage
-        self._collectors = collectors
-        self._interval_started_ns: dict[str, int] = {}
-        self._raised: dict[str, tuple[RaisedNotice, ...]] = {}
-        self.warnings = [problems_message(settings.problems)] if settings.problems else []
+    def __post_init__(self) -> None:
+        """Begin with the warning about the settings."""
+        if self.settings.problems:
+            self.warnings.append(problems_message(self.settings.problems))
 
     def report(
         self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd, *, has_cost: bool = True
@@ -74,47 +67,47 @@ class Reporter:
         """
         from profiler.sizing.advice import with_recommendation  # imported late: it takes no memory while the batch runs
 
-        self._sampler.add_device_readings()
+        self.sampler.add_device_readings()
         record = self._record(container, task, outcome)
-        usage = self._sampler.usages.get(container.name)
+        usage = self.sampler.usages.get(container.name)
         if usage is not None and usage.series is not None:
             record = replace(record, series=usage.series.values())
-        record = with_collected(record, self._collectors)
-        record = with_recommendation(record, self._settings.prices, time=format_ms(self._clock.wall_ns()))
+        record = with_collected(record, self.collectors)
+        record = with_recommendation(record, self.settings.prices, time=format_ms(self.clock.wall_ns()))
         line = self._line("task.report", record if has_cost else replace(record, cost=None))
-        return line, stacks_line(record, self._collectors)
+        return line, stacks_line(record, self.collectors)
 
     def bare_report(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
-        record = build_batch_record(container, task, None, outcome, self._sampler.host)
+        record = build_batch_record(container, task, None, outcome, self.sampler.host)
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
 
     def checkpoint(self, container: ContainerMetadata, task: TaskMetadata) -> bytes:
         """The line of a running batch: everything so far, and the interval since the last checkpoint."""
-        now_ns = self._clock.wall_ns()
+        now_ns = self.clock.wall_ns()
         record = self._record(container, task, RunEnd(status="running", until_ns=now_ns))
-        usage = self._sampler.usages.get(container.name)
+        usage = self.sampler.usages.get(container.name)
         if usage is not None:
             started_ns = self._interval_started_ns.get(container.name, container.started_ns or now_ns)
-            sizes = container_limits(container, task, usage, self._sampler.host)
+            sizes = container_limits(container, task, usage, self.sampler.host)
             numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
-            load = self._sampler.loads.get(container.name)
+            load = self.sampler.loads.get(container.name)
             if load is not None:
                 numbers = with_devices(numbers, load.interval_devices)
                 load.interval_devices = DeviceReadings()
             record = replace(record, interval=numbers)
             self._interval_started_ns[container.name] = now_ns
-        return self._line("task.checkpoint", with_collected(record, self._collectors))
+        return self._line("task.checkpoint", with_collected(record, self.collectors))
 
     def notice(self, container: ContainerMetadata, task: TaskMetadata, notices: RunNotices, finding: Finding) -> bytes:
         """The line of a notice about a running batch; all later records of the batch list it."""
         from profiler.record.notice_model import NoticeLine, encode_notice  # most runs have no notice
 
-        now_ns = self._clock.wall_ns()
+        now_ns = self.clock.wall_ns()
         record = self._record(container, task, RunEnd(status="running", until_ns=now_ns))
-        record = without_lists(with_collected(record, self._collectors))
-        waits = partial(longest_wait, self._collectors, container.name)
+        record = without_lists(with_collected(record, self.collectors))
+        waits = partial(longest_wait, self.collectors, container.name)
         notice = notices.describe(finding, waits)
         self._raised[container.name] = notices.raised
         return encode_notice(
@@ -122,39 +115,33 @@ class Reporter:
         )
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
-        time = format_ms(self._clock.wall_ns())
+        time = format_ms(self.clock.wall_ns())
         report = Report(time=time, type=kind, schema_version=SCHEMA_VERSION, record=record)
-        metric_names = self._emf_metric_names(kind)
-        if not metric_names:
+        settings = self.settings
+        if settings.emf == "off" or (settings.emf == "report" and kind != "task.report"):
             return encode_line(report)
         from profiler.record.emf import emf_members  # its catalogue takes memory
 
-        return encode_line(report, emf_members(report, metric_names))
-
-    def _emf_metric_names(self, kind: RecordType) -> Sequence[str]:
-        """The metrics that CloudWatch extracts from a line of this type."""
-        settings = self._settings
-        is_enabled = settings.emf == "live" or (settings.emf == "report" and kind == "task.report")
-        return settings.emf_metrics if is_enabled else ()
+        return encode_line(report, emf_members(report, settings.emf_metrics))
 
     def _record(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> Record:
-        usage = self._sampler.usages.get(container.name)
-        outcome = with_clock_shift(outcome, container.started_ns, self._sampler.clock_shift_ns(container.name))
+        usage = self.sampler.usages.get(container.name)
+        outcome = with_clock_shift(outcome, container.started_ns, self.sampler.clock_shift_ns(container.name))
         record = build_batch_record(
-            container, task, usage, outcome, self._sampler.host, others=self._other_containers(container, task)
+            container, task, usage, outcome, self.sampler.host, others=self._other_containers(container, task)
         )
-        load, metrics = self._sampler.loads.get(container.name), record.metrics
+        load, metrics = self.sampler.loads.get(container.name), record.metrics
         if load is not None:
             metrics = with_cpu_demand(
-                metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._sampler.max_threads
+                metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self.sampler.max_threads
             )
-        target = log_target(container, task, self._settings, self._sampler.own)
+        target = log_target(container, task, self.settings, self.sampler.own)
         sampling = build_sampling(
             usage,
-            (self._sampler.source_name,),
-            interval_ns=round(self._settings.interval_seconds * NS_PER_SECOND),
-            failures=self._sampler.failures,
-            missed=self._ticker.missed,
+            (self.sampler.source_name,),
+            interval_ns=round(self.settings.interval_seconds * NS_PER_SECOND),
+            failures=self.sampler.stats_health.failures,
+            missed=self.ticker.missed,
         )
         return replace(
             record,
@@ -167,28 +154,28 @@ class Reporter:
         )
 
     def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
-        now_ns = self._clock.wall_ns()
-        usages = self._sampler.usages
+        now_ns = self.clock.wall_ns()
+        usages = self.sampler.usages
         return [
             build_other_container(
                 container,
                 task,
                 usages.get(container.name),
                 now_ns,
-                self._sampler.host,
-                clock_shift_ns=self._sampler.clock_shift_ns(container.name),
+                self.sampler.host,
+                clock_shift_ns=self.sampler.clock_shift_ns(container.name),
             )
             for container in task.containers
             if container.name != batch.name
         ]
 
     def _monitor(self, name: str) -> Monitor:
-        used = self._own_usage()
-        own = self._sampler.own
+        used = self.read_own_usage()
+        own = self.sampler.own
         return Monitor(
             version=__version__,
             cpu_seconds=round(used.cpu_seconds, 3),
             max_rss_mb=used.max_rss_mb,
             restarts=own.restart_count if own is not None else 0,
-            warnings=(*self.warnings, *self._sampler.warnings(name)),
+            warnings=(*self.warnings, *self.sampler.warnings(name)),
         )

@@ -39,11 +39,9 @@ class BatchLoad:
 class TaskSampler:
     """Samples all containers on each tick, and reads the task only when something may have changed.
 
-    Args:
-        on_sample: Receives the container's name and each sample that is not a duplicate.
-        series_points: Half the largest number of steps of a batch's time series; 0 for none.
-
-    ``is_repeated`` is whether the last answer repeated the one before, as nine of ten do on Fargate.
+    ``on_sample`` receives the container's name and each sample that is not a duplicate. A batch's time series has at
+    most ``2 * series_points`` steps. ``is_repeated`` is whether the last answer repeated the one before, as nine of ten
+    do on Fargate.
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class TaskSampler:
         host: Host,
         devices: Sequence[Collector] = (),
     ) -> None:
-        self._source = source
+        self._source, self.source_name = source, source.name
         self._series_points = series_points
         self.host = host
         self._restarts = Restarts()
@@ -73,8 +71,8 @@ class TaskSampler:
         self._own_attempts = 0
         self._seen_ids: frozenset[str] = frozenset()
         self._stale_at_ns: dict[str, int] = {}  # when a batch whose last sample stays the same may have ended
-        self._stats_health = SourceHealth("/task/stats", log)
-        self._task_health = SourceHealth("/task", log)
+        self.stats_health = SourceHealth("/task/stats", log)
+        self.task_health = SourceHealth("/task", log)
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
         self._present: list[ContainerUsage] = []
@@ -85,21 +83,6 @@ class TaskSampler:
         self.last_reading: StatsReading | None = None
         self.is_repeated = False
         self.readings = 0
-
-    @property
-    def failures(self) -> int:
-        """Failed reads of the stats."""
-        return self._stats_health.failures
-
-    @property
-    def task_problem(self) -> str | None:
-        """The reason of the last failed read of the task; None if none has failed."""
-        return self._task_health.last_reason
-
-    @property
-    def source_name(self) -> str:
-        """The source's name for ``sampling.sources``."""
-        return self._source.name
 
     def tick(self, watched: Collection[str]) -> bool:
         """Read the stats, and the task if necessary; returns True if the task was read.
@@ -131,9 +114,9 @@ class TaskSampler:
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         reading = self._source.stats(max_seconds)
         if isinstance(reading, Unavailable):
-            self._stats_health.on_failure(reading)
+            self.stats_health.on_failure(reading)
             return reading
-        self._stats_health.on_success()
+        self.stats_health.on_success()
         self.last_reading = reading
         self.readings += 1
         return reading
@@ -162,9 +145,9 @@ class TaskSampler:
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
-            self._task_health.on_failure(task)
+            self.task_health.on_failure(task)
             return False
-        self._task_health.on_success()
+        self.task_health.on_success()
         self.task = self._restarts.join(task)
         for container in self.task.containers:
             if container.started_ns is not None:
@@ -238,7 +221,7 @@ class TaskSampler:
                 shares_network=container.shares_network,
             ):
                 if container.name in self.loads:
-                    usual_step_ms = usage.median_step_ms
+                    usual_step_ms = usage.steps_ms.median()
                     usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
                     stale_ns = _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
                     self._stale_at_ns[container.name] = received_ns + stale_ns

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 Signal = Literal["traces", "logs", "metrics"]
 SIGNALS: tuple[Signal, ...] = ("traces", "logs", "metrics")
@@ -81,7 +80,6 @@ _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "ArrayValue": {"values": (1, "AnyValue")},
 }
 _FIXED = {"fixed64": ("<Q", _FIXED64), "sfixed64": ("<q", _FIXED64), "fixed32": ("<I", _FIXED32)}
-_UINT64 = 2**64
 # The start of a response: its field 1 is the partial success, which has the number of rejected items and a message.
 _NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _PARTIAL_SUCCESS = re.compile(
@@ -90,13 +88,6 @@ _PARTIAL_SUCCESS = re.compile(
 )
 # The start of a google.rpc.Status: its code and its message.
 _STATUS = re.compile(rb"(?:\x08" + _NUMBER + rb")?\x12(?P<length>" + _NUMBER + rb")", re.DOTALL)
-
-
-class Acknowledgement(Struct, frozen=True, kw_only=True):
-    """The content of a response: whether items were rejected, and the server's message."""
-
-    is_rejected: bool = False
-    message: str = ""
 
 
 def encode(signal: Signal, message: Message, protocol: Protocol) -> bytes:
@@ -115,7 +106,7 @@ def _encode(kind: str, message: Message) -> bytes:
 
 def _field(number: int, kind: str, value: Any) -> bytes:  # noqa: ANN401  any value of JSON
     if kind == "varint":
-        return _key(number, _VARINT) + _varint(int(value) % _UINT64)
+        return _key(number, _VARINT) + _varint(int(value) % 2**64)
     if kind in _FIXED:
         form, wire = _FIXED[kind]
         return _key(number, wire) + struct.pack(form, int(value))
@@ -138,18 +129,20 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def read_acknowledgement(body: bytes, content_type: str) -> Acknowledgement:
-    """Read the partial success of a response of status 200. A body that is neither JSON nor protobuf is ignored."""
+def read_rejection(body: bytes, content_type: str) -> str | None:
+    """The server's message if a response of status 200 rejects items (a partial success), empty without a message.
+
+    None if it accepts all. A body that is neither JSON nor protobuf is ignored.
+    """
     if "protobuf" in content_type:
         match = _PARTIAL_SUCCESS.match(body)
-        is_rejected = match is not None and bool(match["rejected"])
-        return Acknowledgement(is_rejected=is_rejected, message="" if match is None else _text(match))
+        return _text(match) if match is not None and match["rejected"] else None
     partial = _json_object(body, content_type).get("partialSuccess")
     if not isinstance(partial, dict):
-        return Acknowledgement()
-    counts = [value for name, value in partial.items() if name.startswith("rejected")]
-    is_rejected = any(str(count).isdecimal() and int(str(count)) for count in counts)
-    return Acknowledgement(is_rejected=is_rejected, message=str(partial.get("errorMessage") or ""))
+        return None
+    counts = [str(value) for name, value in partial.items() if name.startswith("rejected")]
+    is_rejected = any(count.isdecimal() and int(count) for count in counts)
+    return str(partial.get("errorMessage") or "") if is_rejected else None
 
 
 def read_error(body: bytes, content_type: str) -> str:

@@ -23,14 +23,7 @@ from profiler.core.text import on_one_line
 from profiler.core.threads import run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
-from profiler.otlp.otlp_encoding import (
-    CONTENT_TYPES,
-    Message,
-    Signal,
-    encode,
-    read_acknowledgement,
-    read_error,
-)
+from profiler.otlp.otlp_encoding import CONTENT_TYPES, Message, Signal, encode, read_error, read_rejection
 from profiler.otlp.otlp_settings import AwsService, Target, Targets
 
 MAX_SECONDS = 5.0
@@ -94,14 +87,8 @@ def export_in_time(
 ) -> str | None:
     """Prepare the signals and export them in at most this time, whatever blocks: a name server, a secret, a backend.
 
-    Args:
-        prepare: Returns the targets and the signals. A TaskProfilerError that it raises is the reason.
-        exporter: The exporter.
-        max_seconds: The time for everything.
-        is_interrupted: Whether to give up earlier.
-
-    Returns:
-        None if all signals were accepted, else why not: one or more sentences.
+    Returns None if all signals were accepted, else why not: one or more sentences. A TaskProfilerError that ``prepare``
+    raises is the reason.
     """
     late = ["Nothing was exported: its settings were not read in time (OTLP_SECRET_ID)."]
 
@@ -124,31 +111,21 @@ def export_in_time(
     return " ".join(reasons) or None
 
 
-class OtlpExporter:
+class OtlpExporter(Struct, eq=False):
     """Sends signals. Each has its share of the time; the others get its unused time.
 
-    Args:
-        transport: Posts a request.
-        clock: The time, and the pauses between attempts.
-        jitter: Returns a number from 0 to 1, which spreads the pauses of many exporters.
-        sign: Signs a request for AWS; None if no target needs it.
-
-    Attributes:
-        lacks_signals: Whether the last export was accepted but for signals that the backend does not take at all.
+    ``jitter`` returns a number from 0 to 1, which spreads the pauses of many exporters. ``lacks_signals``: the last
+    export was accepted but for signals that the backend does not take at all.
     """
 
-    def __init__(
-        self, transport: Transport, clock: Clock, *, jitter: Callable[[], float], sign: Sign | None = None
-    ) -> None:
-        self._transport = transport
-        self._clock = clock
-        self._jitter = jitter
-        self._sign = sign
-        self.lacks_signals = False
+    transport: Transport
+    clock: Clock
+    jitter: Callable[[], float]
+    sign: Sign | None = None
+    lacks_signals: bool = False
 
     def deadline_ns(self, seconds: float) -> int:
-        """The monotonic time at the end of the seconds."""
-        return self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
+        return self.clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
         """Send each signal that has a target. Returns sentences about signals that were not accepted as a whole.
@@ -161,7 +138,7 @@ class OtlpExporter:
             if signal in targets
         }
         refused = dict.fromkeys(requests, _Refused("the time was up before it was sent", pause_seconds=0))
-        waiting, usual_seconds = list(requests), _FIRST_PAUSE_SECONDS * (1 + self._jitter())
+        waiting, usual_seconds = list(requests), _FIRST_PAUSE_SECONDS * (1 + self.jitter())
         while True:
             for number, signal in enumerate(waiting):
                 share_seconds = self._left_seconds(deadline_ns) / (len(waiting) - number)
@@ -177,21 +154,21 @@ class OtlpExporter:
             if not pauses or usual_seconds > left_seconds:
                 break
             waiting = list(pauses)
-            self._clock.sleep(max(usual_seconds, *pauses.values()))
+            self.clock.sleep(max(usual_seconds, *pauses.values()))
             usual_seconds *= 2
         is_accepted = len(refused) < len(requests)
         self.lacks_signals = is_accepted and all(one.is_unavailable for one in refused.values())
         return _sentences(targets, {signal: one.reason for signal, one in refused.items()})
 
     def _left_seconds(self, deadline_ns: int) -> float:
-        return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+        return (deadline_ns - self.clock.monotonic_ns()) / NS_PER_SECOND
 
     def _attempt(self, request: _Request, timeout_seconds: float) -> _Refused | None:
         target, headers = request.target, request.headers
-        if target.aws is not None and self._sign is not None:
-            headers = self._sign(target.aws, target.url, headers, request.body)
+        if target.aws is not None and self.sign is not None:
+            headers = self.sign(target.aws, target.url, headers, request.body)
         try:
-            answer = self._transport(target.url, headers, request.body, timeout_seconds)
+            answer = self.transport(target.url, headers, request.body, timeout_seconds)
         except TransportError as error:
             return _Refused(str(error))
         content_type = answer.headers.get("content-type", "").lower()
@@ -199,9 +176,8 @@ class OtlpExporter:
         if answer.status in _OK and content_type.startswith("text/html"):
             return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
-            said = read_acknowledgement(answer.body, content_type)
-            rejected = _Refused(f"the server rejected a part of it{_quoted(said.message, secrets)}")
-            return rejected if said.is_rejected else None
+            said = read_rejection(answer.body, content_type)
+            return None if said is None else _Refused(f"the server rejected a part of it{_quoted(said, secrets)}")
         if answer.status in _REDIRECTS:
             return _Refused(f"the server answered {answer.status}, a redirect: set the final address")
         reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), secrets)}"
@@ -259,9 +235,8 @@ def _retry_after_seconds(text: str) -> float:
 class HttpTransport:
     """See ``Transport``. Requests to one host share a connection.
 
-    Args:
-        ca_file: The certificates that verify servers; None: the system's.
-        ca_setting: The variable with this file's name; OpenSSL itself reads the default.
+    ``ca_file`` has the certificates that verify servers (None: the system's), ``ca_setting`` is the variable with its
+    name; OpenSSL itself reads the default.
     """
 
     def __init__(self, ca_file: str | None = None, *, ca_setting: str = "SSL_CERT_FILE") -> None:
@@ -317,11 +292,7 @@ class HttpTransport:
 
 
 def aws_signer(find_credentials: Callable[[], Any]) -> Sign:
-    """A function that signs requests with SigV4.
-
-    Args:
-        find_credentials: Returns botocore's credentials.
-    """
+    """A function that signs requests with SigV4, with botocore's credentials."""
 
     def sign(service: AwsService, url: str, headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
         return AwsSignature(find_credentials(), service.region, service.name).sign("POST", url, body, headers)

@@ -68,16 +68,10 @@ def read_targets(
     default_endpoint: str | None = None,
     signs_for_aws: bool = False,
 ) -> Targets:
-    """Read the targets of the signals; none of a signal without an address.
+    """Read the targets of the signals from variables with a prefix; none of a signal without an address.
 
-    Args:
-        environment: The variables.
-        prefix: The beginning of their names.
-        default_endpoint: The address if none is set.
-        signs_for_aws: Whether the requests are signed for CloudWatch (SigV4).
-
-    Raises:
-        UsageError: Names the variable, never its value.
+    ``default_endpoint`` is the address if none is set. With ``signs_for_aws``, the requests are signed for CloudWatch
+    (SigV4). Raises UsageError, which names the variable, never its value.
     """
     reader = _Reader(environment, prefix)
     default = None if is_configured(environment, prefix) else default_endpoint
@@ -88,8 +82,7 @@ def read_targets(
 def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
     """Parse ``name=value,name=value`` with percent-encoded values, as OpenTelemetry writes headers.
 
-    Raises:
-        UsageError: Names the setting, never a value.
+    Raises UsageError, which names the setting, never a value.
     """
     headers: list[tuple[str, str]] = []
     for item in text.split(","):
@@ -105,27 +98,24 @@ def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-class _Reader:
+class _Reader(Struct):
     """Reads variables; a variable of one signal takes precedence over the variable of all signals."""
 
-    def __init__(self, environment: Mapping[str, str], prefix: str) -> None:
-        self._environment = environment
-        self._prefix = prefix
+    _environment: Mapping[str, str]
+    _prefix: str
 
     def target(self, signal: Signal, default: str | None, *, signs_for_aws: bool) -> Target | None:
-        own, setting = self._value(f"{signal.upper()}_ENDPOINT"), f"{self._prefix}_ENDPOINT"
-        url = own or self._value("ENDPOINT") or default
+        url, setting = self._signal_value(signal, "ENDPOINT")
+        url, is_own = url or default or "", setting != f"{self._prefix}_ENDPOINT"
         if not url:
             return None
-        if own:
-            setting = f"{self._prefix}_{signal.upper()}_ENDPOINT"
         _check_address(url, setting)
-        if not own:
+        if not is_own:
             parts = urlsplit(url)
             url = parts._replace(path=f"{parts.path.rstrip('/')}/v1/{signal}").geturl()
         aws = None
         if signs_for_aws:
-            url, aws = _aws_address(signal, url, setting, is_own=bool(own))
+            url, aws = _aws_address(signal, url, setting, is_own=is_own)
         headers_text, headers_setting = self._signal_value(signal, "HEADERS")
         return Target(
             url=url,

@@ -81,21 +81,13 @@ def _digest(purpose: str, task_id: str, length: int) -> str:
 
 
 class ExportedRun(Struct, frozen=True, kw_only=True):
-    """An ended run: its record, and the data that only ECS or the caller has.
+    """An ended run: its record, and the data that only ECS or the caller has. None is unknown.
 
-    Attributes:
-        record: The record. Without a report, it has the data of the task's event.
-        line: The report as it was printed; None: the body of the log record is encoded from the record.
-        pull_started_ns: The start of the image pull; None if it is unknown or nothing was pulled.
-        pull_stopped_ns: Its end.
-        reason: Why the run ended, from ECS; None: only the exit code is known.
-        stop_category: The cause of the end, from ECS.
-        is_complete: Whether the record covers the whole run, and is not a checkpoint's or from the event alone.
-        context: More values that may contain a ``TRACEPARENT``, after the record's labels: the batch's Docker labels,
-            or the environment of a command.
-        resource: Attributes of the resource that the user has set; they take precedence.
-        part: Distinguishes the runs of one task; the same for each export of a run. Empty if the task has one run.
-        observed_ns: The time of the export.
+    Without a report, the record has the data of the task's event. ``line`` is the report as it was printed; None: the
+    body of the log record is encoded from the record. ``is_complete``: the record covers the whole run, and is not a
+    checkpoint's or from the event alone. ``context`` may contain a ``TRACEPARENT``, after the record's labels: the
+    batch's Docker labels, or the environment of a command. ``resource`` are attributes that the user has set; they take
+    precedence. ``part`` distinguishes the runs of one task, and is the same for each export of a run.
     """
 
     record: Record
@@ -112,7 +104,6 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def started_ns(self) -> int | None:
-        """The start of the batch."""
         return parse_ns(self.record.started_at)
 
     @property
@@ -234,24 +225,19 @@ def _events(run: ExportedRun) -> Iterator[Message]:
 
 def _log_record(run: ExportedRun, ids: _Ids, ended: list[Message]) -> Message:
     number, word = _ERROR if known_status(run.record) == "failure" else _INFO
-    body = without_surrogates(_report_line(run), "\N{REPLACEMENT CHARACTER}")
+    line = run.line
+    if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
+        line = encode_line(Report(time=format_ms(run.end_ns), type="task.report", record=run.record)).decode()
     return {
         "timeUnixNano": str(run.end_ns),
         "observedTimeUnixNano": str(max(run.observed_ns, 0)),
         "severityNumber": number,
         "severityText": word,
-        "body": {"stringValue": body},
+        "body": {"stringValue": without_surrogates(line, "\N{REPLACEMENT CHARACTER}")},
         "attributes": ended,
         "traceId": ids.trace,
         "spanId": ids.root,
     }
-
-
-def _report_line(run: ExportedRun) -> str:
-    if run.line is not None and len(run.line.encode(errors="replace")) <= MAX_LINE_BYTES:
-        return run.line
-    report = Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
-    return encode_line(report).decode()
 
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:

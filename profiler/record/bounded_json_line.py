@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profiler.record.activity_model import Stacks, TimeBreakdown
-from profiler.record.record_model import GpuIdle, Monitor, Record, Report, encode
+from profiler.record.record_model import Monitor, Record, Report, encode
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
@@ -47,10 +47,8 @@ _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
 def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> bytes:
     """Encode a report as one JSON line without newline, shorter than 64 KiB.
 
-    Args:
-        report: The report.
-        members: Additional members of the line's root object. Parts of the record are removed first to make room for
-            them; if that is not enough, the members are left out.
+    Parts of the record are removed to make room for additional ``members`` of the line's root object; if that is not
+    enough, the members are left out.
     """
     if not members:
         return _encode_within(report, MAX_LINE_BYTES)
@@ -97,6 +95,7 @@ def _encode_within(report: Report, limit_bytes: int) -> bytes:
 
 
 def _within_limits(record: Record) -> Record:
+    idle = record.gpu_idle
     shortened = replace(
         record,
         containers=record.containers[:MAX_CONTAINERS],
@@ -105,7 +104,7 @@ def _within_limits(record: Record) -> Record:
         neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
         monitor=record.monitor and _truncate_warnings(record.monitor),
         time_breakdown=record.time_breakdown and _truncate_targets(record.time_breakdown),
-        gpu_idle=record.gpu_idle and _truncate_idle(record.gpu_idle),
+        gpu_idle=idle and replace(idle, waiting_for=idle.waiting_for and _truncate_targets(idle.waiting_for)),
         stacks=record.stacks and _truncate_stacks(record.stacks),
     )
     return shortened if shortened == record else replace(shortened, truncated=True)
@@ -123,10 +122,6 @@ def _truncate_warnings(monitor: Monitor) -> Monitor:
 
 def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
     return replace(breakdown, waiting_for=_with_short(breakdown.waiting_for, "target"))
-
-
-def _truncate_idle(idle: GpuIdle) -> GpuIdle:
-    return replace(idle, waiting_for=idle.waiting_for and _truncate_targets(idle.waiting_for))
 
 
 def _truncate_stacks(stacks: Stacks) -> Stacks:

@@ -48,16 +48,9 @@ def _read(metric: Metric, run: RunView) -> Number | None:
 
 
 def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
-    """The members to add to the root object of the report's line.
+    """The members to add to the root object of the report's line, without values that were not measured.
 
-    Values that were not measured are left out.
-
-    Args:
-        report: The report or checkpoint.
-        names: The selected metrics, each of ``EMF_METRICS``.
-
-    Returns:
-        The members; empty if no value is left, or if the record has no family, which is the metrics' only dimension.
+    Empty if no value is left, or if the record has no family, which is the metrics' only dimension.
     """
     record = report.record
     time_ns = parse_ns(report.time)

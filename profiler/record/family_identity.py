@@ -7,9 +7,6 @@ from msgspec import Struct
 
 from profiler.record.record_model import Record, RecordHead
 
-_UNKNOWN_ACCOUNT = "unknown account"
-_UNKNOWN_REGION = "unknown Region"
-
 
 class FamilyKey(Struct, frozen=True):
     """The identity of a family. An unknown account or Region agrees only with another unknown one."""
@@ -20,7 +17,6 @@ class FamilyKey(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[str, str, str]:
-        """The position of the family in a list."""
         return self.name, self.account_id or "", self.region or ""
 
 
@@ -54,7 +50,7 @@ def place_columns(keys: Sequence[FamilyKey]) -> list[PlaceColumn]:
 
 def _label(key: FamilyKey, namesakes: Collection[FamilyKey]) -> str:
     parts = (
-        *([key.account_id or _UNKNOWN_ACCOUNT] if len({namesake.account_id for namesake in namesakes}) > 1 else ()),
-        *([key.region or _UNKNOWN_REGION] if len({namesake.region for namesake in namesakes}) > 1 else ()),
+        *([key.account_id or "unknown account"] if len({namesake.account_id for namesake in namesakes}) > 1 else ()),
+        *([key.region or "unknown Region"] if len({namesake.region for namesake in namesakes}) > 1 else ()),
     )
     return f"{key.name} ({', '.join(parts)})" if parts else key.name

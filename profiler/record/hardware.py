@@ -161,10 +161,7 @@ def short_processor_name(model: str) -> str:
 
 
 def processor_difference(record: Record, other: Record, other_name: str = "the other run") -> str | None:
-    """Name both models if the runs had different processors: ``ran on Xeon 8259CL, the other run on 8375C``.
-
-    None if one of them is unknown.
-    """
+    """Name both models if they differ and are known: ``ran on Xeon 8259CL, the other run on 8375C``."""
     if record.processor is None or other.processor is None or not (record.processor.model and other.processor.model):
         return None
     own, others = short_processor_name(record.processor.model), short_processor_name(other.processor.model)

@@ -63,9 +63,7 @@ def _finite(text: str) -> float | None:
 def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
     """Return the value with impossible numbers and times as missing; None if a field that it needs is impossible.
 
-    Args:
-        value: A part of a report, which is returned itself if nothing is impossible.
-        limit: The largest number that is possible in fields without their own unit.
+    If nothing is impossible, it is the value itself. ``limit`` holds for fields without their own unit.
     """
     changed: dict[str, object] = {}
     values = astuple(value)  # faster than one field after the other
@@ -89,7 +87,12 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
 def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, bool], ...]:
     """The fields to look at: position, name, limit (None: the parent's), whether it is required."""
     return tuple(
-        (position, field.name, _limit_of(field.name), field.required)
+        (
+            position,
+            field.name,
+            next((limit for ending, limit in _LIMITS if field.name.endswith(ending)), None),
+            field.required,
+        )
         for position, field in enumerate(fields(kind))
         if field.name not in _NOT_CHECKED and (field.name.endswith(_TIME_ENDING) or _may_hold_numbers(field.type))
     )
@@ -103,10 +106,6 @@ def _may_hold_numbers(annotation: object) -> bool:
     return any(
         member in (int, float) or isinstance(member, StructMeta) or get_origin(member) is tuple for member in members
     )
-
-
-def _limit_of(name: str) -> float | None:
-    return next((limit for ending, limit in _LIMITS if name.endswith(ending)), None)
 
 
 def _possible(name: str, value: object, limit: float) -> object:

@@ -1,16 +1,13 @@
 """The metric catalogue: each value that a run is reported with is one row.
 
-These outputs are made from the catalogue:
-
-- the REPORT text line (``record/text_line.py``), from ``text_label``;
-- the CloudWatch metrics (``record/emf.py``), from ``emf_name``;
-- the search documents (``record/search_document_fields.py``, ``profiler/forwarder/documents.py``), their index
-  templates and the ingest pipeline for other shippers (``kibana/``), from ``document_field`` and ``record_path``.
-
-The order of the rows is the order of the document's fields and of the CloudWatch metrics.
+It makes the REPORT text line (``record/text_line.py``), the CloudWatch metrics (``record/emf.py``), the fields of the
+search documents (``record/search_document_fields.py``, ``profiler/forwarder/documents.py``), their index templates and
+the ingest pipeline for other shippers (``kibana/``). The order of the rows is the order of the document's fields and of
+the CloudWatch metrics.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -24,18 +21,10 @@ from profiler.record.record_model import Cost, Interval, Metrics, Monitor, Numbe
 Unit = Literal["ms", "s", "h", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"]
 IndexType = Literal["boolean", "date", "double", "float", "keyword", "long"]
 
+# The types that are not double.
 _INDEX_TYPES: Mapping[Unit, IndexType] = {
-    "ms": "double",
-    "s": "double",
-    "h": "double",
-    "MB": "double",
-    "bytes": "long",
-    "%": "float",
-    "vCPU": "float",
-    "J": "double",
-    "USD": "double",
-    "count": "long",
-    "factor": "float",
+    **dict.fromkeys(("%", "vCPU", "factor"), "float"),
+    **dict.fromkeys(("bytes", "count"), "long"),
     "text": "keyword",
     "time": "date",
 }
@@ -64,17 +53,11 @@ class RunView(Struct, frozen=True):
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """A row of the catalogue.
+    """A row of the catalogue. What is None is not in the output concerned.
 
-    Attributes:
-        unit: The unit of the value.
-        get: Reads the value; None if it was not measured.
-        record_path: Where the record's JSON contains the value; None if the value is calculated.
-        document_field: The field of the search document; None if the document does not contain the value.
-        field_type: The field's type in the index if it is not the usual one of the unit.
-        text_label: The label in the REPORT text line; None if the line does not contain the value.
-        text_digits: The number of digits after the point in that line; None: all that the value needs.
-        emf_name: The name of the CloudWatch metric, or None.
+    ``get`` reads the value; None if it was not measured. ``record_path`` is where the record's JSON contains the value,
+    if it is not calculated. ``field_type`` is the type in the index if it is not the usual one of the unit.
+    ``text_digits`` is the number of digits after the point in the REPORT text line; None: all that the value needs.
     """
 
     unit: Unit
@@ -88,8 +71,7 @@ class Metric(Struct, frozen=True, kw_only=True):
 
     @property
     def index_type(self) -> IndexType:
-        """The field's type in the index."""
-        return self.field_type or _INDEX_TYPES[self.unit]
+        return self.field_type or _INDEX_TYPES.get(self.unit, "double")
 
 
 def view_of(record: Record) -> RunView:
@@ -132,6 +114,11 @@ def json_path(path: str) -> str | None:
 def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
     """A row for the value at a path of the view; ``outputs`` are attributes of `Metric`."""
     return Metric(unit=unit, get=reader(path), record_path=json_path(path), document_field=document_field, **outputs)
+
+
+def _emf_value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+    """A row that is also a CloudWatch metric, with the record's name."""
+    return _value(unit, path, document_field, emf_name=json_name(path.rpartition(".")[2]), **outputs)
 
 
 def _statistics(
@@ -184,44 +171,26 @@ def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:
     """One row for each smaller size: a bound of the slowdown there."""
     for size in SLOWDOWN_SIZES:
         field = f"usage.cpu.slowdown.{bound}.v{size.replace('.', '_')}"
-        yield Metric(unit="factor", get=_slowdown(size, bound), document_field=field)
+        yield Metric(unit="factor", get=partial(_slowdown, size, bound), document_field=field)
 
 
-def _slowdown(size: str, bound: Literal["min", "max"]) -> Callable[[RunView], float | None]:
-    def read(run: RunView) -> float | None:
-        """1 for a size that the record leaves out, because the run would not have been slower there."""
-        slowdown = run.metrics.slowdown_at_vcpu
-        if slowdown is None:
-            return None
-        bounds = slowdown.get(size)
-        return 1.0 if bounds is None else getattr(bounds, bound)
-
-    return read
+def _slowdown(size: str, bound: Literal["min", "max"], run: RunView) -> float | None:
+    """1 for a size that the record leaves out, because the run would not have been slower there."""
+    slowdown = run.metrics.slowdown_at_vcpu
+    if slowdown is None:
+        return None
+    bounds = slowdown.get(size)
+    return 1.0 if bounds is None else getattr(bounds, bound)
 
 
 METRICS: tuple[Metric, ...] = (
     # Times. The REPORT line has two digits where Lambda prints them.
-    _value(
-        "ms", "metrics.duration_ms", "usage.duration_ms", text_label="Duration", text_digits=2, emf_name="durationMs"
-    ),
-    _value(
-        "ms",
-        "metrics.billed_duration_ms",
-        "usage.billed_duration_ms",
-        text_label="Billed Duration",
-        emf_name="billedDurationMs",
-    ),
-    _value(
-        "ms",
-        "metrics.init_duration_ms",
-        "usage.init_duration_ms",
-        text_label="Init Duration",
-        text_digits=2,
-        emf_name="initDurationMs",
-    ),
+    _emf_value("ms", "metrics.duration_ms", "usage.duration_ms", text_label="Duration", text_digits=2),
+    _emf_value("ms", "metrics.billed_duration_ms", "usage.billed_duration_ms", text_label="Billed Duration"),
+    _emf_value("ms", "metrics.init_duration_ms", "usage.init_duration_ms", text_label="Init Duration", text_digits=2),
     # CPU
     _value("vCPU", "metrics.vcpu_size", "usage.cpu.size", text_label="vCPU Size"),
-    _value("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time", emf_name="cpuSeconds"),
+    _emf_value("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time"),
     *_statistics(
         "vCPU", "metrics.vcpu_used", "usage.cpu.used", text_labels={"avg": "Avg vCPU Used", "max": "Max vCPU Used"}
     ),
@@ -249,13 +218,7 @@ METRICS: tuple[Metric, ...] = (
         text_labels={"avg": "Avg Memory Used"},
         names=("avg", "p50", "p95", "p99"),
     ),
-    _value(
-        "MB",
-        "metrics.max_memory_used_mb",
-        "usage.memory.used_mb.max",
-        text_label="Max Memory Used",
-        emf_name="maxMemoryUsedMB",
-    ),
+    _emf_value("MB", "metrics.max_memory_used_mb", "usage.memory.used_mb.max", text_label="Max Memory Used"),
     Metric(unit="%", get=_latest_mean("memory_utilization_percent"), emf_name="memoryUtilizationPercent"),
     *_statistics(
         "%",
@@ -268,11 +231,11 @@ METRICS: tuple[Metric, ...] = (
     _value("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
     _value("count", "record.memory_kills.count", "usage.memory.kills"),
     # Network and storage
-    _value("bytes", "metrics.network_rx_bytes", "usage.network.rx_bytes", emf_name="networkRxBytes"),
-    _value("bytes", "metrics.network_tx_bytes", "usage.network.tx_bytes", emf_name="networkTxBytes"),
+    _emf_value("bytes", "metrics.network_rx_bytes", "usage.network.rx_bytes"),
+    _emf_value("bytes", "metrics.network_tx_bytes", "usage.network.tx_bytes"),
     _value("bytes", "metrics.block_read_bytes", "usage.block.read_bytes"),
     _value("bytes", "metrics.block_write_bytes", "usage.block.write_bytes"),
-    _value("MB", "metrics.ephemeral_storage_used_mb", emf_name="ephemeralStorageUsedMB"),
+    _emf_value("MB", "metrics.ephemeral_storage_used_mb"),
     # The time since the last checkpoint, in checkpoints only
     _value("time", "interval.started_at", "interval.start"),
     _value("time", "interval.finished_at", "interval.end"),

@@ -122,8 +122,7 @@ def is_notice_line(line: bytes) -> bool:
 def decode_notice(line: bytes | str) -> AnyNoticeLine:
     """Decode one JSON line. Impossible numbers and times of the record count as missing.
 
-    Raises:
-        msgspec.DecodeError: The line is not a notice.
+    Raises msgspec.DecodeError if the line is not a notice.
     """
     from profiler.record.impossible_values import (  # not for the programs that only write lines
         decode_leniently,

@@ -468,9 +468,8 @@ def encode(report: Report) -> bytes:
 def decode(line: bytes | str) -> Report:
     """Decode one JSON line. Impossible numbers and times count as missing.
 
-    Raises:
-        msgspec.DecodeError: The line is not a report. The message contains the invalid field if one is known
-            (``msgspec.ValidationError`` is a subclass).
+    Raises msgspec.DecodeError if the line is not a report. The message contains the invalid field if one is known
+    (``msgspec.ValidationError`` is a subclass).
     """
     from profiler.record.impossible_values import (  # not for the programs that only write reports
         decode_leniently,

@@ -36,13 +36,10 @@ _CAUSES: Mapping[str, str] = {
 
 
 def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = False) -> EndStatus:
-    """The status of a run that has ended.
+    """The status of a run that has ended. ``has_failed``: a failure is known without an exit code.
 
-    Args:
-        exit_code: The batch's exit code; None if it is unknown.
-        was_stopped: Whether a stop was requested before the end. It takes precedence over the exit code: a batch that
-            handles SIGTERM exits with 0 although its work is not done.
-        has_failed: Whether a failure is known without an exit code.
+    A stop that was requested before the end takes precedence over the exit code: a batch that handles SIGTERM exits
+    with 0 although its work is not done.
     """
     if was_stopped:
         return "stopped"

@@ -5,7 +5,7 @@
 made from it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -19,15 +19,11 @@ INTERVAL_PREFIX = "interval."
 
 
 class DocumentField(Struct, frozen=True, kw_only=True):
-    """A field of a search document.
+    """A field of a search document; the points in ``name`` separate the names of objects and of the field.
 
-    Attributes:
-        name: The path of the field: names of objects and of the field, separated by points.
-        index_type: The field's type in the index.
-        get: Reads the value from the record; None if the forwarder or the task's event provides it.
-        record_path: Where the record's JSON contains the value, for the ingest pipeline; None if it is calculated.
-        is_list: Whether the field holds a list, of which the record contains the only element.
-        is_searchable: Whether the value is indexed; if not, the index only stores it.
+    ``get`` reads the value from the record; None if the forwarder or the task's event provides it. ``record_path`` is
+    where the record's JSON contains it, for the ingest pipeline; None if it is calculated. ``is_list``: the record has
+    the only element of the list. A value that is not searchable is only stored.
     """
 
     name: str
@@ -55,15 +51,18 @@ def _copied(name: str, path: str, index_type: IndexType = "keyword") -> Document
     return DocumentField(name=name, index_type=index_type, get=reader(path), record_path=json_path(path))
 
 
+def _added(*names: str) -> Iterator[DocumentField]:
+    """Fields that are not in the record."""
+    return (DocumentField(name=name) for name in names)
+
+
 def _on_ecs(value: str) -> Callable[[RunView], str | None]:
     return lambda run: None if run.record.task_arn is None else value
 
 
 IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="@timestamp", index_type="date"),
-    DocumentField(name="event.kind"),
-    DocumentField(name="event.dataset"),
-    DocumentField(name="event.outcome"),
+    *_added("event.kind", "event.dataset", "event.outcome"),
     DocumentField(name="event.duration", index_type="long"),
     _copied("event.start", "started_at", "date"),
     _copied("event.end", "finished_at", "date"),
@@ -84,9 +83,7 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     _copied("aws.cloudwatch.log_group", "log_group"),
     _copied("aws.cloudwatch.log_stream", "log_stream"),
     # Whole addresses: the run's dashboard, its log stream and its task in the AWS console.
-    DocumentField(name="links.run"),
-    DocumentField(name="links.logs"),
-    DocumentField(name="links.task"),
+    *_added("links.run", "links.logs", "links.task"),
     _copied("task.id", "task_id"),
     _copied("task.arn", "task_arn"),
     _copied("task.family", "family"),
@@ -96,25 +93,23 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(
         name="task.exit_code", index_type="long", get=lambda run: integer(run.record.exit_code), record_path="exitCode"
     ),
-    DocumentField(name="task.stop_code"),
-    DocumentField(name="task.stop_category"),
-    DocumentField(name="task.stopped_reason"),
-    DocumentField(name="task.started_by"),
-    DocumentField(name="task.capacity_provider"),
+    *_added("task.stop_code", "task.stop_category", "task.stopped_reason", "task.started_by", "task.capacity_provider"),
     # The ids of the other task, where a run that was killed for memory was started again.
-    DocumentField(name="task.retry_of"),
-    DocumentField(name="task.retried_as"),
+    *_added("task.retry_of", "task.retried_as"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),
     DocumentField(name="tags", get=_tags),
 )
-METRIC_FIELDS = tuple(
-    DocumentField(
-        name=metric.document_field, index_type=metric.index_type, get=metric.get, record_path=metric.record_path
-    )
-    for metric in METRICS
-    if metric.document_field is not None
-)
 # The forwarder adds the whole line as text.
-FIELDS = (*IDENTITY_FIELDS, *METRIC_FIELDS, DocumentField(name="record", is_searchable=False))
+FIELDS = (
+    *IDENTITY_FIELDS,
+    *(
+        DocumentField(
+            name=metric.document_field, index_type=metric.index_type, get=metric.get, record_path=metric.record_path
+        )
+        for metric in METRICS
+        if metric.document_field is not None
+    ),
+    DocumentField(name="record", is_searchable=False),
+)

@@ -18,26 +18,16 @@ LEAST_VCPU, LEAST_MB, LEAST_PERCENT = 0.1, 1.0, 10.0
 
 
 def curve_top(highest: float, limit: float | None, least: float) -> tuple[float, bool]:
-    """The value at the top of a curve, and whether it is the limit.
-
-    It is the limit, or the highest value if that is far below the limit, but at least ``least``.
-    """
+    """The top of a curve: the limit or, if that is far above, the highest value; and whether it is the limit."""
     top = max(highest, least)
     return (float(limit), True) if limit and top >= MIN_SHARE_OF_LIMIT * limit else (top, False)
 
 
 def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_only: bool = False) -> str:
-    """Draw a series with one character for each value, or for the maximum of several values.
+    """Draw a series on one line, with one character for each value, at most ``width``; None is a gap.
 
-    Args:
-        values: The series; None is a gap.
-        width: The maximum length. A longer series is divided into ``width`` buckets of almost equal size, and each
-            bucket shows its largest value, so that no peak is lost. A shorter series is not stretched.
-        top: The value of the highest block, above 0. Values above it are drawn with the highest block.
-        ascii_only: Draw with ASCII characters instead of block elements.
-
-    Returns:
-        One line of ``min(width, len(values))`` characters. A bucket without any value is ``GAP``.
+    A longer series is divided into ``width`` buckets of almost equal size, and each bucket shows its largest value, so
+    that no peak is lost; one without any value is ``GAP``. Values above ``top`` are drawn with the highest block.
     """
     length = min(max(width, 0), len(values))
     blocks = _ASCII_BLOCKS if ascii_only else _BLOCKS

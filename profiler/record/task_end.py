@@ -3,7 +3,7 @@
 The same rules for the task's event, for DescribeTasks, and for every other place that shows the end of a task.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -11,22 +11,33 @@ from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, En
 
 _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
-_EXTERNAL_STOPS = frozenset({"user", "spot", "scheduler", "infrastructure"})
 _FAILED_TO_START = "taskfailedtostart"
-# Substrings of reasons in lower case. The spelling and spacing depend on the version of the agent.
+# Substrings of stop codes and reasons in lower case. The spelling and spacing depend on the version of the agent.
 _OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
-_SPOT = (
-    "spot task was interrupted",
-    "spot interruption",
-    "spotinterruption",
-    "termination notice",
-    "terminationnotice",
-)
-_USER = ("stopped by user", "userinitiated")
-_SCHEDULER = ("scaling activity initiated", "failed elb health checks", "failed container health checks")
-# The reasons of a failing or retired host:
-# https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html
-_INFRASTRUCTURE = ("infrastructurehealth", "infrastructure health", "underlying infrastructure", "host ec2 (instance")
+_EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
+    "spot": (
+        "spot task was interrupted",
+        "spot interruption",
+        "spotinterruption",
+        "termination notice",
+        "terminationnotice",
+    ),
+    "user": ("stopped by user", "userinitiated"),
+    "scheduler": (
+        "serviceschedulerinitiated",
+        "scaling activity initiated",
+        "failed elb health checks",
+        "failed container health checks",
+    ),
+    # A failing or retired host:
+    # https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html
+    "infrastructure": (
+        "infrastructurehealth",
+        "infrastructure health",
+        "underlying infrastructure",
+        "host ec2 (instance",
+    ),
+}
 _IMAGE = ("cannotpull", "pull image", "image pull", "manifest unknown")
 _RESOURCES = (
     "resourceinitializationerror",
@@ -42,13 +53,6 @@ _RESOURCES = (
     "fetching secret data",
     "unexpected ec2 error",
 )
-_STOP_CODES: dict[str, StopCategory] = {
-    "spotinterruption": "spot",
-    "terminationnotice": "spot",
-    "userinitiated": "user",
-    "serviceschedulerinitiated": "scheduler",
-    "infrastructurehealth": "infrastructure",
-}
 
 
 class EndedContainer(Struct, frozen=True, kw_only=True):
@@ -93,11 +97,8 @@ def judge_candidates(
     If several containers could be the batch, they are judged together: one that failed is the batch, and the run is a
     success only if all exited with 0. Those that ECS stopped because another one ended do not count.
 
-    Args:
-        task: The end of the task.
-        candidates: The names of the containers that could be the batch.
-        default: The batch if the end does not distinguish the candidates.
-        monitor: The name of the monitor, whose reason does not explain the end of the batch.
+    ``default`` is the batch if the end does not distinguish the candidates. The reason of the ``monitor`` does not
+    explain the end of the batch.
     """
     listed = [task.container(name) for name in candidates]
     if len(listed) <= 1:
@@ -132,15 +133,10 @@ def ran_out_of_memory(container: EndedContainer) -> bool:
 
 
 def determine_outcome(task: TaskEnd, batch: EndedContainer | None, *, monitor: str | None = None) -> Outcome:
-    """Determine the outcome of a task.
+    """Determine the outcome of a task whose batch is None if it is unknown; the ``monitor``'s reason explains nothing.
 
     A stop from outside takes precedence over the exit code: a batch that handles SIGTERM exits with 0 although its
     work is not done. Only the batch's own exit code counts.
-
-    Args:
-        task: the end of the task.
-        batch: its batch container; None if it is unknown.
-        monitor: the name of its monitor, whose reason does not explain the end of the batch.
     """
     own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
@@ -160,14 +156,10 @@ def determine_outcome(task: TaskEnd, batch: EndedContainer | None, *, monitor: s
 
 
 def _category(task: TaskEnd, reasons: str, exit_code: int | None, *, out_of_memory: bool) -> StopCategory:
-    """Return the first matching category. A missing image or resource can be the cause only if nothing ran."""
-    by_code = _STOP_CODES.get((task.stop_code or "").lower())
-    nothing_ran = exit_code is None
+    """The first matching category. A missing image or resource can be the cause only if nothing ran."""
+    stated, nothing_ran = f"{task.stop_code or ''} {reasons}".lower(), exit_code is None
     matches: tuple[tuple[StopCategory, bool], ...] = (
-        ("spot", by_code == "spot" or _contains_any(reasons, _SPOT)),
-        ("user", by_code == "user" or _contains_any(reasons, _USER)),
-        ("scheduler", by_code == "scheduler" or _contains_any(reasons, _SCHEDULER)),
-        ("infrastructure", by_code == "infrastructure" or _contains_any(reasons, _INFRASTRUCTURE)),
+        *((category, _contains_any(stated, words)) for category, words in _EXTERNAL_STOPS.items()),
         ("oom", out_of_memory),
         ("image", nothing_ran and _contains_any(reasons, _IMAGE)),
         ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),

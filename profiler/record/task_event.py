@@ -56,7 +56,6 @@ class StoppedTask(TaskEnd, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The last part of the ARN."""
         return task_id(self.arn)
 
     @property
@@ -66,13 +65,11 @@ class StoppedTask(TaskEnd, frozen=True, kw_only=True):
 
     @property
     def revision(self) -> str | None:
-        """The revision in the task definition's ARN."""
         name = (self.definition_arn or "").rsplit("/", 1)[-1]
         return name.rsplit(":", 1)[1] if ":" in name else None
 
     @property
     def is_service_task(self) -> bool:
-        """Whether the task belongs to an ECS service."""
         return (self.group or "").startswith(SERVICE_GROUP) or (self.started_by or "").startswith(_SERVICE_STARTER)
 
     @property
@@ -110,6 +107,11 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     }
     containers = (_container(item, overrides) for item in mappings(detail.get("containers")))
     cpu_units = _amount(detail, "cpu")
+    architectures = (  # as a record writes them: X86_64, ARM64
+        value.upper()
+        for item in mappings(detail.get("attributes"))
+        if item.get("name") == _ARCHITECTURE and (value := text(item.get("value"))) is not None
+    )
     return StoppedTask(
         arn=arn,
         cluster=cluster_name(_text(detail, "clusterArn")),
@@ -118,7 +120,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         account_id=_text(root, "account") or arn_account(arn),
         availability_zone=_text(detail, "availabilityZone"),
         launch_type=_text(detail, "launchType"),
-        cpu_architecture=_cpu_architecture(detail),
+        cpu_architecture=next(architectures, None),
         vcpu=None if cpu_units is None else cpu_units / _CPU_UNITS,
         memory_mb=_amount(detail, "memory"),
         capacity_provider=_text(detail, "capacityProviderName"),
@@ -134,12 +136,6 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         stopped_at=_time(detail, "stoppedAt"),
         containers=tuple(container for container in containers if container is not None),
     )
-
-
-def _cpu_architecture(detail: Mapping[str, object]) -> str | None:
-    """The attribute ``ecs.cpu-architecture`` (``x86_64``, ``arm64``), as a record writes it."""
-    values = (item.get("value") for item in mappings(detail.get("attributes")) if item.get("name") == _ARCHITECTURE)
-    return next((value.upper() for value in values if isinstance(value, str) and value), None)
 
 
 def _amount(values: Mapping[str, object], name: str) -> int | None:

@@ -3,7 +3,7 @@
 import math
 
 from profiler.record.metric_catalogue import METRICS, Metric, view_of
-from profiler.record.record_model import Number, Record, Report
+from profiler.record.record_model import Number, Report
 
 _SEPARATOR = "\t"
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the catalogue's order.
@@ -27,6 +27,7 @@ def report_text(report: Report) -> str:
     """The line without its newline; values that are not known are left out."""
     record = report.record
     run = view_of(record)
+    reasons = record.recommendation.reasons if record.recommendation is not None else ()
     texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
     fields = (
         ("REPORT TaskId", record.task_id),
@@ -36,14 +37,9 @@ def report_text(report: Report) -> str:
         ("Exit Code", None if record.exit_code is None else str(record.exit_code)),
         ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
         *((label, texts[label]) for label in _LAST_LABELS),
-        ("Advice", _advice(record)),
+        ("Advice", _one_line(" ".join(reasons)) or None),
     )
     return _SEPARATOR.join(f"{label}: {text}" for label, text in fields if text is not None)
-
-
-def _advice(record: Record) -> str | None:
-    reasons = record.recommendation.reasons if record.recommendation is not None else ()
-    return _one_line(" ".join(reasons)) or None
 
 
 def _format(metric: Metric, value: Number | str | None) -> str | None:
@@ -53,14 +49,10 @@ def _format(metric: Metric, value: Number | str | None) -> str | None:
     if metric.unit == "count" and value == 0:
         return None
     if metric.unit == "USD":
-        return f"{_format_usd(value)} USD"
+        # At least four digits after the point, four of them significant: most runs cost less than a cent.
+        return f"{value:.{max(4, 3 - math.floor(math.log10(value)))}f} USD" if value > 0 else "0 USD"
     text = _format_number(value) if metric.text_digits is None else f"{value:.{metric.text_digits}f}"
     return text if metric.unit in _UNITS_WITHOUT_SYMBOL else f"{text} {metric.unit}"
-
-
-def _format_usd(usd: float) -> str:
-    """At least four digits after the point, four of them significant: most runs cost less than a cent."""
-    return f"{usd:.{max(4, 3 - math.floor(math.log10(usd)))}f}" if usd > 0 else "0"
 
 
 def _format_number(value: Number) -> str:

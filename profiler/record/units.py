@@ -23,9 +23,7 @@ _MS_PER_SECOND = 1000
 _MINUTE_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86_400
 _MB_PER_GB = 1024
 _MAX_MB_WITH_FRACTION = 10
-_VCPU_TEXT_DIGITS = 2
-_HOURS_DIGITS = 2
-_USD_DIGITS = 2
+_TEXT_DIGITS = 2
 _MAX_DIGITS = 20
 _PERCENT, _MANY_PERCENT = 100, 1000
 # From here on a float has no fraction, and scaling it could overflow.
@@ -103,12 +101,12 @@ def format_part(part: str, whole: str) -> str:
 
 def format_gpu_hours(hours: float) -> str:
     """Format as ``2.5 idle GPU-hours``, with at most two decimals, or more to show one significant digit."""
-    return f"{_format_decimal(hours, _first_digit(hours, _HOURS_DIGITS))} idle GPU-hours"
+    return f"{_format_decimal(hours, _first_digit(hours, _TEXT_DIGITS))} idle GPU-hours"
 
 
 def format_vcpu(count: float) -> str:
     """Format as ``0.25 vCPU``, with at most two decimals, or more to show one significant digit."""
-    return f"{_format_decimal(count, _first_digit(count, _VCPU_TEXT_DIGITS))} vCPU"
+    return f"{_format_decimal(count, _first_digit(count, _TEXT_DIGITS))} vCPU"
 
 
 def format_percent(percent: float) -> str:
@@ -132,7 +130,7 @@ def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
 
 def format_usd(usd: float) -> str:
     """Format as ``$1.23``, ``$0.012`` or ``$0.000012``: two decimals, or more to show two significant digits."""
-    digits = _first_digit(usd, _USD_DIGITS, 10)
+    digits = _first_digit(usd, _TEXT_DIGITS, 10)
     whole, fraction = divmod(_round_half_up(usd, digits), 10**digits)
     return f"${whole}.{fraction:0{digits}d}"
 

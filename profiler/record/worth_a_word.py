@@ -44,10 +44,7 @@ def idle_vcpu(vcpu_size: float | None) -> float:
 
 
 def is_long_cpu_wait(record: Record) -> bool:
-    """Whether the threads waited for a CPU for so long that it counts.
-
-    That is a tenth of the time in which they could run, a tenth of the run, and 0.1 s.
-    """
+    """Whether the threads waited for a CPU for 0.1 s, a tenth of the run and of the time in which they could run."""
     percent = counted_cpu_wait(record)
     return record.metrics.cpu_wait_seconds is not None and percent is not None and percent >= MIN_CPU_WAIT_PERCENT
 

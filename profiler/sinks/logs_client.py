@@ -25,14 +25,13 @@ from botocore.exceptions import (
 )
 
 from profiler.core.aws_clients import bounded_config, open_session
-from profiler.core.aws_error_codes import ACCESS_DENIED, EXPIRED, error_code, error_status, is_throttled
+from profiler.core.aws_error_codes import ACCESS_DENIED, EXPIRED, SERVER_FAULT, error_code, error_status, is_throttled
 from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 5
 # The sink repeats the call until its time is over.
 _ATTEMPTS_PER_CALL = 3
-_FIRST_SERVER_ERROR = 500
 _MAX_CAUSE_CHARS = 300
 _ALREADY_ACCEPTED = "DataAlreadyAcceptedException"
 # What boto3's clients raise.
@@ -57,10 +56,7 @@ class AnswerError(OSError):
 def make_client(region: str | None, on_failure: Callable[[str], None], profile: str | None) -> Any:  # noqa: ANN401  boto3's clients have no type
     """A client that retries after throttling, 5xx answers and broken connections (botocore's standard mode).
 
-    Args:
-        region: The region; None: boto3 determines it.
-        on_failure: Called with the cause of each attempt that fails, as part of a sentence.
-        profile: The profile in the files of the AWS CLI.
+    ``on_failure`` is called with the cause of each attempt that fails, as part of a sentence.
     """
     config = bounded_config(
         connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
@@ -107,7 +103,7 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
             f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
         )
     code, status = error_code(error), error_status(error)
-    if code in EXPIRED or is_throttled(code, status) or status >= _FIRST_SERVER_ERROR:
+    if code in EXPIRED or is_throttled(code, status) or status >= SERVER_FAULT:
         return TransientFailure(cause_of(error), has_expired=code in EXPIRED)
     return DeliveryFailure(_refusal(code, _message(error), target))
 
@@ -130,7 +126,10 @@ def cause_of(error: Exception) -> str:
 
 def _cause(error: Exception) -> str:
     if isinstance(error, ClientError):
-        return _answered(error)
+        code, status = error_code(error), error_status(error)
+        if is_throttled(code, status):
+            return f"it throttles ({code}: {_message(error)})"
+        return f"the credentials have expired ({code})" if code in EXPIRED else f"HTTP {status} was answered ({code})"
     host = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", ""))).netloc or "the endpoint"
     for inner in _chain(error):
         if isinstance(inner, AnswerError):
@@ -139,13 +138,6 @@ def _cause(error: Exception) -> str:
             if isinstance(inner, kind):
                 return words.format(host=host, error=getattr(inner, "kwargs", {}).get("error"))
     return str(error)
-
-
-def _answered(error: ClientError) -> str:
-    code, status = error_code(error), error_status(error)
-    if is_throttled(code, status):
-        return f"it throttles ({code}: {_message(error)})"
-    return f"the credentials have expired ({code})" if code in EXPIRED else f"HTTP {status} was answered ({code})"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -5,8 +5,9 @@ with the batch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
+from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
@@ -26,30 +27,15 @@ _REJECTIONS = {
 }
 
 
-class LogsClient(Protocol):
-    """The part of boto3's CloudWatch Logs client that is used."""
-
-    def put_log_events(  # boto3 uses the parameter names of the API
-        self,
-        *,
-        logGroupName: str,  # noqa: N803
-        logStreamName: str,  # noqa: N803
-        logEvents: list[dict[str, object]],  # noqa: N803
-    ) -> Mapping[str, object]:
-        """https://docs.aws.amazon.com/goto/WebAPI/logs/PutLogEvents ."""
-        ...
-
-
+LogsClient: TypeAlias = AwsClient  # of CloudWatch Logs
 Connect = Callable[[str | None, Callable[[str], None]], LogsClient]
 
 
 class CloudWatchLogsSink:
     """Puts lines into log streams. ``last_cause`` is why the last attempt failed, as part of a sentence.
 
-    Args:
-        connect: Creates the client of a region, with fresh credentials. It gets a function to call with the cause of
-            each attempt that fails, as part of a sentence.
-        clock: The time of the lines and of the attempts.
+    ``connect`` creates the client of a region, with fresh credentials. It gets a function to call with the cause of
+    each attempt that fails, as part of a sentence.
     """
 
     def __init__(self, connect: Connect, clock: Clock) -> None:
@@ -70,7 +56,7 @@ class CloudWatchLogsSink:
         """
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
         pause_seconds = _FIRST_PAUSE_SECONDS
-        client: LogsClient | None = None
+        client: LogsClient = None
         lines = (line,) if before is None or seconds < _MIN_SECONDS_FOR_TWO else (before, line)
         while True:
             client, answer = self._send(client, lines, self._clock.wall_ns(), target)
@@ -104,14 +90,12 @@ class CloudWatchLogsSink:
         self.last_cause = cause
 
     def _send(
-        self, client: LogsClient | None, lines: Sequence[bytes], time_ns: int, target: LogTarget
-    ) -> tuple[LogsClient | None, Mapping[str, object] | DeliveryFailure]:
+        self, client: LogsClient, lines: Sequence[bytes], time_ns: int, target: LogTarget
+    ) -> tuple[LogsClient, Mapping[str, object] | DeliveryFailure]:
         """Send lines with the client, or with a new one; returns the client and the answer."""
         from profiler.sinks.logs_client import SDK_ERRORS, failure_of, was_accepted  # see the module's docstring
 
-        events: list[dict[str, object]] = [
-            {"timestamp": time_ns // NS_PER_MS, "message": line.decode()} for line in lines
-        ]
+        events = [{"timestamp": time_ns // NS_PER_MS, "message": line.decode()} for line in lines]
         try:
             client = client or self._connect(target.region, self._note_cause)
             answer = client.put_log_events(logGroupName=target.group, logStreamName=target.stream, logEvents=events)
@@ -126,8 +110,7 @@ def connect(
     """A client of a region, with the credentials that boto3 finds now; see :func:`logs_client.make_client`."""
     from profiler.sinks.logs_client import make_client  # see the module's docstring
 
-    client: LogsClient = make_client(region, on_failure, profile)
-    return client
+    return make_client(region, on_failure, profile)
 
 
 def not_accepted(seconds: float, cause: str) -> DeliveryFailure:

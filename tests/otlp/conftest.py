@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from tests.http_server import FakeHttpServer
+from tests.otlp_schema import attributes_of
 from tests.prerequisites import skip_or_fail
 from tests.search.server import free_ports
 from tests.waiting import wait_until
@@ -72,25 +73,12 @@ class Collector:
 
     def _records(self, signal: str, resources: str, scopes: str, records: str) -> list[tuple[Any, Any]]:
         return [
-            (record, attributes(by_resource["resource"]))
+            (record, attributes_of(by_resource["resource"]))
             for document in self.backend.received.get(f"/v1/{signal}", [])
             for by_resource in document[resources]
             for scope in by_resource[scopes]
             for record in scope[records]
         ]
-
-
-def attributes(holder: Any) -> dict[str, Any]:
-    """The attributes of a resource, span, event, log record or data point by their names, without types."""
-    return {one["key"]: _plain(one["value"]) for one in holder.get("attributes", [])}
-
-
-def _plain(value: dict[str, Any]) -> Any:
-    """OTLP's JSON has integers as text."""
-    ((kind, content),) = value.items()
-    if kind == "arrayValue":
-        return [_plain(one) for one in content.get("values", [])]
-    return int(content) if kind == "intValue" else content
 
 
 @pytest.fixture(scope="session")

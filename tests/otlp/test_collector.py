@@ -19,7 +19,8 @@ from profiler.otlp.otlp_export import HttpTransport, OtlpExporter, export_in_tim
 from profiler.otlp.otlp_settings import read_targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from tests import shown_runs
-from tests.otlp.conftest import Collector, attributes
+from tests.otlp.conftest import Collector
+from tests.otlp_schema import attributes_of, without_defaults
 from tests.shown_runs import STARTED_NS
 
 PARENT_TRACE, PARENT_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -50,14 +51,6 @@ def passed_on(collector: Collector) -> dict[str, Any]:
 
 def sent(run: ExportedRun) -> dict[str, Any]:
     return {signal: without_defaults(message) for signal, message in signals_of(run).items()}
-
-
-def without_defaults(value: Any) -> Any:
-    """What protobuf leaves out: numbers that are zero, empty texts, lists and messages."""
-    if isinstance(value, dict):
-        kept = {name: without_defaults(item) for name, item in value.items()}
-        return {name: item for name, item in kept.items() if item not in (0, "", "0", [], {})}
-    return [without_defaults(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("signal", ["traces", "logs", "metrics"])
@@ -111,7 +104,7 @@ def test_a_local_run_is_exported_by_the_variables_of_opentelemetry(
     record = json.loads(output.read_text())["record"]
     (span, resource), ((log, _),) = collector.spans()[0], collector.logs()
     assert (span["name"], span["traceId"], span["parentSpanId"]) == ("small", PARENT_TRACE, PARENT_SPAN)
-    assert attributes(span)["task_profiler.task.id"] == record["taskId"]
+    assert attributes_of(span)["task_profiler.task.id"] == record["taskId"]
     assert resource["service.name"] == "etl"
     assert resource["deployment.environment.name"] == "desk"
     assert json.loads(log["body"]["stringValue"])["record"]["taskId"] == record["taskId"]

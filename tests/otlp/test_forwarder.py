@@ -9,25 +9,18 @@ import pytest
 import handler
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import (
+    MinuteContext,
     create_idempotency_table,
     function_environment,
     register_revisions,
 )
-from tests.otlp.conftest import Collector, attributes
+from tests.otlp.conftest import Collector
+from tests.otlp_schema import attributes_of
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import report
 
 TASK_ID = ARN.rsplit("/", 1)[-1]
 LABELS = {"TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-
-
-class Context:
-    """An invocation with half a minute left."""
-
-    function_name = "task_stopped"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 30_000
 
 
 @pytest.fixture(autouse=True)
@@ -50,13 +43,13 @@ def world(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> Iterator[Non
 
 def test_an_ended_run_is_exported_once_and_below_its_caller(collector: Collector) -> None:
     for _ in range(2):
-        handler.task_stopped(event(pullStoppedAt="2026-03-01T10:11:25Z"), Context())
+        handler.task_stopped(event(pullStoppedAt="2026-03-01T10:11:25Z"), MinuteContext())
     (root, resource), *phases = collector.spans()
     assert [span["name"] for span, _ in phases] == ["pull", "init"]
     assert (root["name"], root["traceId"]) == ("nightly", LABELS["TRACEPARENT"].split("-")[1])
     assert root["parentSpanId"] == LABELS["TRACEPARENT"].split("-")[2]
-    assert (root["status"]["code"], attributes(root)["process.exit.code"]) == (2, 1)
-    assert attributes(root)["task_profiler.task.id"] == TASK_ID
+    assert (root["status"]["code"], attributes_of(root)["process.exit.code"]) == (2, 1)
+    assert attributes_of(root)["task_profiler.task.id"] == TASK_ID
     assert resource["aws.ecs.task.arn"] == ARN
     assert resource["aws.ecs.cluster.arn"] == "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
     ((log, _),) = collector.logs()

@@ -95,7 +95,7 @@ def _with_totals(metrics: Metrics, batch: BatchProcesses, group_peak: GroupPeak)
 
 def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
     """Whether the processes were read at least twice as often as the task stats changed."""
-    step_ms = usage.median_step_ms
+    step_ms = usage.steps_ms.median()
     stats_step_ms = None if sampling is None else sampling.stats_period_ms
     if stats_step_ms is None:
         return usage.samples > (0 if sampling is None else sampling.samples or 0)

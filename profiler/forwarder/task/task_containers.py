@@ -113,9 +113,8 @@ def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> 
 
 
 def _from_roles(roles: "ContainerRoles") -> TaskContainers:
-    from profiler.core.container_roles import Batch  # see above
 
-    batch = roles.batch.name if isinstance(roles.batch, Batch) else None
+    batch = roles.batch
     return TaskContainers(batch=batch, monitor=roles.monitor, candidates=roles.candidates)
 
 

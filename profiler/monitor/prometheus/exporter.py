@@ -33,14 +33,9 @@ _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer(TCPServer):
-    """The HTTP server.
+    """The HTTP server; ``render`` generates the body of ``/metrics``.
 
-    Args:
-        address: Host and port to listen on. The host ``::`` is every address, the port 0 any free port.
-        render: Generates the body of ``/metrics``, which is in Prometheus' text format.
-
-    Raises:
-        OSError: The server cannot listen on the address.
+    The host ``::`` is every address, the port 0 any free port. Raises OSError if it cannot listen on the address.
     """
 
     allow_reuse_address = True
@@ -68,7 +63,6 @@ class MetricsServer(TCPServer):
 
     @property
     def port(self) -> int:
-        """The port that the server listens on."""
         return int(self.server_address[1])
 
     def start(self) -> bool:
@@ -125,11 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class PrometheusExporter:
-    """Serves the last published snapshot.
-
-    Args:
-        port: The port to listen on; 0: any free port.
-    """
+    """Serves the last published snapshot on a port; 0: any free one."""
 
     def __init__(
         self, port: int, builder: SnapshotBuilder, clock: Clock, log: Log, *, host: str = ALL_ADDRESSES
@@ -143,11 +133,7 @@ class PrometheusExporter:
         self._server: MetricsServer | None = None
 
     def start(self) -> str | None:
-        """Start listening.
-
-        Returns:
-            None, or the reason why live metrics are missing. The monitor continues without them.
-        """
+        """Start listening; returns the reason if live metrics are missing. The monitor continues without them."""
 
         def render() -> bytes:
             snapshot = self.current()
@@ -175,7 +161,6 @@ class PrometheusExporter:
 
     @property
     def port(self) -> int | None:
-        """The port that the server listens on; None if it does not listen."""
         return None if self._server is None else self._server.port
 
     def publish(self) -> None:
@@ -188,7 +173,6 @@ class PrometheusExporter:
         return None if self._snapshot is None else self._snapshot.at(self._clock.monotonic_ns())
 
     def close(self) -> None:
-        """Stop listening."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -1,14 +1,12 @@
 """The live metrics: name, labels and help text, and their values in a snapshot.
 
-The record has a separate catalogue (``profiler/record/metric_catalogue.py``), because the quantities differ. The record
-describes a whole run: averages, percentiles and maxima in MiB, percent and milliseconds. A snapshot has the latest
-readings and running counters of each device and each container, in the base units and with the names that Prometheus'
-conventions require (bytes, seconds, ratios; https://prometheus.io/docs/practices/naming/). The numbers of devices have
-the record's limits.
+The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole run by averages and
+maxima in MiB, percent and milliseconds. A snapshot has the latest readings and running counters of each device and each
+container, in the base units and with the names that Prometheus' conventions require (bytes, seconds, ratios;
+https://prometheus.io/docs/practices/naming/). The numbers of devices have the record's limits.
 
-:func:`metrics_text` writes them in Prometheus' plain text format, which every version of Prometheus reads.
-prometheus_client would take six times as long, because it formats the labels of each series again, while the labels of
-a container, a GPU or a NeuronCore are the same in every metric and in every scrape.
+:func:`metrics_text` writes the plain text format, which every version of Prometheus reads. prometheus_client would take
+six times as long, because it formats the labels of each series again, which are the same in every metric and scrape.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,13 +41,7 @@ _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class LiveMetric(Struct, frozen=True):
-    """A live metric.
-
-    Attributes:
-        name: The name without the prefix; a counter's name ends with ``_total``.
-        labels: The names of the labels, in addition to the labels of every series.
-        help: The help text.
-    """
+    """A live metric: its name without the prefix, and its labels, in addition to the labels of every series."""
 
     name: str
     labels: tuple[str, ...]
@@ -57,12 +49,10 @@ class LiveMetric(Struct, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """The name in queries."""
         return PREFIX + self.name
 
     @property
     def kind(self) -> str:
-        """The type."""
         return "counter" if self.name.endswith(_COUNTER_SUFFIX) else "gauge"
 
 
@@ -166,7 +156,8 @@ def metrics_text(snapshot: Snapshot) -> bytes:
     # By labels: with two names that are equal after the cut, a series would be there twice, and Prometheus would
     # reject the whole scrape.
     series: dict[str, dict[str, float]] = {metric.name: {} for metric in LIVE_METRICS}
-    labels_of_task = task_labels(snapshot)
+    task = snapshot.task
+    labels_of_task = ("", "") if task is None else (task.family or "", "" if task.arn is None else task_id(task.arn))
     for labels, values in live_values(snapshot):
         text = ""
         for name, value in values.items():
@@ -196,12 +187,6 @@ def label_value(text: str) -> str:
 
 def _values(*labels: str, **values: float | None) -> Values:
     return labels, values
-
-
-def task_labels(snapshot: Snapshot) -> tuple[str, str]:
-    """The values of the labels that every series has; empty if they are unknown."""
-    task = snapshot.task
-    return ("", "") if task is None else (task.family or "", "" if task.arn is None else task_id(task.arn))
 
 
 def live_values(snapshot: Snapshot) -> Iterator[Values]:

@@ -5,7 +5,7 @@ Snapshots are immutable, so that threads can share them without a lock.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import ResourceLimits, container_limits
@@ -45,13 +45,10 @@ class ContainerSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """All readings at one moment.
+    """All readings at one moment. Readings of sources that do not answer are left out.
 
-    Attributes:
-        valid_until_ns: The time from which on its readings are too old to be shown, by the monotonic clock.
-        sources: Whether each source answers. Readings of other sources are left out.
-        task_rx_bytes: The bytes received by the network that containers share; None without such a network.
-        task_tx_bytes: The bytes sent by it.
+    From ``valid_until_ns`` (monotonic) on, they are too old to be shown. The bytes of the task are those of the network
+    that containers share; None without such a network.
     """
 
     valid_until_ns: int
@@ -81,52 +78,43 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         )
 
 
-class SnapshotBuilder:
+class SnapshotBuilder(Struct, eq=False):
     """Takes snapshots of the main loop's readings.
 
-    Args:
-        read_instance: Reads the instance; called every 10 s at most, and only if the task runs on an instance.
+    The instance is read every 10 s at most, and only if the task runs on an instance.
     """
 
-    def __init__(
-        self,
-        sampler: TaskSampler,
-        collectors: Sequence[Collector],
-        *,
-        ticker: Ticker,
-        clock: Clock,
-        read_own_usage: Callable[[], OwnUsage],
-        read_instance: Callable[[], InstanceReading | Unavailable],
-        interval_ns: int,
-    ) -> None:
-        self._sampler = sampler
-        self._collectors = collectors
-        self._ticker = ticker
-        self._clock = clock
-        self._read_own_usage = read_own_usage
-        self._read_instance = read_instance
-        self._hold_ns = max(_HOLD_INTERVALS * interval_ns, _MIN_HOLD_NS)
-        # By source: the number of its answers, and when that number last grew.
-        self._answers: dict[str, tuple[int, int]] = {}
-        self._task_rx_bytes: int | None = None
-        self._task_tx_bytes: int | None = None
-        self._instance: InstanceReading | None = None
-        self._instance_due_ns = 0
+    sampler: TaskSampler
+    collectors: Sequence[Collector]
+    ticker: Ticker
+    clock: Clock
+    read_own_usage: Callable[[], OwnUsage]
+    read_instance: Callable[[], InstanceReading | Unavailable]
+    interval_ns: int
+    # By source: the number of its answers, and when that number last grew.
+    _answers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _task_rx_bytes: int | None = None
+    _task_tx_bytes: int | None = None
+    _instance: InstanceReading | None = None
+    _instance_due_ns: int = 0
+
+    @property
+    def hold_ns(self) -> int:
+        return max(_HOLD_INTERVALS * self.interval_ns, _MIN_HOLD_NS)
 
     def take(self) -> Snapshot:
-        """Take a snapshot of the current readings."""
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self.clock.monotonic_ns()
         sources: dict[str, bool] = {}
         gpus, neuron = self._devices(sources, now_ns)
         containers = tuple(self._containers(sources, now_ns))
         has_task_network = any(container.shares_network for container in containers)
         return Snapshot(
-            valid_until_ns=now_ns + self._hold_ns,
-            own_usage=self._read_own_usage(),
-            read_failures=self._sampler.failures,
-            missed_ticks=self._ticker.missed,
+            valid_until_ns=now_ns + self.hold_ns,
+            own_usage=self.read_own_usage(),
+            read_failures=self.sampler.stats_health.failures,
+            missed_ticks=self.ticker.missed,
             sources=sources,
-            task=self._sampler.task,
+            task=self.sampler.task,
             containers=containers,
             task_rx_bytes=self._task_rx_bytes if has_task_network else None,
             task_tx_bytes=self._task_tx_bytes if has_task_network else None,
@@ -141,11 +129,11 @@ class SnapshotBuilder:
         if answers != known:
             changed_ns = now_ns
             self._answers[name] = answers, now_ns
-        return changed_ns is not None and now_ns - changed_ns <= self._hold_ns
+        return changed_ns is not None and now_ns - changed_ns <= self.hold_ns
 
     def _devices(self, sources: dict[str, bool], now_ns: int) -> tuple[LiveGpus | None, LiveNeuron | None]:
         gpus, neuron = None, None
-        for collector in self._collectors:
+        for collector in self.collectors:
             latest = collector.latest()
             if latest is None:
                 if collector.name in self._answers:
@@ -163,7 +151,7 @@ class SnapshotBuilder:
 
     def _containers(self, sources: dict[str, bool], now_ns: int) -> Iterator[ContainerSnapshot]:
         """The containers with a sample in the last reading of the stats."""
-        observed = self._sampler
+        observed = self.sampler
         name = observed.source_name
         sources[name] = self._answers_now(name, observed.readings, now_ns)
         if not sources[name] or observed.task is None or observed.last_reading is None:
@@ -183,7 +171,7 @@ class SnapshotBuilder:
                 sample=sample,
                 started_ns=container.started_ns,
                 vcpu_used=usage.vcpu_at_last_sample,
-                limits=container_limits(container, observed.task, usage, self._sampler.host),
+                limits=container_limits(container, observed.task, usage, self.sampler.host),
                 shares_network=container.shares_network,
             )
             count += 1
@@ -191,16 +179,16 @@ class SnapshotBuilder:
                 return
 
     def _is_old(self, usage: ContainerUsage, now_ns: int) -> bool:
-        max_age_ns = max(_MAX_SAMPLE_AGE_NS, self._hold_ns)
+        max_age_ns = max(_MAX_SAMPLE_AGE_NS, self.hold_ns)
         return usage.received_ns is None or now_ns - usage.received_ns > max_age_ns
 
     def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
-        task = self._sampler.task
+        task = self.sampler.task
         if task is None or not task.runs_on_instance:
             return None
         if now_ns >= self._instance_due_ns:
             self._instance_due_ns = now_ns + _INSTANCE_PERIOD_NS
-            reading = self._read_instance()
+            reading = self.read_instance()
             self._instance = None if isinstance(reading, Unavailable) else reading
         sources[INSTANCE] = self._instance is not None
         return self._instance

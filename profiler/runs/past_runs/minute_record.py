@@ -17,7 +17,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
 from profiler.aggregation.task_record import with_cpu_demand
 from profiler.aggregation.time_series import rounded_column
-from profiler.core.container_roles import Batch, ContainerRoles, TaskContainer, container_roles
+from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import (
     CONTAINER_INSIGHTS,
@@ -174,7 +174,7 @@ def run_of_minutes(
         return None
     listed = ended.containers or tuple(EventContainer(name=name, image=image) for name, image in images.items())
     roles = container_roles([TaskContainer(name=one.name, image=one.image) for one in listed])
-    name = roles.batch.name if isinstance(roles.batch, Batch) else event.task_definition_family or "unknown"
+    name = roles.batch or event.task_definition_family or "unknown"
     batch = next((one for one in listed if one.name == name), EventContainer(name=name))
     launch_type = event.launch_type or ended.launch_type
     size = TaskSize(vcpu=_size(event.cpu_reserved, _UNITS_PER_VCPU), memory_mb=_size(event.memory_reserved, 1))

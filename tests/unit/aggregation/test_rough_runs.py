@@ -133,7 +133,7 @@ def test_the_series_holds_all_cpu_time_and_no_rate_is_above_the_real_ones(run: R
     assert present(usage.series).cpu_ns == round((usage.cpu_seconds or 0) * 1e9)
     assert present(usage.run.vcpu.maximum) <= max(attempt.vcpu for attempt in run.attempts) * (1 + 1e-6)
     longest = max(later[0] - earlier[0] for earlier, later in itertools.pairwise(run.readings()))
-    assert usage.max_step_ms == pytest.approx(longest * 1000)
+    assert usage.steps_ms.maximum == pytest.approx(longest * 1000)
 
 
 @given(runs())

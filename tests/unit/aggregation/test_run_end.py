@@ -6,28 +6,10 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.run_end import OutOfMemory, RunEnd, StopEvidence, ended, out_of_memory
 from profiler.record.record_model import PeakSource
-from profiler.record.run_outcome import Status
 
 GIB = 2**30
 SECOND = 10**9
 KILLED = ended(137, 1, was_stopped=False)
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "asked", "status"),
-    [
-        (0, False, "success"),
-        (1, False, "failure"),
-        (137, False, "failure"),
-        (None, False, "unknown"),
-        (0, True, "stopped"),
-        (143, True, "stopped"),
-    ],
-)
-def test_status_of_a_batch_whose_end_was_seen(*, exit_code: int | None, asked: bool, status: Status) -> None:
-    assert ended(exit_code, 5, was_stopped=asked) == RunEnd(
-        status=status, exit_code=exit_code, until_ns=5, finished_ns=5
-    )
 
 
 @pytest.mark.parametrize(
@@ -130,9 +112,6 @@ def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_n
 )
 def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(end: RunEnd, share: float, found: OutOfMemory) -> None:
     assert verdict(end, share, peak_source="kernel") == found
-
-
-def test_without_a_known_limit_a_kill_has_no_verdict() -> None:
     assert verdict(KILLED, 0.95, size_bytes=None, peak_source="kernel") == UNKNOWN
 
 

@@ -97,9 +97,6 @@ def test_memory_that_grows_to_its_limit() -> None:
         since=format_ms(START_NS + seconds(910)),
         evidence=NoticeEvidence(minutes=4.8, used_mb=700, size_mb=1000, growth_mb_per_minute=30, minutes_left=10),
     )
-
-
-def test_disk_that_grows_to_its_limit() -> None:
     ((_, finding),) = found(stuck_minutes=0, disk_per_minute=500, minutes=35)
     said = notice(finding)
     assert said.kind == "disk"

@@ -63,12 +63,6 @@ def test_each_command_has_its_cpu_time_and_memory_in_the_steps_of_the_run() -> N
     )
 
 
-def test_a_command_without_a_process_uses_nothing() -> None:
-    commands = collect([{"sh": (0, 1)}, {"sh": (0, 1), "job": (1, 100)}, {"sh": (0, 1)}])
-    assert rows(commands, run_series(3), "sh", "job")["job"].vcpu_used == (0, 1, 0)
-    assert rows(commands, run_series(3), "sh", "job")["job"].memory_used_mb == (0, 100, 0)
-
-
 def test_a_step_without_a_reading_has_no_value_in_any_command() -> None:
     commands = collect([{"a": (1, 5), "b": (0, 1)}])
     add(commands, 60, {"a": (59, 5), "b": (0, 1)})

@@ -31,22 +31,13 @@ def test_nothing_measured_has_no_bounds() -> None:
     assert demand([(1, 0)]).slowdown(vcpu_size=1, max_threads=None) is None
 
 
-def test_one_busy_thread_takes_twice_as_long_on_half_a_vcpu() -> None:
-    found = bounds([(1.0, seconds(100))], 2)
-    assert found == {0.25: SlowdownBounds(min=4, max=4), 0.5: SlowdownBounds(min=2, max=2)}
-
-
 def test_saturated_is_95_percent_of_the_size() -> None:
     steps = [(0.95, seconds(1)), (0.94, seconds(3))]
     assert demand(steps, 1).saturated_percent(1) == 25
     assert demand(steps, 2).saturated_percent(2) == 0
     assert demand(steps, 0.98).saturated_percent(0.98) == 100
     assert demand(steps).saturated_percent(None) is None
-
-
-def test_the_size_of_a_fargate_task_may_be_found_late() -> None:
-    steps = [(0.95, seconds(1)), (0.94, seconds(3))]
-    assert demand(steps, 64).saturated_percent(1) == 25
+    assert demand(steps, 64).saturated_percent(1) == 25  # the size of a Fargate task may be found late
     assert demand(steps, 64).saturated_percent(3) is None
 
 
@@ -98,7 +89,9 @@ def test_the_bounds_equal_brute_force(steps: list[Step], size: float | None, thr
             assert high <= 1.001 + 1e-6
 
 
-def test_bounds_reach_up_to_the_largest_size_of_fargate() -> None:
-    found = present(demand([(48, 10)], size=48).slowdown(vcpu_size=48, max_threads=None))
+def test_bounds_of_one_busy_thread_and_up_to_the_largest_size_of_fargate() -> None:
+    one = bounds([(1.0, seconds(100))], 2)
+    assert one == {0.25: SlowdownBounds(min=4, max=4), 0.5: SlowdownBounds(min=2, max=2)}
+    found = bounds([(48, 10)], 48)
     assert list(found) == [0.25, 0.5, 1, 2, 4, 8, 16, 32]
     assert found[32] == SlowdownBounds(min=1.5, max=1.5)

@@ -104,13 +104,10 @@ def test_percentiles_are_those_of_the_ddsketch_of_the_paper(lowest: float) -> No
     assert series.median() == pytest.approx(2 * gamma ** math.ceil(math.log(37, gamma)) / (gamma + 1), rel=1e-9)
 
 
-def test_a_counter_that_falls_was_restarted() -> None:
+def test_a_counter_that_falls_was_restarted_and_one_known_to_restart_adds_even_a_larger_value() -> None:
     counter = MonotonicCounter()
     assert [counter.add(value) for value in (10, 15, 3, 4)] == [None, 5, 3, 1]
     assert counter.total == 19
-
-
-def test_a_counter_known_to_restart_adds_even_a_larger_value() -> None:
     counter = MonotonicCounter()
     counter.restart()
     assert counter.total is None

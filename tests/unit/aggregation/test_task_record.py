@@ -307,44 +307,37 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
 
 
 @pytest.mark.parametrize(
-    ("peak_mib", "cache_mib", "likely"),
-    [(380, 0, None), (379, 0, False), (400, 20, None), (400, 21, False), (None, 0, False)],
+    ("peak_mib", "cache_mib", "restarts", "likely"),
+    [
+        (380, 0, 0, None),
+        (379, 0, 0, False),
+        (400, 20, 0, None),
+        (400, 21, 0, False),
+        (None, 0, 0, False),
+        (None, 0, 1, None),  # an earlier attempt may have been killed
+    ],
 )
 def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_child_was_killed(
-    peak_mib: int | None, cache_mib: int, *, likely: bool | None
+    peak_mib: int | None, cache_mib: int, restarts: int, *, likely: bool | None
 ) -> None:
     """The batch held 100 of its 400 MiB whenever it was sampled, and ended with 0."""
     fields = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
     usage = usage_with(memory_cache_bytes=cache_mib * MIB, **fields)
-    container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB)
+    container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=restarts)
     end = ended(0, START_NS, was_stopped=False)
     record = build_batch_record(container, TaskMetadata(), usage, end, Host())
     assert record.likely_out_of_memory is likely
-    assert record.out_of_memory_evidence is None
-
-
-def test_the_exit_code_of_the_last_attempt_does_not_exclude_a_kill_of_an_earlier_one() -> None:
-    container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=1)
-    end = ended(0, START_NS, was_stopped=False)
-    record = build_batch_record(container, TaskMetadata(), usage_with(), end, Host())
-    assert record.container.restarts == 1
-    assert record.likely_out_of_memory is None
+    assert (record.out_of_memory_evidence, record.container.restarts) == (None, restarts or None)
 
 
 def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
-    usage = usage_with(network_rx_bytes=1000, network_tx_bytes=10)
-    task = TaskMetadata()
-    bridge = ContainerMetadata(name="b", docker_id="b", known_status="RUNNING", network_mode="bridge")
-    awsvpc = replace(bridge, network_mode="awsvpc")
-    seen = {
-        container.network_mode: build_other_container(container, task, usage, START_NS, HOST).metrics
-        for container in (bridge, awsvpc)
-    }
-    assert seen["bridge"] is not None
-    assert seen["bridge"].network_rx_bytes == 1000
-    assert seen["awsvpc"] is not None
-    assert (seen["awsvpc"].network_rx_bytes, seen["awsvpc"].network_tx_bytes) == (None, None)
-    assert build_batch_record(awsvpc, task, usage, RunEnd(status="unknown"), HOST).metrics.network_rx_bytes == 1000
+    usage, task = usage_with(network_rx_bytes=1000, network_tx_bytes=10), TaskMetadata()
+    for mode, seen in (("bridge", (1000, 10)), ("awsvpc", (None, None))):
+        container = ContainerMetadata(name="b", docker_id="b", known_status="RUNNING", network_mode=mode)
+        beside = present(build_other_container(container, task, usage, START_NS, HOST).metrics)
+        assert (beside.network_rx_bytes, beside.network_tx_bytes) == seen
+        batch = build_batch_record(container, task, usage, RunEnd(status="unknown"), HOST)
+        assert batch.metrics.network_rx_bytes == 1000
 
 
 @pytest.mark.parametrize(
@@ -381,10 +374,6 @@ def test_durations(
 )
 def test_identity_from_the_arn(arn: str | None, task: str, region: str | None, account: str | None) -> None:
     assert (task_id(arn), arn_part(arn, 3), arn_part(arn, 4)) == (task, region, account)
-    record = build_batch_record(
-        ContainerMetadata(name="b"), TaskMetadata(arn=arn), None, RunEnd(status="unknown"), HOST
-    )
-    assert (record.task_id, record.region, record.account_id) == (task, region, account)
 
 
 def test_the_order_of_the_parts_has_no_effect_on_values() -> None:

@@ -110,6 +110,9 @@ def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
     assert idle.waiting_for == (WaitTarget(kind="disk", target="/data/train.tar", percent=60.0),)
     assert idle.covered_percent == 100
     assert run.parts == {"on_cpu": 12.5, "waiting_for_cpu": 25.0, "disk": 37.5, "network": 25.0}
+    never_idle = Run().step(NETWORK)
+    never_idle.account.flush(None)
+    assert never_idle.account.idle_breakdown() is None
 
 
 def test_blocked_time_that_a_later_sample_explains_is_explained_for_idle_gpus_too() -> None:
@@ -118,12 +121,6 @@ def test_blocked_time_that_a_later_sample_explains_is_explained_for_idle_gpus_to
         run.step(run=0.5)
     run.step(Wait("lock"))
     assert idle_parts(run) == {"on_cpu": 50.0, "lock": 50.0}
-
-
-def test_without_idle_gpus_there_is_no_division_of_their_time() -> None:
-    run = Run().step(NETWORK)
-    run.account.flush(None)
-    assert run.account.idle_breakdown() is None
 
 
 @given(
@@ -140,6 +137,8 @@ def test_if_the_gpus_are_always_idle_both_divisions_are_the_same(steps: list[tup
 def test_several_threads_fill_a_step_once() -> None:
     assert Run().step(NETWORK, run=3, wait=[2, 2]).parts == {"on_cpu": 100.0}
     assert Run().step(NETWORK, run=0.4, wait=[0.6, 0.6, 0.6]).parts == {"on_cpu": 40.0, "waiting_for_cpu": 60.0}
+    metrics = Run().step(NETWORK, run=0.5, wait=[0.25, 0.25, 1]).record().metrics
+    assert (metrics.cpu_wait_seconds, metrics.cpu_wait_percent) == (1.5, 75.0)
 
 
 @pytest.mark.parametrize("threads", [2, 32, 300, 2400])
@@ -174,10 +173,6 @@ def test_a_thread_that_began_in_the_step_may_have_waited_after_the_others() -> N
 def test_the_first_kind_of_all_threads_counts(position: int) -> None:
     kinds = KINDS[position:]
     assert Run().step(*(Wait(kind) for kind in reversed(kinds))).parts == {kinds[0]: 100.0}
-
-
-def test_a_parent_of_a_child_that_waits_for_something_unknown_waits_for_its_child() -> None:
-    assert Run().step(Wait("child"), Wait("other")).parts == {"child": 100.0}
 
 
 def test_threads_that_wait_for_several_peers_share_the_time() -> None:
@@ -218,17 +213,11 @@ def test_before_the_first_kind_the_next_one_counts_however_late_it_is() -> None:
 def test_a_wait_that_ends_belongs_to_the_steps_in_which_the_thread_waited() -> None:
     run = Run().step(NETWORK).step().step().step(run=0.5, wait=2.5)
     assert run.parts == {"on_cpu": 12.5, "waiting_for_cpu": 62.5, "network": 25.0}
+    # The part that it cannot have spent in its last step is earlier.
+    run = Run().step(NETWORK).step(run=0.9, wait=0.6)
+    assert run.parts == {"on_cpu": 45.0, "waiting_for_cpu": 30.0, "network": 25.0}
 
-
-def test_the_part_of_a_wait_that_a_thread_cannot_have_spent_in_its_last_step_is_earlier() -> None:
-    assert Run().step(NETWORK).step(run=0.9, wait=0.6).parts == {
-        "on_cpu": 45.0,
-        "waiting_for_cpu": 30.0,
-        "network": 25.0,
-    }
-
-
-def test_the_next_wait_of_a_thread_adds_to_its_last_one_in_the_same_step() -> None:
+    # The next wait of the thread adds to its last one in the same step.
     run = Run().step(NETWORK, wait=[0.3, 0.4]).step(NETWORK, run=0.1, wait=1.2)
     assert run.parts == {"on_cpu": 5.0, "waiting_for_cpu": 75.0, "network": 20.0}
     run = Run().step(NETWORK, wait=[0.3, 0.4]).step(NETWORK, wait=[0, 1.2])
@@ -239,11 +228,6 @@ def test_a_wait_from_before_the_first_reading_does_not_count_in_the_division() -
     run = Run(is_new=False).step(wait=100).step(NETWORK, wait=0.5)
     assert run.parts == {"waiting_for_cpu": 50.0, "network": 50.0}
     assert run.record().metrics.cpu_wait_seconds == 100.5
-
-
-def test_the_sum_and_share_of_the_waits() -> None:
-    metrics = Run().step(NETWORK, run=0.5, wait=[0.25, 0.25, 1]).record().metrics
-    assert (metrics.cpu_wait_seconds, metrics.cpu_wait_percent) == (1.5, 75.0)
 
 
 def test_without_privileges_only_the_disk_is_told() -> None:
@@ -278,10 +262,7 @@ def test_a_kernel_without_counters() -> None:
     assert record.time_breakdown.waiting_for_cpu_percent is None
     assert record.time_breakdown.network_percent == 75.0
     assert record.metrics == Metrics()
-
-
-def test_a_run_without_a_sample_has_no_division() -> None:
-    assert Run().record().time_breakdown is None
+    assert Run().record().time_breakdown is None  # without a sample
     assert Run(is_new=False).step(NETWORK).record().time_breakdown is None
 
 
@@ -295,17 +276,10 @@ def test_a_gap_whose_ends_show_the_same_wait_belongs_to_it_but_is_not_covered() 
     run = Run().step(NETWORK).step(NETWORK).step(NETWORK, run=2, length=8)
     assert run.parts == {"on_cpu": 20.0, "network": 80.0}
     assert run.breakdown.covered_percent == 35.0
-    assert Run().step(NETWORK).step(Wait("network", "b:1"), length=9).parts == {"network": 25.0, "other": 75.0}
-
-
-def test_a_gap_has_no_more_waiting_for_a_cpu_than_its_longest_wait() -> None:
+    assert present(Run().step(NETWORK).record(duration=4).time_breakdown).covered_percent == 25.0  # after the last
     run = Run().step(NETWORK).step(Wait("lock"), wait=[0.4] * 300, length=9)
     assert run.parts == {"waiting_for_cpu": 4.0, "network": 10.0, "lock": 14.3, "other": 71.7}
-
-
-def test_the_time_after_the_last_reading_is_not_covered() -> None:
-    made = present(Run().step(NETWORK).record(duration=4).time_breakdown)
-    assert made.covered_percent == 25.0
+    assert Run().step(NETWORK).step(Wait("network", "b:1"), length=9).parts == {"network": 25.0, "other": 75.0}
 
 
 class TestTheLongestWait:
@@ -349,19 +323,11 @@ class TestTheLongestWait:
         assert [span.start_ns for span in recent._spans[1:]] == [span.end_ns for span in recent._spans[:-1]]
 
 
-class TestTheEnd:
-    def test_the_counters_of_a_zombie(self) -> None:
-        assert Run().step(NETWORK).end(run=0.5, wait=0.5).parts == {
-            "on_cpu": 25.0,
-            "waiting_for_cpu": 25.0,
-            "network": 50.0,
-        }
-
-    def test_without_any_the_step_before_is_the_measure(self) -> None:
-        assert Run().step(run=0.2, wait=0.8).end(run=0.2).parts == {"on_cpu": 20.0, "waiting_for_cpu": 80.0}
-
-    def test_a_run_that_is_blocked_to_its_end(self) -> None:
-        assert Run().step(NETWORK, run=0.2).end().parts == {"on_cpu": 10.0, "network": 90.0}
+def test_the_end_has_the_counters_of_a_zombie_or_the_share_of_the_step_before() -> None:
+    read = Run().step(NETWORK).end(run=0.5, wait=0.5).parts
+    assert read == {"on_cpu": 25.0, "waiting_for_cpu": 25.0, "network": 50.0}
+    assert Run().step(run=0.2, wait=0.8).end(run=0.2).parts == {"on_cpu": 20.0, "waiting_for_cpu": 80.0}
+    assert Run().step(NETWORK, run=0.2).end().parts == {"on_cpu": 10.0, "network": 90.0}
 
 
 def test_at_most_eight_targets_and_one_row_for_the_rest() -> None:
@@ -381,6 +347,10 @@ def test_the_series_has_the_mean_number_of_waiting_threads() -> None:
     run.account.flush(run.series)
     values = present(run.series.values() if run.series else None)
     assert values.cpu_wait == (1.5, 0.5, 0.5)
+    later, series = Run().step(wait=0.5).step(wait=0.25), RunSeries(START_NS, seconds(1), 10)
+    later.account.flush(series)
+    later.account.flush(series)
+    assert present(series.values()).cpu_wait == (0.5, 0.25)  # the series may begin later than the run
 
 
 def test_the_wait_of_a_thread_that_was_not_read_in_each_step_is_spread() -> None:
@@ -390,15 +360,6 @@ def test_the_wait_of_a_thread_that_was_not_read_in_each_step_is_spread() -> None
     assert run.parts == {"on_cpu": 50.0, "waiting_for_cpu": 37.5, "network": 12.5}
     values = present(run.series.values() if run.series else None)
     assert values.cpu_wait == (0.0, 0.5, 0.5, 0.5)
-
-
-def test_the_series_may_begin_later_than_the_run() -> None:
-    run = Run().step(wait=0.5).step(wait=0.25)
-    series = RunSeries(START_NS, seconds(1), 10)
-    run.account.flush(series)
-    run.account.flush(series)
-    values = present(series.values())
-    assert values.cpu_wait == (0.5, 0.25)
 
 
 STEPS = st.tuples(

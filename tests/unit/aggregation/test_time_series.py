@@ -71,22 +71,13 @@ def test_devices_are_the_mean_of_all_readings_of_all_devices() -> None:
     assert found.neuron_utilization_percent == (None, 7)
 
 
-def test_three_significant_digits() -> None:
+def test_what_was_measured_before_the_start_counts_from_the_start_with_three_significant_digits() -> None:
     run = series()
-    run.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
-    run.add_memory(START_NS, 123_456 * MIB)
-    found = values(run)
-    assert found.vcpu_used == (0.333, 0.333, 0.333)
-    assert found.memory_used_mb == (123_000, None, None)
-
-
-def test_what_was_measured_before_the_start_counts_from_the_start() -> None:
-    run = series()
-    run.add_cpu(START_NS - seconds(5), START_NS + seconds(1), seconds(1))
+    run.add_cpu(START_NS - seconds(5), START_NS + seconds(3), seconds(1))
     run.add_cpu(START_NS - seconds(5), START_NS - seconds(4), seconds(1))
-    run.add_memory(START_NS - seconds(5), 7 * MIB)
-    assert values(run).vcpu_used == (1,)
-    assert values(run).memory_used_mb == (7,)
+    run.add_memory(START_NS - seconds(5), 123_456 * MIB)
+    assert values(run).vcpu_used == (0.333,) * 3
+    assert values(run).memory_used_mb == (123_000, None, None)
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**11), st.integers(0, 10**12)), min_size=1)
@@ -115,7 +106,7 @@ def test_the_largest_memory_is_in_the_series(readings: list[tuple[int, int]]) ->
     assert max(size for size in sizes if size is not None) == float(f"{largest_mb:.3g}")
 
 
-def test_finer_columns_replace_those_of_a_series_with_the_same_steps() -> None:
+def test_finer_columns_replace_those_of_a_series_and_are_merged_to_longer_steps() -> None:
     run, finer = series(), series()
     for second in range(4):
         run.add_cpu(START_NS, START_NS + seconds(4), seconds(1))
@@ -128,15 +119,9 @@ def test_finer_columns_replace_those_of_a_series_with_the_same_steps() -> None:
         vcpu_used=(2, 2, None, None),
         gpu_utilization_percent=(0, 1, 2, 3),
     )
-
-
-def test_the_finer_columns_are_merged_to_longer_steps() -> None:
-    run, finer = series(), series()
     run.add_devices(START_NS + seconds(7), devices(gpus=[50]))
-    finer.add_cpu(START_NS, START_NS + seconds(1), seconds(1))
-    finer.add_cpu(START_NS + seconds(1), START_NS + seconds(4), 0)
     found = present(with_columns(values(run), finer, ["vcpu_used"]))
-    assert (found.step_ms, found.vcpu_used) == (2000, (0.5, 0, None, None))
+    assert (found.step_ms, found.vcpu_used) == (2000, (2, None, None, None))
 
 
 def test_the_other_columns_are_merged_to_longer_steps_of_the_finer_ones() -> None:
@@ -174,6 +159,11 @@ def test_bytes_read_and_written_belong_to_their_step_and_unknown_ones_to_none() 
     run.add_blocks(START_NS + seconds(0.5), 7, None)
     run.add_blocks(START_NS + seconds(2), 0, 5)
     assert blocks(run) == [(107, None), (None, None), (0, 5)]
+    held = series(points=5)  # several steps are spread, and less belongs to the step of its middle
+    held.add_blocks(START_NS + seconds(3.1), 10, None, held_ns=seconds(3.1))
+    held.add_blocks(START_NS + seconds(4.2), 8, None, held_ns=seconds(1.1))
+    held.add_blocks(START_NS + seconds(5.1), 6, 1, held_ns=seconds(0.9))
+    assert [read for read, _ in blocks(held)] == [3, 3, 4, 8, 6]
 
 
 @given(
@@ -188,14 +178,6 @@ def test_no_byte_is_lost(steps: list[tuple[int, int, int, int]]) -> None:
         run.add_blocks(START_NS + offset_ns, read_bytes, written_bytes, held_ns=held_ns)
     totals = [sum(column or 0 for column in columns) for columns in zip(*blocks(run), strict=True)]
     assert totals == [sum(read for _, read, *_ in steps), sum(written for _, _, written, _ in steps)]
-
-
-def test_bytes_of_several_steps_are_spread_and_those_of_less_belong_to_the_step_of_their_middle() -> None:
-    run = series(points=5)
-    run.add_blocks(START_NS + seconds(3.1), 10, None, held_ns=seconds(3.1))
-    run.add_blocks(START_NS + seconds(4.2), 8, None, held_ns=seconds(1.1))
-    run.add_blocks(START_NS + seconds(5.1), 6, 1, held_ns=seconds(0.9))
-    assert [read for read, _ in blocks(run)] == [3, 3, 4, 8, 6]
 
 
 def test_the_memory_of_all_gpus_together_is_the_largest_of_the_step() -> None:

@@ -57,11 +57,12 @@ def test_the_memory_of_a_name_is_that_of_its_processes_at_the_highest_moment() -
     assert (shown.count, shown.max_memory_used_mb, shown.max_memory_used_processes) == (9, 360, 9)
 
 
-def test_shared_memory_that_cannot_be_told_apart_is_not_summed() -> None:
-    totals = ProcessTotals()
-    totals.add([process(pid, "worker", held=200, mark=210) for pid in range(8)])
+def test_shared_memory_that_cannot_be_told_apart_is_not_summed_and_not_in_the_series() -> None:
+    totals = with_series([[process(pid, "worker", held=200, mark=210) for pid in range(8)]])
     (shown,) = totals.top(is_memory_shared=True)
     assert (shown.max_memory_used_mb, shown.max_memory_used_processes) == (210, 1)
+    assert commands(totals, 1, is_memory_shared=True)["worker"].memory_used_mb is None
+    assert commands(totals, 1)["worker"].memory_used_mb == (1600,)
 
 
 def test_a_zombie_keeps_its_high_water_mark() -> None:
@@ -71,21 +72,6 @@ def test_a_zombie_keeps_its_high_water_mark() -> None:
     totals.add([])
     (shown,) = totals.top()
     assert (shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == (1, 1.0, 300)
-
-
-def test_a_process_that_executes_another_program_goes_by_its_last_name() -> None:
-    totals = ProcessTotals()
-    totals.add([process(1, "sh")])
-    totals.add([process(1, "java", cpu=5)])
-    assert [shown.name for shown in totals.top()] == ["java"]
-
-
-def test_five_by_cpu_time_and_five_by_mark_are_shown() -> None:
-    totals = ProcessTotals()
-    totals.add([process(pid, f"p{pid}", cpu=pid, mark=100 - pid) for pid in range(20)])
-    assert [shown.name for shown in totals.top()] == [
-        "p19", "p18", "p17", "p16", "p15", "p4", "p3", "p2", "p1", "p0",
-    ]  # fmt: skip
 
 
 def test_any_number_of_names_takes_the_same_memory() -> None:
@@ -135,6 +121,8 @@ def test_cpu_time_is_that_between_two_readings_of_a_process_also_of_a_zombie_or_
 def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> None:
     totals = with_series([[process(pid, f"p{pid}", cpu=pid / 10, mark=100 - pid) for pid in range(20)]])
     assert list(commands(totals, 1)) == ["p19", "p18", "p17", "p16", "p3", "p2", "p1", "p0", "other"]
+    by_cpu_and_by_mark = ["p19", "p18", "p17", "p16", "p15", "p4", "p3", "p2", "p1", "p0"]
+    assert [shown.name for shown in totals.top()] == by_cpu_and_by_mark
 
 
 def test_the_arguments_that_are_shown_are_part_of_the_command() -> None:
@@ -142,12 +130,6 @@ def test_the_arguments_that_are_shown_are_part_of_the_command() -> None:
     totals = with_series([readings], lambda shown: " ".join(shown.arguments) or None)
     assert list(commands(totals, 1)) == ["python3", f"python3 a.py {'x' * 186}…"]
     assert list(commands(with_series([readings]), 1)) == ["python3"]
-
-
-def test_shared_memory_that_cannot_be_told_apart_is_not_in_the_series() -> None:
-    totals = with_series([[process(pid, "worker", held=200, mark=210) for pid in range(8)]])
-    assert commands(totals, 1, is_memory_shared=True)["worker"].memory_used_mb is None
-    assert commands(totals, 1)["worker"].memory_used_mb == (1600,)
 
 
 def test_without_a_series_of_the_run_or_of_the_commands_there_is_none_to_add() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from profiler.core.container_roles import Ambiguous, TaskContainer, container_roles
+from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.task.task_containers import TaskContainers, identify_containers
 from profiler.readers.ecs.reported_containers import select_batch
@@ -154,4 +154,4 @@ def test_the_commands_and_the_forwarder_know_the_monitor_by_the_same_words(
 
 def test_of_two_containers_with_only_the_monitors_image_neither_is_chosen() -> None:
     roles = container_roles([TaskContainer(name=name, image=OWN) for name in ("one", "two")])
-    assert (roles.monitor, roles.batch) == (None, Ambiguous(("one", "two")))
+    assert (roles.monitor, roles.batch, roles.candidates) == (None, None, ("one", "two"))

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,12 +15,6 @@ from tests.pipes import Pipe
 from tests.waiting import wait_until
 
 LONG = b"a" * 200_000 + b"\n"  # more than a pipe holds
-
-
-@pytest.fixture
-def pipe() -> Iterator[Pipe]:
-    with Pipe() as opened:
-        yield opened
 
 
 def read_all(pipe: Pipe, size: int) -> bytes:

@@ -2,20 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterator
-
-import pytest
 
 from profiler.core.deadline_writer import Output
 from profiler.core.log import JsonLog
 from tests.pipes import Pipe
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def pipe() -> Iterator[Pipe]:
-    with Pipe() as opened:
-        yield opened
 
 
 def test_log_lines_are_json(pipe: Pipe) -> None:

@@ -102,28 +102,15 @@ def run_to_the_end(world: World) -> list[tuple[float, bool]]:
     return world.readings
 
 
-def request_final_reading(reader: PeriodicReader) -> None:
-    assert not reader.final_reading(0)
-
-
-def test_readings_lie_on_the_grid() -> None:
-    assert run_to_the_end(World(until=4)) == [(0, False), (1, False), (2, False), (3, False)]
-
-
-def test_the_reading_after_an_event_is_complete_and_the_grid_stays() -> None:
-    assert run_to_the_end(World((1.5, True), until=4)) == [
-        (0, False),
-        (1, False),
-        (1.5, True),
-        (2, False),
-        (3, False),
-    ]
-
-
-def test_a_final_reading_is_complete() -> None:
+def test_the_reading_after_an_event_or_a_request_is_complete_and_the_grid_stays() -> None:
+    events = run_to_the_end(World((1.5, True), until=4))
+    assert events == [(0, False), (1, False), (1.5, True), (2, False), (3, False)]
     world = World((1.25, False), until=3)
-    # The request comes from another thread while the reader waits; nobody waits for the reading here.
-    world.waiter.on_wait = lambda: request_final_reading(world.reader)
+
+    def request() -> None:  # from another thread while the reader waits; nobody waits for the reading here
+        assert not world.reader.final_reading(0)
+
+    world.waiter.on_wait = request
     assert run_to_the_end(world) == [(0, False), (1, False), (1.25, True), (2, False)]
 
 
@@ -154,16 +141,13 @@ def test_a_reading_that_hangs_delays_nothing_and_counts_as_missing() -> None:
     assert not world.reader.stop(0.01)
     world.release.set()
     assert world.reader.stop(_TEST_SECONDS)
-
-
-def test_a_final_reading_cuts_the_wait_short_and_is_waited_for() -> None:
-    world = HungReader()
-    world.release.set()
-    world.reader.start()
-    assert world.reader.wait_for_first_reading(_TEST_SECONDS)
-    assert world.reader.final_reading(_TEST_SECONDS)
-    assert world.completed == [False, True]
-    assert world.reader.stop(_TEST_SECONDS)
+    prompt = HungReader()  # a final reading cuts its wait short and is waited for
+    prompt.release.set()
+    prompt.reader.start()
+    assert prompt.reader.wait_for_first_reading(_TEST_SECONDS)
+    assert prompt.reader.final_reading(_TEST_SECONDS)
+    assert prompt.completed == [False, True]
+    assert prompt.reader.stop(_TEST_SECONDS)
 
 
 def test_a_thread_starts_once_and_not_after_a_stop() -> None:
@@ -207,6 +191,8 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
     assert world.reader.final_reading(_TEST_SECONDS)
     assert world.reader.stop(_TEST_SECONDS)
     assert world.closes == 1
+    assert world.reader.final_reading(3600), "nobody waits for a thread that has failed"
+    assert world.reader.wait_for_first_reading(3600)
     assert world.reader.failure is not None
     sentence = world.reader.failure.sentence("GPU values")
     assert "The collection of GPU values stopped at 2025-" in sentence
@@ -222,13 +208,3 @@ def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for
     assert world.reader.final_reading(3600)
     assert world.reader.wait_for_first_reading(3600)
     assert world.reader.stop(3600)
-
-
-def test_nobody_waits_for_a_thread_that_has_failed() -> None:
-    """The wait is longer than any test may take."""
-    world = FailingReader()
-    world.reader.start()
-    assert world.reader.final_reading(_TEST_SECONDS)
-    assert world.reader.stop(_TEST_SECONDS)
-    assert world.reader.final_reading(3600)
-    assert world.reader.wait_for_first_reading(3600)

@@ -24,25 +24,16 @@ from profiler.core.timestamps import (
         ("2025-02-27T05:06:19.5Z", 1740632779500000000),
         ("2025-02-27T06:06:19.5+01:00", 1740632779500000000),
         ("2020-10-02T00:51:32.51467703Z", 1601599892514677030),
+        ("0001-01-01T00:00:00Z", None),
+        ("9999-12-31T23:59:59-01:00", None),
+        ("2025-13-01T00:00:00Z", None),
+        ("2025-02-27T05:06:19", None),
+        (None, None),
+        (5, None),
     ],
 )
-def test_reads_rfc3339_with_any_fraction(text: str, ns: int) -> None:
+def test_reads_rfc3339_with_any_fraction_and_nothing_else(text: object, ns: int | None) -> None:
     assert parse_ns(text) == ns
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "0001-01-01T00:00:00Z",
-        "9999-12-31T23:59:59-01:00",
-        "2025-13-01T00:00:00Z",
-        "2025-02-27T05:06:19",
-        None,
-        5,
-    ],
-)
-def test_other_text_is_not_a_time(text: object) -> None:
-    assert parse_ns(text) is None
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,7 @@ def swap_counters(out_mib: float, in_mib: float) -> SwapCounters:
     return SwapCounters(out_bytes=round(out_mib * MIB), in_bytes=round(in_mib * MIB))
 
 
-def swapped(
-    before: SwapCounters | None, after: SwapCounters | None, launch_type: str | None = "EC2"
-) -> tuple[str, ...]:
+def swapped(before: SwapCounters | None, after: SwapCounters | None, launch_type: str | None) -> tuple[str, ...]:
     readings = [before, after]
     warning = SwapWarning(lambda: readings.pop(0))
     warning.start()
@@ -28,33 +26,29 @@ def swapped(
 
 
 def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount() -> None:
-    assert swapped(swap_counters(100, 50), swap_counters(612.5, 146)) == (
-        (
-            "The instance swapped while the batch ran (512 MiB out, 96 MiB back in): give it more memory, "
-            "or fewer tasks at a time."
-        ),
+    (text,) = swapped(swap_counters(100, 50), swap_counters(612.5, 146), "EC2")
+    amounts = "512 MiB out, 96 MiB back in"
+    assert (
+        text == f"The instance swapped while the batch ran ({amounts}): give it more memory, or fewer tasks at a time."
     )
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "after", "launch_type"),
     [
-        (swap_counters(900, 900), swap_counters(900, 900)),  # long ago
-        (swap_counters(0, 0), swap_counters(0.9, 0.9)),
-        (None, swap_counters(5, 5)),
-        (swap_counters(0, 0), None),
-        (swap_counters(900, 900), swap_counters(0, 0)),
+        (swap_counters(900, 900), swap_counters(900, 900), "EC2"),  # long ago
+        (swap_counters(0, 0), swap_counters(0.9, 0.9), "EC2"),
+        (None, swap_counters(5, 5), "EC2"),
+        (swap_counters(0, 0), None, "EC2"),
+        (swap_counters(900, 900), swap_counters(0, 0), "EC2"),
+        (swap_counters(0, 0), swap_counters(50, 50), "FARGATE"),
+        (swap_counters(0, 0), swap_counters(50, 50), None),
     ],
 )
-def test_without_swapping_during_the_run_there_is_no_warning(
-    before: SwapCounters | None, after: SwapCounters | None
+def test_without_swapping_of_an_instance_during_the_run_there_is_no_warning(
+    before: SwapCounters | None, after: SwapCounters | None, launch_type: str | None
 ) -> None:
-    assert swapped(before, after) == ()
-
-
-@pytest.mark.parametrize("launch_type", ["FARGATE", None])
-def test_swap_is_not_reported_without_an_instance(launch_type: str | None) -> None:
-    assert swapped(swap_counters(0, 0), swap_counters(50, 50), launch_type) == ()
+    assert swapped(before, after, launch_type) == ()
 
 
 class StalledOutput(FakeStdout):

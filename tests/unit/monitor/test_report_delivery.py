@@ -27,14 +27,13 @@ class Parts:
         self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
 
 
-def test_a_line_that_arrives_is_not_printed() -> None:
+@pytest.mark.parametrize("stacks", [None, b"stacks"])
+def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(stacks: bytes | None) -> None:
     parts = Parts()
-    parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.deliver(b"line", TARGET, 24, stacks)
     parts.delivery.finish()
-    assert parts.streams.lines == [(TARGET, b"line")]
-    assert parts.output.lines == []
-    assert parts.log.lines == []
-    assert parts.budget.seconds == [24]
+    assert parts.streams.lines == [*([] if stacks is None else [(TARGET, stacks)]), (TARGET, b"line")]
+    assert (parts.output.lines, parts.log.lines, parts.budget.seconds) == ([], [], [24])
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,7 @@ def test_a_line_that_arrives_is_not_printed() -> None:
     ],
 )
 def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(parts: Parts, said: str) -> None:
-    parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
     parts.delivery.finish()
     assert parts.output.lines == [b"line"]
     (error,) = parts.log.events("error")
@@ -77,7 +76,7 @@ def test_without_time_or_a_stream_the_line_is_printed_without_a_call(
     target: LogTarget | DeliveryFailure, seconds: float, said: str
 ) -> None:
     parts = Parts()
-    parts.delivery.deliver(b"line", target, seconds)
+    parts.delivery.deliver(b"line", target, seconds, b"stacks")
     assert (parts.output.lines, parts.budget.seconds) == ([b"line"], [])
     (error,) = parts.log.events("error")
     assert said in error
@@ -163,25 +162,16 @@ def test_the_monitors_own_log_group_means_its_own_stream(batch: ContainerMetadat
     assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
 
 
-def test_a_container_of_the_usual_name_is_not_the_monitor_if_that_is_another() -> None:
-    own = ContainerMetadata(name="watcher")
-    target = log_target(
-        container(log_driver="awslogs", log_options=AWSLOGS), with_monitor(), settings(log_group="/ecs/own"), own
-    )
-    assert not isinstance(target, OwnStream)
-
-
 def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_the_settings() -> None:
     batch = container(log_driver="awslogs", log_options=AWSLOGS)
-    for task, given in (
-        (with_monitor(), settings(log_group="/ecs/other")),
-        (with_monitor(), settings(log_group="/ecs/own", log_stream="s")),
-        (with_monitor(), settings(log_group=AWSLOGS["awslogs-group"])),
-        (with_monitor(**{"awslogs-group": AWSLOGS["awslogs-group"]}), settings()),
+    for task, given, own in (
+        (with_monitor(), settings(log_group="/ecs/other"), None),
+        (with_monitor(), settings(log_group="/ecs/own", log_stream="s"), None),
+        (with_monitor(), settings(log_group=AWSLOGS["awslogs-group"]), None),
+        (with_monitor(**{"awslogs-group": AWSLOGS["awslogs-group"]}), settings(), None),
+        (with_monitor(), settings(log_group="/ecs/own"), ContainerMetadata(name="watcher")),  # it is another one
     ):
-        target = log_target(batch, task, given, None)
-        assert isinstance(target, LogTarget)
-        assert not isinstance(target, OwnStream)
+        assert isinstance(log_target(batch, task, given, own), LogTarget)
 
 
 PRINTED = settings(report_stream="monitor")
@@ -214,14 +204,6 @@ def test_a_printed_report_names_the_batchs_stream(more: dict[str, str]) -> None:
     assert target == LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
 
 
-def test_the_line_of_the_stacks_comes_before_the_report() -> None:
-    parts = Parts()
-    parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
-    parts.delivery.finish()
-    assert parts.streams.lines == [(TARGET, b"stacks"), (TARGET, b"line")]
-    assert parts.output.lines == []
-
-
 def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -> None:
     """A log driver that hangs leaves room for 64 KB: that is for the reports."""
     parts = Parts()
@@ -230,14 +212,6 @@ def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -
     assert parts.output.lines == [b"one", b"two"]
     parts.delivery.finish()
     assert parts.output.lines == [b"one", b"two", b"stacks of one", b"stacks of two"]
-
-
-@pytest.mark.parametrize("target", [TARGET, DeliveryFailure("Set the log group.")])
-def test_the_line_of_the_stacks_is_not_printed_elsewhere(target: LogTarget | DeliveryFailure) -> None:
-    parts = Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write.")))
-    parts.delivery.deliver(b"line", target, 24, b"stacks")
-    parts.delivery.finish()
-    assert parts.output.lines == [b"line"]
 
 
 def test_a_long_line_is_printed_without_the_commands_over_time() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from profiler.otlp.otlp_encoding import _SCHEMA, SIGNALS, Acknowledgement, encode, read_acknowledgement, read_error
+from profiler.otlp.otlp_encoding import _SCHEMA, SIGNALS, encode, read_error, read_rejection
 from tests.otlp_schema import REQUESTS, read_protobuf
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -64,21 +64,21 @@ def partial(rejected: int, message: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type", "said"),
+    ("body", "content_type", "message"),
     [
-        (b"", PROTOBUF, (False, "")),
-        (ExportLogsServiceResponse().SerializeToString(), PROTOBUF, (False, "")),
-        (partial(300, "too old"), PROTOBUF, (True, "too old")),
-        (partial(0, "a warning"), PROTOBUF, (False, "a warning")),
-        (b"{}", JSON, (False, "")),
-        (b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"no"}}', JSON + "; charset=utf-8", (True, "no")),
-        (b'{"partialSuccess":{"rejectedLogRecords":5}}', JSON, (True, "")),
-        (b"<html>", "text/html", (False, "")),
-        (b"\xff\xff", PROTOBUF, (False, "")),
+        (b"", PROTOBUF, None),
+        (ExportLogsServiceResponse().SerializeToString(), PROTOBUF, None),
+        (partial(300, "too old"), PROTOBUF, "too old"),
+        (partial(0, "a warning"), PROTOBUF, None),
+        (b"{}", JSON, None),
+        (b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"no"}}', JSON + "; charset=utf-8", "no"),
+        (b'{"partialSuccess":{"rejectedLogRecords":5}}', JSON, ""),
+        (b"<html>", "text/html", None),
+        (b"\xff\xff", PROTOBUF, None),
     ],
 )
-def test_a_partial_success_is_read(body: bytes, content_type: str, said: tuple[bool, str]) -> None:
-    assert read_acknowledgement(body, content_type) == Acknowledgement(is_rejected=said[0], message=said[1])
+def test_a_partial_success_is_read(body: bytes, content_type: str, message: str | None) -> None:
+    assert read_rejection(body, content_type) == message
 
 
 @pytest.mark.parametrize(
@@ -96,5 +96,5 @@ def test_the_message_of_an_error_is_read(body: bytes, content_type: str, message
 
 @given(st.binary(), st.sampled_from([PROTOBUF, JSON, "text/plain", ""]))
 def test_any_body_is_read(body: bytes, content_type: str) -> None:
-    read_acknowledgement(body, content_type)
+    read_rejection(body, content_type)
     read_error(body, content_type)

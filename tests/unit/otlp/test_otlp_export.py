@@ -83,8 +83,8 @@ def test_each_signal_is_one_compressed_request() -> None:
     assert backend.asked == ["traces", "logs", "metrics"]
     _, headers, body = backend.requests[0]
     assert json.loads(gzip.decompress(body)) == {"resourceSpans": []}
-    assert (headers["content-type"], headers["content-encoding"]) == ("application/json", "gzip")
-    assert headers["x-key"] == "hunter2"
+    expected = {"content-type": "application/json", "content-encoding": "gzip", "x-key": "hunter2"}
+    assert {**headers, **expected} == headers
     assert headers["user-agent"].startswith("task-profiler/")
 
 
@@ -133,13 +133,6 @@ def test_what_a_server_repeats_of_the_address_and_the_signature_is_hidden() -> N
     assert "the server answered 403: POST ?***: ***, ***, *** (" in reason
 
 
-def test_retry_after_is_honoured_after_the_others_are_sent() -> None:
-    backend = Backend({"traces": [answer(503, retry_after="3")]})
-    assert backend.export() == []
-    assert backend.asked == ["traces", "logs", "metrics", "traces"]
-    assert backend.spent_seconds == pytest.approx(3.4)
-
-
 @pytest.mark.parametrize("text", ["60", "Wed, 21 Oct 2099 07:28:00 GMT"])
 def test_a_pause_that_the_time_does_not_allow_is_no_retry(text: str) -> None:
     backend = Backend({"traces": [answer(429, retry_after=text)], "logs": [answer(503)]})
@@ -149,11 +142,15 @@ def test_a_pause_that_the_time_does_not_allow_is_no_retry(text: str) -> None:
     assert backend.asked == ["traces", "logs", "metrics", "logs"]
 
 
-@pytest.mark.parametrize("text", ["0", "Wed, 21 Oct 2015 07:28:00 GMT", "", "soon"])
-def test_a_retry_after_without_a_pause_is_the_usual_pause(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "pause"),
+    [("3", 3), ("0", 0.25), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.25), ("", 0.25), ("soon", 0.25)],
+)
+def test_retry_after_is_honoured_after_the_others_are_sent_if_it_is_a_pause(text: str, pause: float) -> None:
     backend = Backend({"traces": [answer(429, retry_after=text)]})
     assert backend.export() == []
-    assert backend.spent_seconds == pytest.approx(0.3 + 0.25 + 0.1)
+    assert backend.asked == ["traces", "logs", "metrics", "traces"]
+    assert backend.spent_seconds == pytest.approx(0.3 + pause + 0.1)
 
 
 def test_a_server_that_does_not_answer_takes_five_seconds_in_all() -> None:
@@ -164,19 +161,8 @@ def test_a_server_that_does_not_answer_takes_five_seconds_in_all() -> None:
     assert backend.timeouts == pytest.approx([5 / 3, 5 / 3, 5 / 3])
 
 
-# Everything in its time
-
-
 def in_time(prepare: Callable[[], tuple[Targets, Mapping[Signal, Message]]], backend: Backend) -> str | None:
     return export_in_time(prepare, OtlpExporter(backend, backend.clock, jitter=lambda: 0.0))
-
-
-def test_the_reasons_are_sentences() -> None:
-    backend = Backend({"traces": [answer(400)], "logs": [answer(404)], "metrics": [answer(400)]})
-    assert in_time(lambda: (read_targets(SETTINGS), MESSAGES), backend) == (
-        "The traces and metrics were not exported: the server answered 400 (OTLP_ENDPOINT). "
-        "The logs were not exported: the server answered 404 (OTLP_ENDPOINT)."
-    )
 
 
 @pytest.mark.parametrize(
@@ -193,17 +179,21 @@ def test_an_error_is_a_reason_and_one_of_ours_is_so_without_its_text(error: Exce
     assert in_time(prepare, Backend()) == reason
 
 
-def test_whatever_blocks_is_abandoned() -> None:
+def test_the_reasons_are_sentences_and_whatever_blocks_is_abandoned() -> None:
+    backend = Backend({"traces": [answer(400)], "logs": [answer(404)], "metrics": [answer(400)]})
+    assert in_time(lambda: (read_targets(SETTINGS), MESSAGES), backend) == (
+        "The traces and metrics were not exported: the server answered 400 (OTLP_ENDPOINT). "
+        "The logs were not exported: the server answered 404 (OTLP_ENDPOINT)."
+    )
     released = threading.Event()
 
     def prepare() -> tuple[Targets, Mapping[Signal, Message]]:
         released.wait()
         return {}, {}
 
-    backend = Backend()
     reason = export_in_time(prepare, OtlpExporter(backend, backend.clock, jitter=lambda: 0.0), 0.01)
     released.set()
-    assert reason == ("Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The limit is 0.01 s.")
+    assert reason == "Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The limit is 0.01 s."
 
 
 class Server(FakeHttpServer):
@@ -224,13 +214,10 @@ def server() -> Iterator[Server]:
     served.close()
 
 
-def test_a_redirect_is_an_answer(server: Server) -> None:
+def test_a_redirect_is_an_answer_and_one_that_is_too_large_is_cut(server: Server) -> None:
     server.result = (307, {"Location": f"{server.url}/other"}, b"")
     assert HttpTransport()(server.url, {}, b"", 5).status == 307
     assert len(server.requests) == 1
-
-
-def test_an_answer_that_is_too_large_is_cut(server: Server) -> None:
     server.result = (400, {"Content-Type": "text/plain", "Retry-After": "1"}, b"x" * (MAX_ANSWER_BYTES * 3))
     answer = HttpTransport()(server.url, {}, b"", 5)
     assert (len(answer.body), answer.headers["retry-after"]) == (MAX_ANSWER_BYTES, "1")

@@ -1,6 +1,5 @@
 """The signals of a run: valid by the published schema, and what they say. Ids, and the parent of a run."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from profiler.otlp.run_signals import (
 )
 from profiler.record.record_model import Container, Metrics, RaisedNotice, Record, decode
 from tests import shown_runs
-from tests.otlp_schema import read_json, read_protobuf
+from tests.otlp_schema import attributes_of, read_json, read_protobuf, without_defaults
 from tests.shown_runs import STARTED_NS
 from tests.unit.cli.test_any_record import changed_lines
 
@@ -51,23 +50,7 @@ def gauges(record: Record) -> dict[str, tuple[str, list[Any]]]:
 
 
 def named(attributes: list[Any]) -> dict[str, Any]:
-    return {one["key"]: plain(one["value"]) for one in attributes}
-
-
-def plain(value: Any) -> Any:
-    ((kind, content),) = value.items()
-    return [plain(item) for item in content["values"]] if kind == "arrayValue" else content
-
-
-def texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from texts(item)
-    elif isinstance(value, str):
-        yield value
+    return attributes_of({"attributes": attributes})
 
 
 def check(run: ExportedRun) -> None:
@@ -88,14 +71,6 @@ def check(run: ExportedRun) -> None:
         assert len(keys) == len(set(keys))
     assert {child["parentSpanId"] for child in children} <= {root["spanId"]}
     assert signals == signals_of(run)
-
-
-def without_defaults(value: Any) -> Any:
-    """protobuf leaves out numbers that are zero, and empty texts and lists."""
-    if isinstance(value, dict):
-        kept = {name: without_defaults(item) for name, item in value.items()}
-        return {name: item for name, item in kept.items() if item not in (0, "", [], "0")}
-    return [without_defaults(item) for item in value] if isinstance(value, list) else value
 
 
 @given(changed_lines())
@@ -269,12 +244,6 @@ def test_ids_are_those_of_all_releases() -> None:
     assert span_id("158d1c80", "run") == "5f394b3474cd7718"
 
 
-@pytest.mark.parametrize("name", ["TRACEPARENT", "traceparent", "TraceParent"])
-def test_a_valid_parent_is_found_in_any_letter_case(name: str) -> None:
-    expected = SpanParent(trace_id=TRACE, span_id=SPAN, flags=1)
-    assert find_parent(None, {"host": "x", "TRACEPARENT": "?"}, {name: f" 00-{TRACE}-{SPAN}-01 "}) == expected
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -287,5 +256,8 @@ def test_a_valid_parent_is_found_in_any_letter_case(name: str) -> None:
         f"ff-{TRACE}-{SPAN}-01",
     ],
 )
-def test_an_invalid_parent_is_none(text: str) -> None:
+def test_a_valid_parent_is_found_in_any_letter_case_and_an_invalid_one_is_none(text: str) -> None:
     assert parse_traceparent(text) is None
+    for name in ("TRACEPARENT", "traceparent", "TraceParent"):
+        found = find_parent(None, {"host": "x", "TRACEPARENT": text}, {name: f" 00-{TRACE}-{SPAN}-01 "})
+        assert found == SpanParent(trace_id=TRACE, span_id=SPAN, flags=1)

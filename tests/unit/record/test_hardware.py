@@ -11,14 +11,7 @@ from profiler.record.hardware import (
     visible_cpus_advice,
     visible_memory_advice,
 )
-from profiler.record.record_model import (
-    Container,
-    Metrics,
-    Processor,
-    Record,
-    TaskSize,
-    Visible,
-)
+from profiler.record.record_model import Container, Metrics, Processor, Record, TaskSize, Visible
 
 
 def run_on(model: str | None) -> Record:
@@ -119,6 +112,8 @@ def test_a_saturated_run_with_too_many_workers_gets_the_remedy(
     record = replace(WORKERS, visible=Visible(cpus=cpus), task_size=TaskSize(vcpu=vcpu))
     assert visible_cpus_advice(record) == (words and f"it sees {words}: set the number of workers.")
     assert visible_cpus_advice(replace(record, task_size=None)) is None
+    for changes in ({"visible": None}, {"task_size": None, "launch_type": "LOCAL"}):  # an older report, a local run
+        assert visible_memory_advice(replace(JAVA, **changes), is_out_of_memory=True) is None
 
 
 @pytest.mark.parametrize(
@@ -135,11 +130,6 @@ def test_a_saturated_run_with_too_many_workers_gets_the_remedy(
 )
 def test_no_advice_on_workers_without_saturation_by_threads_that_could_run(changes: dict[str, Any]) -> None:
     assert visible_cpus_advice(replace(WORKERS, metrics=replace(WORKERS.metrics, **changes))) is None
-
-
-@pytest.mark.parametrize("changes", [{"visible": None}, {"task_size": None, "launch_type": "LOCAL"}])
-def test_an_older_report_and_a_local_run_have_no_advice_on_memory(changes: dict[str, Any]) -> None:
-    assert visible_memory_advice(replace(JAVA, **changes), is_out_of_memory=True) is None
 
 
 @pytest.mark.parametrize(

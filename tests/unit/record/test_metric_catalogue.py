@@ -1,132 +1,54 @@
 """The metric catalogue against the record that it reads and the outputs that are made from it."""
 
+import itertools
 import json
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, view_of
 from profiler.record.record_model import (
-    AverageAndMaximum,
     Container,
-    Cost,
     Distribution,
     Gpu,
-    GpuIdle,
-    Interval,
-    MemoryKills,
     Metrics,
-    Monitor,
     Neuron,
     NeuronCore,
-    Processor,
-    Recommendation,
     Record,
     Report,
-    Sampling,
     SlowdownBounds,
-    TaskSize,
     encode,
 )
 from profiler.record.search_document_fields import FIELDS, DocumentField
 from tests.values import present
 
-NUMBERS = iter(range(1, 1000))
+NUMBERS = itertools.count(1)
 
 
-def distribution() -> Distribution:
-    """All statistics different from each other and from every other number."""
-    return Distribution(**{name: float(next(NUMBERS)) for name in ("avg", "p50", "p95", "p99", "max")})
+def filled(kind: Any) -> Any:
+    """A value of a type of the record with all its parts. Each number is there once."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Annotated, Union, UnionType):
+        return filled(arguments[0])
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return kind(**{field.name: filled(field.type) for field in fields(kind)})
+    if origin is tuple:
+        return (filled(arguments[0]),)
+    if origin is Mapping:
+        return {"0.25": filled(arguments[1])}
+    number = next(NUMBERS)
+    return True if kind is bool else float(number) if kind is float else number if kind is int else f"text {number}"
 
 
-def time_breakdown() -> TimeBreakdown:
-    parts: dict[str, Any] = {f"{part}_percent": float(next(NUMBERS)) for part in TIME_PARTS}
-    return TimeBreakdown(**parts)
-
-
-# Each number is there once, so that a getter that reads another field is noticed.
-FULL = Record(
-    task_id="0123",
-    task_arn="arn",
-    cluster="jobs",
-    family="nightly",
-    revision="7",
-    region="eu-west-1",
-    account_id="111122223333",
-    availability_zone="eu-west-1a",
-    launch_type="FARGATE",
-    processor=Processor(model="Xeon", count=4),
-    container=Container(name="batch", id="b", image="etl:7", image_digest="sha256:1"),
-    log_group="/ecs/jobs",
-    log_stream="ecs/batch/0123",
-    status="failure",
-    exit_code=137,
-    likely_out_of_memory=True,
-    memory_kills=MemoryKills(count=2),
-    started_at="2026-03-01T00:00:10.500Z",
-    finished_at="2026-03-01T00:10:10.750Z",
-    metrics=Metrics(
-        duration_ms=next(NUMBERS),
-        billed_duration_ms=next(NUMBERS),
-        memory_size_mb=next(NUMBERS),
-        max_memory_used_mb=next(NUMBERS),
-        init_duration_ms=next(NUMBERS),
-        vcpu_size=next(NUMBERS),
-        cpu_seconds=float(next(NUMBERS)),
-        cpu_wait_seconds=float(next(NUMBERS)),
-        vcpu_used=distribution(),
-        cpu_utilization_percent=distribution(),
-        memory_used_mb=distribution(),
-        memory_utilization_percent=distribution(),
-        memory_cache_mb=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
-        memory_peak_source="kernel",
-        vcpu_saturated_percent=float(next(NUMBERS)),
-        slowdown_at_vcpu={
-            size: SlowdownBounds(min=float(next(NUMBERS)), max=float(next(NUMBERS)))
-            for size in ("0.25", "0.5", "1", "2", "4", "8", "16")
-        },
-        memory_usage_peak_mb=next(NUMBERS),
-        network_rx_bytes=next(NUMBERS),
-        network_tx_bytes=next(NUMBERS),
-        block_read_bytes=next(NUMBERS),
-        block_write_bytes=next(NUMBERS),
-        ephemeral_storage_used_mb=next(NUMBERS),
-    ),
-    time_breakdown=time_breakdown(),
-    interval=Interval(
-        started_at="2026-03-01T00:01:00.000Z",
-        finished_at="2026-03-01T00:02:00.000Z",
-        cpu_utilization_percent=distribution(),
-        memory_used_mb=distribution(),
-        memory_utilization_percent=distribution(),
-        gpu_utilization_percent=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
-        gpu_memory_used_mb=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
-        neuron_utilization_percent=AverageAndMaximum(avg=float(next(NUMBERS)), max=float(next(NUMBERS))),
-    ),
-    sampling=Sampling(stats_period_ms=next(NUMBERS)),
-    task_size=TaskSize(vcpu=next(NUMBERS), memory_mb=next(NUMBERS)),
-    cost=Cost(usd=float(next(NUMBERS))),
-    recommendation=Recommendation(vcpu=next(NUMBERS), memory_mb=next(NUMBERS), saving_percent=float(next(NUMBERS))),
-    monitor=Monitor(version="0.1.0", cpu_seconds=float(next(NUMBERS)), max_rss_mb=next(NUMBERS)),
-    gpus=(
-        Gpu(
-            uuid="G",
-            utilization_percent=distribution(),
-            sm_active_percent=distribution(),
-            tensor_active_percent=distribution(),
-            dram_active_percent=distribution(),
-            memory_used_mb=distribution(),
-            energy_joules=5.0,
-        ),
-    ),
-    gpu_idle=GpuIdle(percent=float(next(NUMBERS)), gpu_hours=float(next(NUMBERS))),
-    neuron=Neuron(
-        cores=(NeuronCore(index=0, utilization_percent=distribution()),), device_memory_used_mb=distribution()
-    ),
-)
+# A getter that reads another field is noticed by its number.
+FULL: Record = replace(filled(Record), status="failure", stacks=None)
 LINE: dict[str, Any] = json.loads(encode(Report(time="2026-03-01T00:10:12Z", type="task.report", record=FULL)))
 
 

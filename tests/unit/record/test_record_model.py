@@ -167,14 +167,10 @@ def test_the_series_of_commands_goes_first() -> None:
     stacks = Stacks(source="py-spy 0.4.3", moments=(StackMoment(kind="idle", stack=("main (job.py:1)",)),))
     record = decode(encode_line(report(series=long, stacks=stacks))).record
     assert record == report(series=LONGEST_SERIES, stacks=stacks, truncated=True).record
-
-
-def test_the_innermost_functions_of_a_long_stack_are_kept() -> None:
-    frames = tuple(f"f{number} (job.py:1)" for number in range(60))
+    frames = tuple(f"f{number} (job.py:1)" for number in range(60))  # of a long stack, the innermost ones are kept
     stacks = Stacks(source="py-spy 0.4.3", moments=(StackMoment(kind="idle", stack=frames),))
     record = decode(encode_line(report(stacks=stacks))).record
-    assert present(record.stacks).moments[0].stack == frames[10:]
-    assert record.truncated
+    assert (present(record.stacks).moments[0].stack, record.truncated) == (frames[10:], True)
 
 
 @given(

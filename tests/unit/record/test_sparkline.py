@@ -6,26 +6,14 @@ from hypothesis import strategies as st
 from profiler.record.sparkline import GAP, sparkline
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-ASCII = "_.:-=+*#"
 
 
-def test_one_character_for_each_value() -> None:
-    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], width=8, top=7) == BLOCKS
-
-
-def test_ascii_has_as_many_levels() -> None:
-    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], width=8, top=7, ascii_only=True) == ASCII
-
-
-def test_a_value_without_measurement_is_a_gap() -> None:
+def test_one_character_for_each_value_or_the_peak_of_several() -> None:
+    rising = [0, 1, 2, 3, 4, 5, 6, 7]
+    assert sparkline(rising, width=8, top=7) == BLOCKS
+    assert sparkline(rising, width=8, top=7, ascii_only=True) == "_.:-=+*#"
     assert sparkline([0, None, 7], width=8, top=7) == "▁ █"
-
-
-def test_a_bucket_shows_its_peak() -> None:
     assert sparkline([0, 0, 0, 100, 0, None, None, None], width=4, top=100) == "▁█▁ "
-
-
-def test_values_outside_the_scale_have_the_outermost_blocks() -> None:
     assert sparkline([0, 200], width=2, top=100) == "▁█"
 
 

@@ -73,10 +73,7 @@ def test_a_part_of_the_line(changes: dict[str, Any], said: str) -> None:
 def test_cost_and_advice_come_last() -> None:
     advice = Recommendation(vcpu=0.25, memory_mb=1024, saving_percent=50.5, reasons=("One run\tused little.", "Few."))
     text = _text(replace(_RECORD, cost=Cost(usd=0.00822833), recommendation=advice))
-    assert text.split("\t")[-5:] == [
-        "Cost: 0.008228 USD",
-        "Recommended vCPU: 0.25",
-        "Recommended Memory: 1024 MB",
-        "Saving: 50.5 %",
-        "Advice: One run used little. Few.",
-    ]
+    assert text.endswith(
+        "\tCost: 0.008228 USD\tRecommended vCPU: 0.25\tRecommended Memory: 1024 MB\tSaving: 50.5 %"
+        "\tAdvice: One run used little. Few."
+    )

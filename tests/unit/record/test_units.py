@@ -18,15 +18,19 @@ from profiler.record.units import (
 )
 from tests.formats import CHANGES, DOLLARS, DURATIONS, MEMORY, PERCENTS, VCPUS
 
+AMOUNTS = {
+    format_duration: DURATIONS,
+    format_memory: MEMORY,
+    format_vcpu: VCPUS,
+    format_percent: PERCENTS,
+    format_usd: DOLLARS,
+}
+CASES = [(formatter, *row) for formatter, rows in AMOUNTS.items() for row in rows]
 
-@pytest.mark.parametrize(("milliseconds", "expected"), DURATIONS)
-def test_durations(milliseconds: float, expected: str) -> None:
-    assert format_duration(milliseconds) == expected
 
-
-@pytest.mark.parametrize(("megabytes", "expected"), MEMORY)
-def test_memory(megabytes: float, expected: str) -> None:
-    assert format_memory(megabytes) == expected
+@pytest.mark.parametrize(("formatter", "value", "expected"), CASES)
+def test_amounts(formatter: Callable[[float], str], value: float, expected: str) -> None:
+    assert formatter(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,24 +41,9 @@ def test_a_part_of_a_whole_has_one_unit_if_they_share_it(part: str, whole: str, 
     assert format_part(part, whole) == expected
 
 
-@pytest.mark.parametrize(("count", "expected"), VCPUS)
-def test_vcpus(count: float, expected: str) -> None:
-    assert format_vcpu(count) == expected
-
-
-@pytest.mark.parametrize(("percent", "expected"), PERCENTS)
-def test_percentages(percent: float, expected: str) -> None:
-    assert format_percent(percent) == expected
-
-
 @pytest.mark.parametrize(("new", "old", "expected"), CHANGES)
 def test_changes(new: float, old: float, expected: str) -> None:
     assert format_change(new, old, format_memory) == expected
-
-
-@pytest.mark.parametrize(("usd", "expected"), DOLLARS)
-def test_dollars(usd: float, expected: str) -> None:
-    assert format_usd(usd) == expected
 
 
 @given(value=st.floats(0, allow_nan=False, allow_infinity=False))

@@ -12,13 +12,21 @@ from profiler.report_page.page_activity import activity_fields
 
 
 @pytest.mark.parametrize(
-    ("percent", "seconds", "is_long"),
-    [(10, 1, True), (9.9, 1, False), (50, 0.99, False), (50, 0.05, False), (None, 1, False), (10, None, False)],
+    ("milliseconds", "percent", "seconds", "is_long"),
+    [
+        (10_000, 10, 1, True),
+        (10_000, 9.9, 1, False),
+        (10_000, 50, 0.99, False),
+        (10_000, 50, 0.05, False),
+        (10_000, None, 1, False),
+        (10_000, 10, None, False),
+        (100, 90, 0.09, False),
+    ],
 )
 def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none(
-    *, percent: float | None, seconds: float | None, is_long: bool
+    *, milliseconds: int, percent: float | None, seconds: float | None, is_long: bool
 ) -> None:
-    metrics = Metrics(duration_ms=10_000, cpu_wait_percent=percent, cpu_wait_seconds=seconds)
+    metrics = Metrics(duration_ms=milliseconds, cpu_wait_percent=percent, cpu_wait_seconds=seconds)
     record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics)
     assert is_long_cpu_wait(record) is is_long
     at_the_end = next_step(record, (), BLOCKS, "")
@@ -44,11 +52,6 @@ def test_waits_at_the_same_time_count_by_what_more_cpus_could_save(
     record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics, time_breakdown=times)
     assert is_long_cpu_wait(record) is is_long
     assert counted_cpu_wait(record) == (81 if is_long else 0)
-
-
-def test_a_wait_of_a_run_of_moments_is_not_long() -> None:
-    metrics = Metrics(duration_ms=100, cpu_wait_percent=90, cpu_wait_seconds=0.09)
-    assert not is_long_cpu_wait(Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics))
 
 
 @pytest.mark.parametrize(

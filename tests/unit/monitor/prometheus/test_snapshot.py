@@ -102,18 +102,13 @@ def test_statistics_that_stand_still_keep_their_last_step() -> None:
     assert [world.tick().containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
 
 
-def test_a_container_vanishes_with_its_stats() -> None:
+def test_a_container_vanishes_with_its_stats_or_a_minute_after_they_stop_to_move() -> None:
     world = World()
-    world.tick(3)
-    world.stats_at = lambda _at: {}
-    assert world.tick().containers == ()
-
-
-def test_a_container_whose_stats_no_longer_move_vanishes_after_a_minute() -> None:
-    world = World()
-    world.stats_at = lambda at: {"b": world.batch(min(at, 5))}
+    world.stats_at = lambda at: {"b": world.batch(min(at, 5))} if at < 70 else {}
     assert len(world.tick(65).containers) == 1
     assert world.tick().containers == ()
+    world.stats_at = lambda at: {"b": world.batch(at)} if at < 70 else {}
+    assert [len(world.tick().containers) for _ in range(5)] == [1, 1, 1, 0, 0]
 
 
 def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_back() -> None:
@@ -132,16 +127,13 @@ def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_ba
     assert back.containers[0].name == "batch"
 
 
-def test_before_the_task_is_known_there_is_only_the_monitor() -> None:
-    world = World()
-    world.task = Unavailable("refused")
-    snapshot = world.tick()
-    assert (snapshot.task, snapshot.containers) == (None, ())
-
-
 def test_a_network_of_ones_own_is_the_containers() -> None:
     world = World()
     world.stats_at = lambda at: {"b": world.batch(at, network_rx_bytes=5, network_tx_bytes=6)}
+    world.task, task = Unavailable("refused"), world.task
+    now = world.tick()
+    assert (now.task, now.containers) == (None, ())  # before the task is known, there is only the monitor
+    world.task = task
     now = world.tick()
     assert not now.containers[0].shares_network
     assert (now.task_rx_bytes, now.task_tx_bytes) == (None, None)
@@ -162,9 +154,6 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
     assert all(one.shares_network for now in snapshots for one in now.containers)
 
 
-# --- the instance ---------------------------------------------------------------------------------------------------
-
-
 def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
     world = World()
     assert world.tick(25).instance == InstanceReading(memory_size_bytes=1)
@@ -180,9 +169,6 @@ def test_without_an_instance_nothing_is_read_of_it(launch_type: str | None) -> N
     snapshot = world.tick()
     assert (snapshot.instance, world.instance_reads) == (None, 0)
     assert "instance" not in snapshot.sources
-
-
-# --- accelerators ---------------------------------------------------------------------------------------------------
 
 
 def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
@@ -223,15 +209,10 @@ class SilentSource:
     def stop(self, max_seconds: float) -> None: ...
 
 
-def neuron_watch(source: "SilentSource | None" = None) -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
-    silent: Any = source or SilentSource()
-    collector = NeuronCollector(silent, 1, Log(), is_required=False)
-    return collector, collector._on_report
-
-
 def test_neuron_cores_vanish_with_the_reports() -> None:
-    watch, hear = neuron_watch()
-    world = World(watch)
+    silent: Any = SilentSource()
+    watch = NeuronCollector(silent, 1, Log(), is_required=False)
+    world, hear = World(watch), watch._on_report
     assert world.tick().neuron is None
     hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
     now = present(world.tick().neuron)
@@ -241,16 +222,10 @@ def test_neuron_cores_vanish_with_the_reports() -> None:
     assert (idle.utilization_percent, idle.completed) == ({}, 5)
     gone = world.tick(11)
     assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
-
-
-def test_a_collector_that_has_stopped_is_down_at_once() -> None:
-    source = SilentSource()
-    watch, hear = neuron_watch(source)
-    world = World(watch)
-    hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
+    hear(NeuronReport(device_count=1))
     assert world.tick().sources["neuron-monitor"]
-    source.failure = ThreadFailure(0, "KeyError: 'cores'")
-    gone = world.tick()
+    silent.failure = ThreadFailure(0, "KeyError: 'cores'")
+    gone = world.tick()  # a collector that has stopped is down at once
     assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
 
 
