@@ -57,11 +57,8 @@ class _DeadLetter(Struct, frozen=True, kw_only=True):
 class MissedReasons(Struct):
     """Finds the reasons; for one look at the schedules, since it asks for nothing twice.
 
-    Attributes:
-        cloudtrail: Makes boto3's client of CloudTrail.
-        sqs: Makes boto3's client of SQS.
-        pause: Waits for seconds, between two requests to CloudTrail.
-        warn: Takes a sentence about a part that cannot be read.
+    ``pause`` waits for seconds, between two requests to CloudTrail. ``warn`` takes a sentence about a part that cannot
+    be read.
     """
 
     cloudtrail: Callable[[], AwsClient]

@@ -80,7 +80,6 @@ class ReplayCounts(Struct, frozen=True, kw_only=True):
     failed: int = 0
 
     def plus(self, other: "ReplayCounts") -> "ReplayCounts":
-        """Add two counts."""
         return ReplayCounts(
             read=self.read + other.read,
             indexed=self.indexed + other.indexed,
@@ -116,19 +115,11 @@ def replay(
     end_ms: int,
     concurrency: int,
 ) -> ReplayCounts:
-    """Forward the reports from ``start_ms`` to before ``end_ms``.
+    """Forward the reports from ``start_ms`` to before ``end_ms``, both in milliseconds since 1970.
 
-    Args:
-        client: boto3's client of CloudWatch Logs.
-        group: The name of the log group.
-        forward: Sends one event to the function; None: the reports are only counted.
-        on_window: Called after each window with its end in milliseconds, and with the counts since the start.
-        start_ms: The start, in milliseconds since 1970.
-        end_ms: The end.
-        concurrency: The number of concurrent calls of the function.
-
-    Raises:
-        TaskProfilerError: at the first window that cannot be forwarded. The progress up to this window is kept.
+    ``forward`` sends one event to the function; None: the reports are only counted. ``on_window`` is called after each
+    window with its end in milliseconds, and with the counts since the start. Raises TaskProfilerError at the first
+    window that cannot be forwarded.
     """
     total = ReplayCounts()
     with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="replay") as pool:

@@ -37,9 +37,7 @@ class LogGroupState(Struct, frozen=True, kw_only=True):
 class ReportPaths:
     """Reads roles, log groups and subscriptions, each once. An unreadable part is unknown, with one sentence.
 
-    Attributes:
-        log_group: (name) The state of a log group: one call.
-        problems: Sentences about unreadable parts.
+    ``log_group`` returns the state of the log group with a name: one call.
     """
 
     def __init__(self, open_client: OpenClient) -> None:

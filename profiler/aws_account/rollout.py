@@ -41,17 +41,9 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
 class Rollout:
     """Plans and changes the families of one account and Region.
 
-    Args:
-        open_client: Makes boto3's client of a service.
-        request: The families and the steps.
-        plan_change: Plans the change of one definition.
-        image: The monitor's image, if its repository has a name of the user's own.
-        names_starters: Whether to find out who starts the families.
-        on_step: Called with a sentence about each step that was carried out.
-        on_problem: Called with a sentence about each step that failed.
-
-    Attributes:
-        counts: The numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
+    ``image`` is the monitor's, if its repository has a name of the user's own. ``names_starters``: whether to find out
+    who starts the families. ``on_step`` and ``on_problem`` get a sentence about each step that was carried out or
+    failed. ``counts`` are the numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
     """
 
     def __init__(
@@ -119,11 +111,7 @@ class Rollout:
             return {}
 
     def families(self) -> tuple[str, ...]:
-        """The selected families. Globs without a match are reported.
-
-        Raises:
-            TaskProfilerError: if the families cannot be listed, or if none is selected.
-        """
+        """The selected families; globs without a match are reported. Raises TaskProfilerError if none is selected."""
         request, definitions = self._request, self._definitions
         seen = self._seen_families()
         selected: set[str] = set()

@@ -50,7 +50,6 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """The family of its tasks."""
         return family_of(self.definition_arn)
 
     @property
@@ -60,7 +59,6 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The target's kind and name, for the plan."""
         return f"{self.kind} {self.name}" if self.group == "default" else f"{self.kind} {self.group}/{self.name}"
 
     def is_pin_of(self, revision_arn: str) -> bool:
@@ -221,12 +219,7 @@ class FoundSchedules(Struct, frozen=True, kw_only=True):
 
 
 class AccountSchedules:
-    """Reads the schedules and rules again and again.
-
-    Args:
-        events: boto3's client of EventBridge.
-        scheduler: boto3's client of EventBridge Scheduler.
-    """
+    """Reads the schedules and rules again and again."""
 
     def __init__(self, events: AwsClient, scheduler: AwsClient) -> None:
         self._targets = Schedules(events, scheduler)
@@ -236,8 +229,7 @@ class AccountSchedules:
     def read(self, may_continue: Callable[[], bool] = lambda: True) -> FoundSchedules:
         """Read all. An unreadable part is a problem, and does not hide the others.
 
-        Args:
-            may_continue: Whether there is time for another schedule, which takes a call if it is new or was changed.
+        ``may_continue``: whether there is time for another schedule, which takes a call if it is new or was changed.
         """
         problems: list[str] = []
         unread: list[str] = []

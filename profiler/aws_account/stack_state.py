@@ -26,14 +26,9 @@ _ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
 class StackState(Struct, frozen=True, kw_only=True):
     """A stack, or its absence.
 
-    Attributes:
-        name: The stack's name.
-        status: CloudFormation's, such as ``CREATE_COMPLETE``; None if CloudFormation knows no stack.
-        reason: CloudFormation's reason for the status.
-        stack_id: The ARN of the stack; None if there is nothing to delete.
-        version: The version of the deployed code; None if the code was not uploaded by ``setup stack``.
-        parameters: The values of the parameters.
-        outputs: The outputs.
+    ``status`` is CloudFormation's, such as ``CREATE_COMPLETE``; None if CloudFormation knows no stack. ``stack_id`` is
+    the ARN; None if there is nothing to delete. ``version`` is the deployed code's; None if it was not uploaded by
+    ``setup stack``.
     """
 
     name: str
@@ -55,12 +50,10 @@ class StackState(Struct, frozen=True, kw_only=True):
 
     @property
     def region(self) -> str | None:
-        """The Region, which is a part of the ARN."""
         return self.stack_id.split(":")[3] if self.stack_id else None
 
     @property
     def place(self) -> str:
-        """The name and the Region."""
         return f"{self.name} in {self.region}" if self.region else self.name
 
 

@@ -54,12 +54,7 @@ def read_tasks(
 ) -> Iterator[Mapping[str, Any]]:
     """The tasks that ECS lists for a cluster, as DescribeTasks returns them. Raises the errors of boto3.
 
-    Args:
-        ecs: boto3's client of Amazon ECS.
-        cluster: Its name or ARN.
-        statuses: The desired statuses of the tasks.
-        also: ARNs of tasks that are described, too; one that ECS has forgotten is left out.
-        with_tags: Whether the tasks are read with their tags.
+    Those of ``also`` (ARNs) are described, too; one that ECS has forgotten is left out.
     """
     include = {"include": ["TAGS"]} if with_tags else {}
     arns: dict[str, None] = {}
@@ -125,9 +120,7 @@ def starter(task: Mapping[str, Any]) -> str:
 def starter_notes(starters: Iterable[str], *, is_printed: bool) -> Iterator[str]:
     """Notes on the monitor's effects on the orchestrators among the starters.
 
-    Args:
-        starters: Who starts the family.
-        is_printed: Whether the report goes to the monitor's own stream.
+    ``is_printed``: whether the report goes to the monitor's own stream.
     """
     for name in starters:
         if name == AIRFLOW:

@@ -26,14 +26,7 @@ DayRule = Callable[[int, int], Iterator[int]]
 
 
 class CronFields(Struct, frozen=True):
-    """The meaning of a cron expression.
-
-    Attributes:
-        minutes_of_day: The minutes since midnight, ascending.
-        months: The months, ascending.
-        years: The years, ascending.
-        day_rules: The days of a month are the union of these.
-    """
+    """The meaning of a cron expression, ascending. The days of a month are the union of ``day_rules``."""
 
     minutes_of_day: tuple[int, ...]
     months: tuple[int, ...]

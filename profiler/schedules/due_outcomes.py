@@ -61,13 +61,8 @@ def judge_schedules(
     """Judge the due times from ``since_ns`` to ``now_ns``; without ``since_ns``, the last due time of each schedule.
 
     A task can start up to a day late, so ``late`` may follow ``missed``, for due times since ``since_ns``.
-
-    Args:
-        schedules: The schedules. All of them, so that tasks of schedules with similar names are distinguished.
-        clusters: The tasks by the ARN of the cluster.
-        now_ns: The time at which the tasks were read.
-        since_ns: The first due time.
-        grace_ns: A task that starts later after its due time, or after its window, is late.
+    ``schedules`` are all of them, so that tasks of schedules with similar names are distinguished; ``clusters`` the
+    tasks by the ARN of the cluster. A task that starts ``grace_ns`` after its due time, or after its window, is late.
     """
 
     def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:

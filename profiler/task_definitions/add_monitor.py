@@ -48,16 +48,11 @@ _DEFAULT_GROUP_FOLDER = "/ecs"
 class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     """The options of ``taskdef add-monitor``.
 
-    Attributes:
-        container: The batch container; None: the only one that can be the batch.
-        image: The monitor's image; None: the default for a new monitor, and no change of an existing monitor.
-        shared_pids: Whether to set ``pidMode: task``.
-        stacks: When to read call stacks. Grants SYS_PTRACE, and sets ``pidMode: task`` too.
-        log_group: The log group of the monitor, into whose own stream the report is written; None: the batch's.
-        report_stream: Whose log stream gets the report; None: unchanged, else ``default_report_stream``.
-        default_report_stream: Whose log stream gets the report if neither the owner nor an option has chosen.
-        region: The Region of the log group, if the definition does not contain it. In a template, it is a reference.
-        settings: Further environment variables of the monitor, which override an existing monitor's.
+    ``container`` None: the only one that can be the batch. ``image`` None: the default for a new monitor, and no change
+    of an existing one. ``shared_pids`` sets ``pidMode: task``. ``stacks`` grants SYS_PTRACE, and sets it too.
+    ``log_group`` is the monitor's, into whose own stream the report is written; None: the batch's. ``report_stream``
+    None: unchanged, else ``default_report_stream``. ``region`` is the log group's, if the definition does not contain
+    it; in a template, a reference. ``settings`` override an existing monitor's variables.
     """
 
     container: str | None = None
@@ -78,20 +73,11 @@ def add_monitor(
     revision_arn: str | None = None,
     stack_region: Mapping[str, object] | None = None,
 ) -> ChangedDefinition:
-    """Add the monitor to a definition, or upgrade an existing monitor.
+    """Add the monitor to a definition, or upgrade an existing one. A definition that is as requested does not change.
 
-    Args:
-        definition: The definition, which does not change.
-        options: The options. Their Region is used if the revision's is unknown.
-        revision_arn: The ARN of the definition's revision in ECS, which also determines the default image.
-        stack_region: A template's reference to the Region of the stack, which is used last.
-
-    Returns:
-        The new definition, which is equal to ``definition`` if it contains the monitor as requested already.
-
-    Raises:
-        TaskProfilerError: if the monitor cannot work there, would use memory that belongs to the batch, or if another
-            program's container has its name.
+    The revision's Region precedes the options', and ``stack_region``, a template's reference, is used last.
+    ``revision_arn`` also determines the default image. Raises TaskProfilerError if the monitor cannot work there or
+    would use memory that belongs to the batch, or if another program's container has its name.
     """
     check_platform(definition)
     containers = read_containers(definition)

@@ -46,15 +46,9 @@ def is_template(data: bytes) -> bool:
 
 
 def change_template(data: bytes, source_name: str, change: ChangeInTemplate) -> ChangedText:
-    """Change each task definition of a template.
+    """Change each task definition of a template, which ``source_name`` names in error messages.
 
-    Args:
-        data: The template.
-        source_name: Its name in error messages.
-        change: Changes a definition.
-
-    Raises:
-        TaskProfilerError: if the template cannot be read or has no task definition, or a definition cannot be changed.
+    Raises TaskProfilerError if it cannot be read or has no task definition, or a definition cannot be changed.
     """
     is_json = _JSON.match(data) is not None
     template = _read_json(data, source_name) if is_json else _read_yaml(data, source_name)

@@ -64,7 +64,6 @@ class Container(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether it has a GPU requirement."""
         return _GPU in self.requirements
 
     @property
@@ -79,14 +78,9 @@ def read_containers(definition: Mapping[str, object]) -> tuple[Container, ...]:
 
 
 def find_monitor(containers: Sequence[Container], image: str | None = None) -> Container | None:
-    """The monitor of the definition, None if it has none.
+    """The monitor of the definition, None if it has none; ``image`` if its repository has a name of the user's own.
 
-    Args:
-        containers: The containers of the definition.
-        image: The monitor's image, if its repository has a name of the user's own.
-
-    Raises:
-        TaskProfilerError: if a container of another program has the monitor's name.
+    Raises TaskProfilerError if a container of another program has the monitor's name.
     """
     name = roles_of(containers, image).monitor
     monitor = next((container for container in containers if container.name == name), None)
@@ -181,8 +175,7 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
 def find_batch(containers: Sequence[Container], requested: str | None) -> Container:
     """The requested container, else the only essential one that AWS has not injected.
 
-    Raises:
-        TaskProfilerError: if no such container exists, with the names to choose from.
+    Raises TaskProfilerError if there is none, with the names to choose from.
     """
     if requested is not None:
         return _named_container(containers, requested)

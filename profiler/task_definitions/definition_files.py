@@ -51,7 +51,6 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The definition's family, if it has one."""
         family = text(self.document.definition.get("family"))
         return () if family is None else (family,)
 
@@ -73,15 +72,9 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
 
 
 def change_text(data: bytes, source_name: str, change: ChangeDefinition) -> ChangedText:
-    """Change the task definition in a document, or each one in a CloudFormation template.
+    """Change the task definition in a document, or each one in a template, which ``source_name`` names in errors.
 
-    Args:
-        data: The document.
-        source_name: Its name in error messages.
-        change: Changes a definition.
-
-    Raises:
-        TaskProfilerError: if the document cannot be read, or a definition cannot be changed.
+    Raises TaskProfilerError if the document cannot be read, or a definition cannot be changed.
     """
     if is_template(data):
         return change_template(data, source_name, lambda definition, region: change(definition, None, region))
@@ -114,13 +107,7 @@ def read_bytes(path: Path) -> bytes:
 def write_definition(path: Path, content: bytes, *, remedy: str) -> None:
     """Replace the file. An existing file keeps its permissions, and a link stays a link.
 
-    Args:
-        path: The file.
-        content: The new content.
-        remedy: The advice in the error sentence if the file cannot be written.
-
-    Raises:
-        TaskProfilerError: if the file cannot be written.
+    Raises TaskProfilerError with the remedy if it cannot be written.
     """
     try:
         target = path.resolve()
@@ -152,8 +139,7 @@ def apply_size(file: DefinitionFile, size: TaskSize) -> str:
 def with_size(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, object]:
     """Set the task's ``cpu`` and ``memory``; a part of ``size`` that is None, and the containers, do not change.
 
-    Raises:
-        TaskProfilerError: if the containers do not fit into the new size, which ECS would refuse.
+    Raises TaskProfilerError if the containers do not fit into the new size, which ECS would refuse.
     """
     changes: dict[str, str] = {}
     if size.vcpu is not None:

@@ -52,12 +52,8 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
 class ChangedDefinition(Struct, frozen=True, kw_only=True):
     """A definition after the monitor was added or removed, and notes for the user.
 
-    Attributes:
-        definition: The definition to register.
-        notes: Notes for the user.
-        changes: Those notes that name a change of an existing monitor.
-        batch: The name of the batch container, if it is known.
-        had_monitor: Whether the definition had a monitor before.
+    ``changes`` are the notes that name a change of an existing monitor. ``batch`` is the container's name, empty if
+    unknown.
     """
 
     definition: Mapping[str, object]
@@ -87,14 +83,9 @@ def _indent(data: bytes) -> str:
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
-    """Read a definition.
+    """Read a definition as JSON, a response of DescribeTaskDefinition, or the taskDefinition of a response.
 
-    Args:
-        data: The definition as JSON, a response of DescribeTaskDefinition, or the taskDefinition of a response.
-        source_name: The name of the source in error messages.
-
-    Raises:
-        TaskProfilerError: if ``data`` is neither.
+    Raises TaskProfilerError, which begins with ``source_name``, if ``data`` is none of them.
     """
     outer = _json(data, source_name)
     described = outer.get("taskDefinition")

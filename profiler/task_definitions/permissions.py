@@ -32,15 +32,9 @@ _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-
 def report_streams(
     definition: Mapping[str, object], batch: str, revision_arn: str, *, image: str | None = None
 ) -> frozenset[str]:
-    """The ARNs of the log streams to which the monitor of the definition writes the report.
+    """The ARNs of the log streams to which the monitor writes the report. The revision is any of the family.
 
     None are needed if the report goes to the monitor's own stream, into which its log driver writes.
-
-    Args:
-        definition: A definition with the monitor.
-        batch: The name of the batch container.
-        revision_arn: The ARN of a revision of the family.
-        image: The monitor's image, if its repository has a name of the user's own.
     """
     container = next((container for container in read_containers(definition) if container.name == batch), None)
     if container is None or container.log_driver != AWSLOGS or has_own_report_stream(definition, image):
@@ -63,12 +57,9 @@ def policy(streams: Iterable[str]) -> Mapping[str, object]:
 
 
 class FittedPolicy(Struct, frozen=True, kw_only=True):
-    """A policy that IAM accepts.
+    """A policy that IAM accepts; ``prefixes`` are the resources that replace log streams.
 
-    Attributes:
-        document: The policy.
-        exact_characters: The length that it would have without prefixes.
-        prefixes: The log streams that were joined to a prefix, as resources.
+    ``exact_characters`` is the length that it would have without prefixes.
     """
 
     document: Mapping[str, object]
@@ -79,15 +70,10 @@ class FittedPolicy(Struct, frozen=True, kw_only=True):
 def merged_policy(
     existing: Mapping[str, object] | None, streams: frozenset[str], *, other_characters: int = 0
 ) -> FittedPolicy:
-    """The existing policy with these log streams added; the other statements are kept.
+    """The existing policy ``task-profiler`` of the role with these log streams added; other statements are kept.
 
-    Args:
-        existing: The policy ``task-profiler`` of the role. If it allows the streams already, it does not change.
-        streams: ARNs.
-        other_characters: The length of the role's other inline policies.
-
-    Raises:
-        TaskProfilerError: if not even prefixes fit.
+    A policy that allows the streams already does not change. ``other_characters`` is the length of the role's other
+    inline policies. Raises TaskProfilerError if not even prefixes fit.
     """
     statements = statements_of(existing)
     own = next((one for one in statements if one.get("Sid") == _SID), None)

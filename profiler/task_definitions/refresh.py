@@ -20,16 +20,10 @@ _RAISED = ("stopTimeout", "memoryReservation", "memory")
 def refresh(
     container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool
 ) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """Upgrade the container of a monitor.
+    """Upgrade the container of a monitor to ``present``, which would be added today.
 
-    Args:
-        container: The container definition of the existing monitor.
-        present: The monitor that would be added today.
-        has_image: Whether to set the image of ``present``.
-        is_stricter: Whether the batch depends on the monitor: then ``essential`` and ``dependsOn`` do not change.
-
-    Returns:
-        The container, and a note about each change; without notes, nothing changed.
+    Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``), ``essential`` and
+    ``dependsOn`` stay. Returns the container, and a note about each change; without notes, nothing changed.
     """
     changes: dict[str, object] = {}
     for field, value in present.definition().items():

@@ -56,12 +56,9 @@ _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 def schedule_findings(
     revision: str, pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]], move_command: str
 ) -> Iterator[Finding]:
-    """Whether the schedules of a family start the revision that is checked.
+    """Whether the schedules of a family start ``revision``, the ``family:revision`` that is checked.
 
-    Args:
-        revision: Its ``family:revision``.
-        pinned: The targets that are pinned to a revision of the family, each with that revision's definition.
-        move_command: The command that moves the targets whose revision differs by the monitor alone.
+    ``pinned`` are the targets that are pinned to a revision of the family, each with that revision's definition.
     """
     for target, pinned_definition in pinned:
         if target.pinned_revision == revision:
@@ -83,13 +80,7 @@ def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
 
 
 def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:
-    """All findings about a task definition.
-
-    Args:
-        definition: The definition, as RegisterTaskDefinition accepts it.
-        add_command: The command that adds the monitor, for the advice.
-        default_image: The image of a monitor that is to be added.
-    """
+    """All findings about a definition as RegisterTaskDefinition accepts it; ``add_command`` is for the advice."""
     containers = read_containers(definition)
     try:
         monitor = find_monitor(containers)

@@ -84,12 +84,7 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
 
 
 def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]:
-    """All findings, each as soon as it is known.
-
-    Args:
-        context: The task; None outside of ECS.
-        probes: The functions that inspect the machine.
-    """
+    """All findings, each as soon as it is known. ``context`` None: outside of ECS."""
     if context is None:
         yield outside_of_ecs()
         yield kernel_finding(probes.kernel_view(None))
@@ -225,12 +220,7 @@ def settings_findings(problems: Iterable[str]) -> Iterator[Finding]:
 
 
 def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSelection) -> Iterator[Finding]:
-    """The GPUs, and which of them belong to the batch.
-
-    Args:
-        reading: The GPUs; None if no NVIDIA driver is visible.
-        selection: The GPUs of the batch.
-    """
+    """The GPUs, and which of them belong to the batch. ``reading`` None: no NVIDIA driver is visible."""
     if reading is None:
         yield note(GPUS, "No NVIDIA driver is visible here.", GPU_ADVICE)
         return
@@ -255,12 +245,7 @@ def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSele
 
 
 def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:
-    """The Neuron devices.
-
-    Args:
-        program: The path of neuron-monitor, None if it was not found.
-        devices: The device nodes in this container.
-    """
+    """The Neuron devices. ``program`` is the path of neuron-monitor, None if it was not found."""
     if program is not None and devices:
         yield ok(NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
     elif program is not None:
@@ -285,14 +270,7 @@ def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
 
 
 def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
-    """How often the stats of the batch are refreshed.
-
-    Args:
-        source: Reads the stats.
-        docker_id: The batch's container.
-        clock: Measures the time.
-        max_seconds: How long to wait for refreshed stats.
-    """
+    """How often the stats of the batch are refreshed, measured for at most ``max_seconds``."""
     end_ns = clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
     reads: list[int] = []
     reason = "they do not contain the batch"
@@ -321,7 +299,6 @@ def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, ma
 
 
 def _activity(batch: ContainerMetadata, lookup_id: str, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
-    """The visible processes of the batch."""
     visible = probes.count_processes(lookup_id)
     yield processes_finding(batch, visible, can_read_cgroup=probes.can_read_cgroup(lookup_id))
     view = probes.kernel_view(lookup_id if visible else None)
@@ -391,12 +368,10 @@ def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:
 
 
 def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None) -> Finding:
-    """Whether the enabled call stacks can be read.
+    """Whether the enabled call stacks can be read; the mode is not ``off``.
 
-    Args:
-        mode: The setting, not ``off``.
-        may_trace: Whether the monitor may read the batch's system calls, and so its call stacks.
-        py_spy: py-spy's version, empty if it is unknown; None if py-spy was not found.
+    ``may_trace``: whether the monitor may read the batch's system calls, and so its call stacks. ``py_spy`` is py-spy's
+    version, empty if it is unknown; None if py-spy was not found.
     """
     setting = f"TASK_PROFILER_STACKS is {mode}"
     if not may_trace:

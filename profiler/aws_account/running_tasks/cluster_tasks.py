@@ -40,18 +40,12 @@ class _Definition(Struct, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> str:
-        """The batch; empty if several containers could be the batch."""
+        """Empty if several containers could be the batch."""
         return self.candidates[0] if len(self.candidates) == 1 else ""
 
 
 class RunningTasks(Struct):
-    """Lists the running tasks of a cluster.
-
-    Attributes:
-        open_client: Makes boto3's client of a service.
-        cluster: The name or the ARN of the cluster.
-        with_services: Whether the tasks of services are listed, too.
-    """
+    """Lists the running tasks of a cluster, which is a name or an ARN; those of services only ``with_services``."""
 
     open_client: OpenClient
     cluster: str
@@ -62,11 +56,9 @@ class RunningTasks(Struct):
     problems: tuple[str, ...] = ()
 
     def read(self, now_ns: int) -> tuple[Report, ...]:
-        """The running tasks, and those that have ended since the last call.
+        """The running tasks, and those that have ended since the last call. Raises TaskProfilerError.
 
         Afterwards, ``groups`` are their log groups, and ``problems`` are sentences about unreadable parts.
-
-        Raises TaskProfilerError if ECS cannot be read.
         """
         with aws_errors(
             f"The tasks of the cluster {self.cluster!r} cannot be listed", "ecs:ListTasks and ecs:DescribeTasks"

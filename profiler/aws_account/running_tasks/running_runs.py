@@ -46,10 +46,8 @@ class SeenNotice(Struct, frozen=True, kw_only=True):
 class RunningRun(Struct, frozen=True, kw_only=True):
     """A run that goes on, or that has just ended.
 
-    Attributes:
-        report: The newest checkpoint, the report, or ECS's data. Its status is the run's.
-        notices: The notices, in the order of time.
-        silent_ms: The time since the newest line, if that is longer than usual.
+    ``report`` is the newest checkpoint, the report, or ECS's data; its status is the run's. ``notices`` are in the
+    order of time. ``silent_ms`` is the time since the newest line, if that is longer than usual.
     """
 
     report: Report
@@ -63,7 +61,6 @@ class RunningRun(Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Whether the run goes on."""
         return known_status(self.report.record) == _RUNNING
 
     @property
@@ -83,11 +80,7 @@ class RunningRun(Struct, frozen=True, kw_only=True):
 
 
 class RunningRuns:
-    """Collects lines, and finds the runs that are still running.
-
-    Args:
-        selection: Which runs count.
-    """
+    """Collects lines, and finds the runs that are still running."""
 
     def __init__(self, selection: RunFilter) -> None:
         self._selection = selection
@@ -127,9 +120,7 @@ class RunningRuns:
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
         """The runs that go on, and those that have ended since the last refresh.
 
-        Args:
-            now_ns: The time now.
-            tasks: ECS's data on its tasks; tasks with another status than running have ended. None: ECS was not asked.
+        ``tasks`` is ECS's data: tasks with another status than running have ended. None: ECS was not asked.
         """
         if tasks is None:
             found = [self._run(report, now_ns) for report in self._newest.values()]
@@ -181,7 +172,6 @@ class LocalRuns(RunningRuns):
         self._read = read
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:  # noqa: ARG002
-        """The runs at this moment."""
         return tuple(RunningRun(report=report) for report in self._read())
 
 
@@ -206,12 +196,7 @@ def _is_young(report: Report, now_ns: int) -> bool:
 
 
 class FollowedLogs:
-    """Reads the lines of monitors. The first read of a group is the time in which a running task writes a line.
-
-    Args:
-        read_pages: Reads the pages of FilterLogEvents.
-        clock: Gives the time now.
-    """
+    """Reads the lines of monitors. The first read of a group is the time in which a running task writes a line."""
 
     def __init__(self, read_pages: ReadPages, clock: Clock) -> None:
         self._read_pages = read_pages

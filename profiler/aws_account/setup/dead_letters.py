@@ -33,10 +33,8 @@ def redrive(
     """Send all events again that were in the queue at ``now_ms``.
 
     Newer events stay in the queue: they may have been sent by this loop, and have failed again after three attempts.
-    The visibility timeout hides them from it. Raises ClientError if later events would fail, too.
-
-    Returns:
-        The number of events that were sent, and a sentence for each one that Lambda did not accept.
+    The visibility timeout hides them from it. Returns the number of events that were sent, and a sentence for each one
+    that Lambda did not accept. Raises ClientError if later events would fail, too.
     """
     sent = 0
     refused: dict[str, list[str]] = {}

@@ -68,11 +68,7 @@ def requirements_file() -> Path:
 
 
 def build_zip(out: Path) -> None:
-    """Install the requirements into a temporary folder, then write the zip.
-
-    Raises:
-        TaskProfilerError: if pip is missing or fails, or if the installation lacks the forwarder.
-    """
+    """Write the zip. Raises TaskProfilerError if pip is missing or fails, or the installation lacks the forwarder."""
     with tempfile.TemporaryDirectory(prefix="lambda-zip-") as name:
         folder = Path(name)
         install(folder)

@@ -39,10 +39,8 @@ _LEFT_OUT = "report_page/assets/plotly-basic.min.js"  # as in a clone's .dockeri
 class ImageBuild(Struct, frozen=True, kw_only=True):
     """How the image is built.
 
-    Attributes:
-        platforms: The platforms that buildx builds for; empty: ``docker build`` builds for Docker's own.
-        needs_builder: Whether buildx needs another builder for several platforms, which is removed afterwards.
-        options: Further options of ``docker build``.
+    ``platforms`` are those that buildx builds for; empty: ``docker build`` builds for Docker's own. ``needs_builder``:
+    buildx needs another builder for several platforms, which is removed afterwards.
     """
 
     platforms: tuple[str, ...] = ()
@@ -64,11 +62,7 @@ class ImageBuild(Struct, frozen=True, kw_only=True):
 
 
 class Docker:
-    """The command ``docker`` of this machine.
-
-    Args:
-        environment: The variables of its processes.
-    """
+    """The command ``docker`` of this machine. Its processes get the variables of ``environment``."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -92,8 +86,7 @@ class Docker:
     def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
         """Plan the build for these platforms; empty: for both where buildx is installed, else for Docker's own.
 
-        Raises:
-            TaskProfilerError: This Docker cannot build for one of them.
+        Raises TaskProfilerError if this Docker cannot build for one of them.
         """
         if self._ask("buildx", "version").returncode:
             if platforms:

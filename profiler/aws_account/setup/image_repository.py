@@ -29,12 +29,7 @@ class Login(Struct, frozen=True, kw_only=True):
 
 
 class ImageRepository:
-    """One repository, which may not exist yet.
-
-    Args:
-        ecr: boto3's client of Amazon ECR.
-        name: The repository's name.
-    """
+    """One repository, which may not exist yet."""
 
     def __init__(self, ecr: AwsClient, name: str) -> None:
         self.region: str = ecr.meta.region_name

@@ -51,18 +51,13 @@ class StackEvent(Struct, frozen=True, kw_only=True):
 
     @property
     def ends_resource(self) -> bool:
-        """Whether the work on the resource, or on the stack, is over."""
         return self.status.endswith(("_COMPLETE", "_FAILED", "_SKIPPED"))
 
 
 class StackChanges(Struct):
     """Changes one stack. Each method raises TaskProfilerError with AWS's reason.
 
-    Attributes:
-        name: The stack's name.
-        open_client: Makes boto3's client of a service.
-        clock: Limits and paces the waiting.
-        on_event: Gets each event that ends the work on a resource.
+    ``on_event`` gets each event that ends the work on a resource.
     """
 
     name: str
@@ -233,12 +228,7 @@ def _causes(failed: Sequence[StackEvent]) -> str:
 
 
 def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
-    """The remaining resources, each with the command that deletes it.
-
-    Args:
-        state: The stack before its deletion.
-        kept: The events of the resources that the stack left.
-    """
+    """The remaining resources, each with the command that deletes it; ``state`` is from before the deletion."""
     where = f" --region {state.region}"
     for event in kept:
         delete = (

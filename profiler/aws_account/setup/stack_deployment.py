@@ -41,13 +41,9 @@ _US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by 
 class StackRequest(Struct, frozen=True, kw_only=True):
     """The requested deployment.
 
-    Attributes:
-        name: The stack.
-        bucket: The bucket for code and template; None: the stack's, else one of the account's own.
-        zip_file: The code; None: it is built.
-        parameters: ``Name=Value`` each.
-        settings: Values of parameters by name, from their own options.
-        secrets: The values of each secret, by the parameter that gets the secret's name.
+    ``bucket`` None: the stack's, else one of the account's own. ``zip_file`` None: the code is built. ``parameters``:
+    ``Name=Value`` each. ``settings`` are values of parameters from their own options. ``secrets`` are the values of
+    each secret, by the parameter that gets the secret's name.
     """
 
     name: str = DEFAULT_STACK
@@ -61,12 +57,8 @@ class StackRequest(Struct, frozen=True, kw_only=True):
 class StackPlan(Struct, frozen=True, kw_only=True):
     """The effects of a deployment, computed without a change.
 
-    Attributes:
-        state: The stack now.
-        template: The template, with its subscriptions.
-        code_key: The key of the code in the bucket.
-        given: The values that are given now, by the parameter's name.
-        secrets: The values of each secret, by the secret's name.
+    ``given`` are the values that are given now, by the parameter's name; ``secrets`` the values of each secret, by its
+    name.
     """
 
     state: StackState
@@ -77,7 +69,6 @@ class StackPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def template_key(self) -> str:
-        """The key of the template in the bucket."""
         digest = hashlib.sha256(self.template.encode()).hexdigest()
         return f"{_TEMPLATE_PREFIX}{digest[:_HASH_DIGITS]}.yaml"
 
@@ -93,11 +84,6 @@ class CodeBucket:
     Every key contains a hash of the content, so that an object never changes and the bucket needs no versions. Older
     objects stay: CloudFormation reads them when it undoes an update. Every call contains the account that must own the
     bucket, because anybody can create a bucket with the name that is expected here.
-
-    Args:
-        name: The name.
-        account: The account that must own it.
-        open_client: Makes boto3's client of a service.
     """
 
     def __init__(self, name: str, account: str, open_client: OpenClient) -> None:
@@ -122,11 +108,9 @@ class CodeBucket:
             self._s3.create_bucket(Bucket=self.name, **where)
 
     def has(self, key: str) -> bool:
-        """Whether an object is there."""
         return self._head("s3:GetObject and s3:ListBucket", self._s3.head_object, Key=key) is not None
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object."""
         with aws_errors(f"s3://{self.name}/{key} cannot be written", "s3:PutObject"):
             self._s3.put_object(**self._owner, Key=key, Body=data)
 
@@ -159,14 +143,7 @@ class CodeBucket:
 
 
 class StackDeployment(Struct, frozen=True):
-    """Carries out a request. Each method raises TaskProfilerError.
-
-    Attributes:
-        request: The request.
-        open_client: Makes boto3's client of a service.
-        changes: Changes the stack.
-        on_step: Gets a sentence about each step.
-    """
+    """Carries out a request. Each method raises TaskProfilerError; ``on_step`` gets a sentence about each step."""
 
     request: StackRequest
     open_client: OpenClient
@@ -311,15 +288,7 @@ def store_secret(
     """Store values in a secret's JSON object. Other values there stay, and so does the key of an existing secret.
 
     Secrets Manager keeps the name of a deleted secret for 7 to 30 days. Such a secret is restored without its values.
-
-    Args:
-        open_client: Makes boto3's client of a service.
-        name: The secret's name.
-        values: The values.
-        key_arn: The KMS key of a new secret; empty: AWS's own key.
-
-    Raises:
-        TaskProfilerError: AWS refuses, or the secret is something else. The message contains no value.
+    ``key_arn`` is the KMS key of a new secret; empty: AWS's own key. The message of an error contains no value.
     """
     client = open_client("secretsmanager")
     actions = "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue, RestoreSecret and TagResource"
