@@ -21,8 +21,6 @@ from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.permissions import POLICY_NAME
 from profiler.task_definitions.remove_monitor import Difference, difference
 
-_SERVICE_REASON = "A service runs it: --services includes it."
-
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
     """The families to change, and the steps to take in addition to the plan."""
@@ -147,7 +145,9 @@ class Rollout:
         of_services = frozenset() if self._request.services else self._definitions.families_of_services()
         for family in families:
             if family in of_services:
-                planned = PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,))
+                planned = PlannedFamily(
+                    family=family, action="skipped", notes=("A service runs it: --services includes it.",)
+                )
             else:
                 planned = self._with_log_group_note(self._plan(family))
             yield replace(planned, started_by=self._starters.get(family, ()))
@@ -219,16 +219,19 @@ class Rollout:
         return replace(planned, notes=(*planned.notes, note))
 
     def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
-        """Carry the plan out. Yields the executed plans: another plan if a definition has changed meanwhile."""
-        for family in planned:
-            yield self._carry_out(family)
+        """Carry the plan out. Returns the executed plans: another plan if a definition has changed meanwhile."""
+        return map(self._carry_out, planned)
 
     def _carry_out(self, planned: PlannedFamily) -> PlannedFamily:
         if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:
             planned = self._planned_again(planned)
-            arn = self._register(planned) if planned.is_new_revision else planned.revision_arn
+            arn = planned.revision_arn
+            if planned.is_new_revision:
+                arn = self._definitions.register(planned.definition)
+                self._on_step(f"registered {revision_of(arn)}")
+                self.counts["registered"] += 1
         except TaskProfilerError as error:
             self._fail(planned.family, error)
             return planned
@@ -266,13 +269,6 @@ class Rollout:
             return
         start = f"{planned.family} changed meanwhile, so it is planned again from {planned.revision}"
         self._on_step(f"{start}: {planned.action} {notes}".rstrip())
-
-    def _register(self, planned: PlannedFamily) -> str:
-        """Register the new revision, and return its ARN."""
-        arn = self._definitions.register(planned.definition)
-        self._on_step(f"registered {revision_of(arn)}")
-        self.counts["registered"] += 1
-        return arn
 
     def _move(self, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
         """Move a pinned target, unless it is pinned to another version of the job at this moment."""

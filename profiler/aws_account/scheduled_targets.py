@@ -14,23 +14,21 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import aws_errors
-from profiler.aws_account.registered_definitions import LastBody, family_of, revision_of
+from profiler.aws_account.registered_definitions import LastBody, revision_of
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.schedule_model import Schedule
 
 _PARAMETERS = "EcsParameters"
 _ARN = "TaskDefinitionArn"
-_CLUSTER = ":cluster/"
 LIST_RULES = "events:ListEventBuses, events:ListRules and events:ListTargetsByRule"
 LIST_SCHEDULES = "scheduler:ListSchedules and scheduler:GetSchedule"
 _READ = {"rule": "events:ListTargetsByRule", "schedule": "scheduler:GetSchedule"}
 _WRITE = {"rule": "events:PutTargets and iam:PassRole", "schedule": "scheduler:UpdateSchedule and iam:PassRole"}
 # The fields that GetSchedule returns and UpdateSchedule does not accept.
 _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
-_DISABLED = "DISABLED"
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
@@ -83,16 +81,20 @@ class Schedules:
     def targets(self) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks."""
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
-            of_rules = tuple(self._targets_of_rules())
+            buses = self._pages(self._events.list_event_buses, "EventBuses")
+            rules = (
+                rule
+                for bus in buses
+                for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"])
+            )
+            of_rules = tuple(target for rule in rules for target in self.targets_of_rule(rule))
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             of_schedules = map(self.target_of_schedule, self.summaries())
             return (*of_rules, *(target for target in of_schedules if target is not None))
 
     def timed_rules(self) -> Iterator[Mapping[str, Any]]:
         """The rules with a schedule, as ListRules returns them. EventBridge accepts these on the default bus only."""
-        for rule in self._pages(self._events.list_rules, "Rules"):
-            if rule.get("ScheduleExpression"):
-                yield rule
+        return (rule for rule in self._pages(self._events.list_rules, "Rules") if rule.get("ScheduleExpression"))
 
     def targets_of_rule(self, rule: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
         """The targets of a rule that start ECS tasks."""
@@ -114,7 +116,7 @@ class Schedules:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
         for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
-            if _CLUSTER in str(summary.get("Target", {}).get("Arn")):
+            if ":cluster/" in str(summary.get("Target", {}).get("Arn")):
                 yield summary
 
     def target_of_schedule(self, summary: Mapping[str, Any]) -> ScheduledTarget | None:
@@ -146,11 +148,6 @@ class Schedules:
                 self._scheduler.exceptions.ResourceNotFoundException,
             ):
                 return None
-
-    def _targets_of_rules(self) -> Iterator[ScheduledTarget]:
-        for bus in self._pages(self._events.list_event_buses, "EventBuses"):
-            for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]):
-                yield from self.targets_of_rule(rule)
 
     def _target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
         self._scheduler.get_schedule(Name=name, GroupName=group)
@@ -286,7 +283,7 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         group=target.group,
         expression=settings["ScheduleExpression"],
         time_zone=content.get("ScheduleExpressionTimezone", "UTC"),
-        is_enabled=settings.get("State") != _DISABLED,
+        is_enabled=settings.get("State") != "DISABLED",
         window_minutes=content.get("FlexibleTimeWindow", {}).get("MaximumWindowInMinutes", 0),
         created_ns=json_moment_ns(content.get("CreationDate")),  # AWS returns no dates of a rule
         modified_ns=json_moment_ns(content.get("LastModificationDate")),

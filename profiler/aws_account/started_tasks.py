@@ -8,9 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
-from profiler.aws_account.registered_definitions import family_of
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name
+from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.schedules.due_outcomes import KEPT_NS

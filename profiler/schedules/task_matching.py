@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import family_of
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.schedules.schedule_model import Schedule, ScheduleKind, StartedTask
 
@@ -55,7 +56,7 @@ class TaskSlot(Struct, kw_only=True):
 
 def family_of_schedule(schedule: Schedule) -> str:
     """The family of the tasks that a schedule starts."""
-    return schedule.definition_arn.rpartition("/")[2].split(":", 1)[0]
+    return family_of(schedule.definition_arn)
 
 
 def started_by(schedule: Schedule) -> str:

@@ -9,9 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.registered_definitions import family_of
 from profiler.aws_account.started_tasks import read_tasks
-from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, task_id
+from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, family_of, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
 from profiler.core.timestamps import format_datetime, format_ms

@@ -30,7 +30,6 @@ _CONFIG = "config.json"
 _CONTAINERD_STORE = "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
 DOCKERFILE = Path("taskdef", "Dockerfile")
 _PACKAGE = Path(__file__).resolve().parents[2]
-_DISTRIBUTION = "task-profiler"
 _START = "task_profiler_start.py"  # outside of the package
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt")
 _LEFT_OUT = "report_page/assets/plotly-basic.min.js"  # as in a clone's .dockerignore
@@ -219,14 +218,15 @@ def _image_folder() -> Path:
 def _pack_wheel(folder: Path) -> None:
     """Pack the installed package as a wheel again, so that the image runs the code of this installation."""
     try:
-        installed = distribution(_DISTRIBUTION)
+        installed = distribution("task-profiler")
     except PackageNotFoundError as error:
         raise TaskProfilerError("The installed package has no metadata: install the package again by pip.") from error
     name = f"task_profiler-{__version__}"
     files = {path.relative_to(_PACKAGE.parent).as_posix(): path.read_bytes() for path in _package_files()}
     files |= {f"{name}.dist-info/{one}": (installed.read_text(one) or "").encode() for one in _METADATA}
     record = f"{name}.dist-info/RECORD"
-    rows = [f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()]
+    digests = {path: urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=") for path, data in files.items()}
+    rows = [f"{path},sha256={digests[path]},{len(data)}\n" for path, data in files.items()]
     files[record] = "".join([*rows, f"{record},,\n"]).encode()
     with ZipFile(folder / f"{name}-py3-none-any.whl", "w", ZIP_DEFLATED) as wheel:
         for path, data in files.items():
@@ -239,7 +239,3 @@ def _package_files() -> Iterator[Path]:
         if path.is_file() and "__pycache__" not in relative.parts and relative.as_posix() != _LEFT_OUT:
             yield path
     yield _PACKAGE.with_name(_START)
-
-
-def _digest(data: bytes) -> str:
-    return urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=")
