@@ -5,7 +5,7 @@ The progress is stored after each window, so that an interrupted replay can cont
 
 import base64
 import gzip
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from pathlib import Path
@@ -145,7 +145,7 @@ def split_into_payloads(events: Iterable[_Event]) -> Iterator[list[_Event]]:
         yield batch
 
 
-def build_subscription_event(events: list[_Event], group: str) -> dict[str, object]:
+def build_subscription_event(events: Sequence[_Event], group: str) -> dict[str, object]:
     """Build the event that a CloudWatch Logs subscription sends."""
     document = {
         "messageType": "DATA_MESSAGE",

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from math import inf
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -82,10 +83,6 @@ def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
     return replace(due_time, outcome="refused", reason=reason)
 
 
-def _created(task: StartedTask) -> int:
-    return task.created_ns
-
-
 class _LatestEnds:
     """Finds, among the tasks created before another one, the task that ended last."""
 
@@ -155,7 +152,11 @@ class _Judge:
             if isinstance(row, str):
                 yield JudgedSchedule(schedule=schedule, problem=row)
                 continue
-            own = tasks if len(members) == 1 else sorted((t for slot in row for t in slot.tasks), key=_created)
+            own = (
+                tasks
+                if len(members) == 1
+                else sorted((t for slot in row for t in slot.tasks), key=attrgetter("created_ns"))
+            )
             last_ends = _LatestEnds(own)
             others = sorted({other.name for other in members if other is not schedule})
             is_restarted = _may_be_restarted(schedule, row)

@@ -29,9 +29,7 @@ from profiler.task_definitions.definition_json import (
     read_document,
 )
 
-_NEW_FILE_MODE = 0o644
 _LAUNCH_TYPES = (FARGATE, "MANAGED_INSTANCES", "EC2")
-_X86 = "X86_64"
 # Changes a definition: (definition, the ARN of its revision, a template's reference to the Region of its stack).
 ChangeDefinition: TypeAlias = Callable[
     [Mapping[str, object], str | None, Mapping[str, object] | None], ChangedDefinition
@@ -64,7 +62,7 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
         required = self.document.definition.get("requiresCompatibilities")
         compatibilities = required if isinstance(required, list) else []
         platform = mapping(self.document.definition.get("runtimePlatform"))
-        architecture = text(platform.get("cpuArchitecture")) or _X86
+        architecture = text(platform.get("cpuArchitecture")) or "X86_64"
         return DeploymentTarget(
             launch_type=next((name for name in _LAUNCH_TYPES if name in compatibilities), None),
             cpu_architecture=architecture if FARGATE in compatibilities else None,
@@ -111,7 +109,7 @@ def write_definition(path: Path, content: bytes, *, remedy: str) -> None:
     """
     try:
         target = path.resolve()
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _NEW_FILE_MODE
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
         write_atomically(target, content, mode=mode)
     except OSError as error:
         raise TaskProfilerError(f"{path} cannot be written ({error.strerror}): {remedy}.") from error
@@ -144,29 +142,21 @@ def with_size(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, 
     changes: dict[str, str] = {}
     if size.vcpu is not None:
         units = round(size.vcpu * _CPU_UNITS)
-        _check_cpu(definition, units)
+        reserved = sum(container.cpu_units for container in read_containers(definition))
+        if reserved > units:
+            raise TaskProfilerError(
+                f"The containers reserve {reserved} CPU units, more than the {units} recommended for the task, which "
+                "ECS refuses: lower their cpu first."
+            )
         # An equal size in another notation ("1 vCPU", "2 GB") does not change.
-        if _cpu_units(definition) != units:
+        match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
+        if match is None or float(match[1]) * (_CPU_UNITS if match[2] else 1) != units:
             changes["cpu"] = str(units)
     if size.memory_mb is not None:
         _check_memory(definition, size.memory_mb)
         if task_memory_mb(definition) != size.memory_mb:
             changes["memory"] = f"{size.memory_mb:.0f}"
     return {**definition, **changes}
-
-
-def _cpu_units(definition: Mapping[str, object]) -> float | None:
-    match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
-    return float(match[1]) * (_CPU_UNITS if match[2] else 1) if match is not None else None
-
-
-def _check_cpu(definition: Mapping[str, object], units: int) -> None:
-    reserved = sum(container.cpu_units for container in read_containers(definition))
-    if reserved > units:
-        raise TaskProfilerError(
-            f"The containers reserve {reserved} CPU units, more than the {units} recommended for the task, which ECS "
-            "refuses: lower their cpu first."
-        )
 
 
 def _check_memory(definition: Mapping[str, object], memory_mb: float) -> None:

@@ -20,8 +20,6 @@ from profiler.core.json_fields import mappings, text
 from profiler.task_definitions.containers import has_own_report_stream, read_containers
 
 POLICY_NAME = "task-profiler"
-_VERSION = "2012-10-17"
-_ACTION = "logs:PutLogEvents"
 _SID = "PutTheReportIntoTheBatchsStream"
 MAX_INLINE_CHARACTERS = 10_240
 _LOG_GROUP = ":log-group:"
@@ -52,8 +50,8 @@ def report_streams(
 
 def policy(streams: Iterable[str]) -> Mapping[str, object]:
     """The policy document that allows writing to these log streams."""
-    statement = {"Sid": _SID, "Effect": "Allow", "Action": _ACTION, "Resource": sorted(streams)}
-    return {"Version": _VERSION, "Statement": [statement]}
+    statement = {"Sid": _SID, "Effect": "Allow", "Action": "logs:PutLogEvents", "Resource": sorted(streams)}
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 class FittedPolicy(Struct, frozen=True, kw_only=True):

@@ -12,8 +12,6 @@ from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, ROOT_USERS, environment_of
 from profiler.task_definitions.monitor_container import MULTILINE_OPTIONS, STACKS_VARIABLE, MonitorContainer
 
-_START = "START"
-_REPLACED = ("image", "essential")
 _RAISED = ("stopTimeout", "memoryReservation", "memory")
 
 
@@ -41,7 +39,7 @@ def refresh(
 def _present_value(field: str, container: Mapping[str, object], value: object, present: MonitorContainer) -> object:
     """The new value of the field; ``value`` is a new monitor's."""
     old = container.get(field)
-    if old is None or field in _REPLACED:
+    if old is None or field in ("image", "essential"):
         return value
     if field in _RAISED:
         return old if (count(old) or 0) >= (count(value) or 0) else value
@@ -64,7 +62,7 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
 
 
 def _with_start_of(batch: str, dependencies: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    start: Mapping[str, object] = {"containerName": batch, "condition": _START}
+    start: Mapping[str, object] = {"containerName": batch, "condition": "START"}
     if start in dependencies:
         return dependencies
     return [*(dependency for dependency in dependencies if dependency.get("containerName") != batch), start]

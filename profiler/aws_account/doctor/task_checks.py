@@ -44,7 +44,6 @@ _TAGS_ADVICE = (
     "or leave TASK_PROFILER_TAGS out."
 )
 _SET_MEMORY = 'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
-_SET_WORKERS = "Set the number of workers in the batch."
 _OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
 _PREFERRED_VERSION = 4
 _STEP_SECONDS = 0.2
@@ -86,7 +85,12 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
 def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]:
     """All findings, each as soon as it is known. ``context`` None: outside of ECS."""
     if context is None:
-        yield outside_of_ecs()
+        yield note(
+            _TASK,
+            "This is not an ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
+            "task-profiler run -- CMD profiles a command here; doctor with --task, --family or --cluster checks ECS "
+            "tasks.",
+        )
         yield kernel_finding(probes.kernel_view(None))
         for finding in _devices(GpuSelection(), probes):
             if finding.topic != _SCOPE and (finding.level != "note" or finding.advice is None):
@@ -114,18 +118,9 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     if settings.tags:
         yield tags_finding(probes.read_tags())
     for batch in batches:
-        yield from _log(batch, task, settings, probes, own)
+        yield log_finding(batch, task, settings, own, probes.may_put)
         if batch.docker_id is not None:
             yield refresh_finding(context.source, batch.docker_id, context.clock, context.max_seconds)
-
-
-def outside_of_ecs() -> Finding:
-    """The finding that this process does not run in an ECS task."""
-    return note(
-        _TASK,
-        "This is not an ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
-        "task-profiler run -- CMD profiles a command here; doctor with --task, --family or --cluster checks ECS tasks.",
-    )
 
 
 def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
@@ -184,7 +179,9 @@ def unseen_limits_findings(batch: ContainerMetadata, task: TaskMetadata, host: H
     if limits:
         seen, may_use = (" and ".join(texts) for texts in zip(*limits, strict=True))
         yield note(
-            _VISIBLE, f"Programs see {seen}; the task may use {may_use}.", _SET_MEMORY if memory else _SET_WORKERS
+            _VISIBLE,
+            f"Programs see {seen}; the task may use {may_use}.",
+            _SET_MEMORY if memory else "Set the number of workers in the batch.",
         )
 
 
@@ -309,13 +306,6 @@ def _activity(batch: ContainerMetadata, lookup_id: str, settings: MonitorSetting
     yield kernel_finding(view)
 
 
-def own_stream_finding(target: OwnStream) -> Finding:
-    """The finding about a report in the monitor's own stream."""
-    if target.group is None or target.stream is None:
-        return ok(LOG, "The report goes to the monitor's own stream, by the log driver of its container.")
-    return ok(LOG, f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.")
-
-
 def _devices(selection: GpuSelection, probes: Probes) -> Iterator[Finding]:
     yield from gpu_findings(probes.read_gpus(), selection)
     yield from neuron_findings(probes.find_neuron_monitor(), probes.neuron_devices())
@@ -332,26 +322,26 @@ def _gpu_selection(batches: list[ContainerMetadata], settings: MonitorSettings, 
     return GpuSelection()
 
 
-def _log(
+def log_finding(
     batch: ContainerMetadata,
     task: TaskMetadata,
     settings: MonitorSettings,
-    probes: Probes,
     own: ContainerMetadata | None,
-) -> Iterator[Finding]:
-    """The log stream of the report, and whether the task role may write to it."""
+    may_put: Callable[[LogTarget], DeliveryFailure | None] | None = None,
+) -> Finding:
+    """The log stream of the report, and with ``may_put`` whether the task role may write to it."""
     target = report_target(batch, task, settings, own)
-    if isinstance(target, DeliveryFailure):
-        yield problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
-        return
     if isinstance(target, OwnStream):
-        yield own_stream_finding(target)
-        return
-    refused = probes.may_put(target)
-    if refused is None:
-        yield ok(LOG, f"The monitor may write the report to {target.group}, stream {target.stream}.")
-    else:
-        yield problem(LOG, refused.reason, "Until then the report goes to the monitor's own output.")
+        if target.group is None or target.stream is None:
+            return ok(LOG, "The report goes to the monitor's own stream, by the log driver of its container.")
+        return ok(LOG, f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.")
+    if isinstance(target, LogTarget):
+        refused = may_put(target) if may_put else None
+        if refused is None:
+            what = "The monitor may write the report to" if may_put else "The report goes to the batch's stream:"
+            return ok(LOG, f"{what} {target.group}, stream {target.stream}.")
+        target = refused
+    return problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
 
 
 def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:

@@ -56,8 +56,7 @@ class RunningRun(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> RunKey:
-        """The task and the container."""
-        return self.report.record.task_id, self.report.record.container.name
+        return _key(self.report)
 
     @property
     def is_running(self) -> bool:
@@ -97,25 +96,24 @@ class RunningRuns:
             if '"task.notice"' in text:
                 line = decode_notice(text.encode(errors="replace"))
                 if isinstance(line, NoticeLine):
-                    self._add_notice(line)
+                    time, raised = line.time, line.notice
+                    report = Report(
+                        time=time, type="task.checkpoint", schema_version=SCHEMA_VERSION, record=line.record
+                    )
+                    self._add_report(report, SeenNotice(kind=raised.kind, at=time, message=raised.message))
             else:
                 self._add_report(decode(text.encode(errors="replace")))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
 
-    def _add_notice(self, line: NoticeLine) -> None:
-        report = Report(time=line.time, type="task.checkpoint", schema_version=SCHEMA_VERSION, record=line.record)
+    def _add_report(self, report: Report, notice: SeenNotice | None = None) -> None:
         if self._selection.matches(report):
             key = _key(report)
-            notice = SeenNotice(kind=line.notice.kind, at=line.time, message=line.notice.message)
-            self._notices.setdefault(key, {})[notice.kind] = notice
-            self._add_report(report)
-
-    def _add_report(self, report: Report) -> None:
-        if self._selection.matches(report):
-            known = self._newest.get(_key(report))
+            if notice is not None:
+                self._notices.setdefault(key, {})[notice.kind] = notice
+            known = self._newest.get(key)
             if known is None or _precedence(report) > _precedence(known):
-                self._newest[_key(report)] = report
+                self._newest[key] = report
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
         """The runs that go on, and those that have ended since the last refresh.
@@ -156,6 +154,7 @@ class RunningRuns:
 
 
 def _key(report: Report) -> RunKey:
+    """The task and the container."""
     return report.record.task_id, report.record.container.name
 
 

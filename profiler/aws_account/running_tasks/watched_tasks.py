@@ -89,8 +89,4 @@ class WatchedTasks(Struct, kw_only=True):
             WatchedRun(run=run, elapsed_ms=run.elapsed_ms(now_ns), usual=self.usual.of(family_key(run.report.record)))
             for run in self._found
         ]
-        return tuple(sorted(watched, key=_order))
-
-
-def _order(watched: WatchedRun) -> tuple[bool, float, float]:
-    return watched.run.is_running, -(watched.share or 0), -(watched.elapsed_ms or 0)
+        return tuple(sorted(watched, key=lambda one: (one.run.is_running, -(one.share or 0), -(one.elapsed_ms or 0))))

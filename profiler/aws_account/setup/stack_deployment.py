@@ -29,9 +29,7 @@ from profiler.core.aws_error_codes import error_status
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
 
-_TEMPLATE_PREFIX = "task-profiler/template-"
 _HASH_DIGITS = 16
-_CODE_PARAMETERS = ("CodeBucket", "CodeKey")
 # The secret of each parameter is STACK/NAME.
 _SECRETS = {"SlackSecretId": "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
 _SIGN_IN = frozenset({"api_key", "username", "password"})  # a new sign-in replaces the whole old one
@@ -70,7 +68,7 @@ class StackPlan(Struct, frozen=True, kw_only=True):
     @property
     def template_key(self) -> str:
         digest = hashlib.sha256(self.template.encode()).hexdigest()
-        return f"{_TEMPLATE_PREFIX}{digest[:_HASH_DIGITS]}.yaml"
+        return f"task-profiler/template-{digest[:_HASH_DIGITS]}.yaml"
 
     @property
     def values(self) -> Mapping[str, str]:
@@ -155,7 +153,9 @@ class StackDeployment(Struct, frozen=True):
         request = self.request
         template = (forwarder_folder() / "template.yaml").read_text()
         given = _given(request, tuple(parameter_defaults(template)))
-        code_key = _code_key(request.zip_file)
+        zip_file = request.zip_file
+        digest = fingerprint() if zip_file is None else hashlib.sha256(_read_zip(zip_file)).hexdigest()
+        code_key = f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
         state = read_state(self.open_client, request.name)
         problem = obstacle(state)
         if problem is not None:
@@ -214,7 +214,7 @@ class StackDeployment(Struct, frozen=True):
             yield f"would store the secret {name}"
         yield f"would {'create' if is_new else 'update'} the stack {plan.state.name} (now {_version(plan.state)})"
         for name, value in plan.given.items():
-            if name not in _CODE_PARAMETERS:
+            if name not in ("CodeBucket", "CodeKey"):
                 yield f"  {name}={value}"
         kept = len([name for name in plan.state.parameters if name not in plan.given])
         if kept:
@@ -225,12 +225,10 @@ class StackDeployment(Struct, frozen=True):
         if not bucket.exists():
             bucket.create()
             self.on_step(f"created the bucket {bucket.name}")
-        if not bucket.has(plan.code_key):
-            bucket.put(plan.code_key, self._code())
-            self.on_step(f"uploaded s3://{bucket.name}/{plan.code_key}")
-        if not bucket.has(plan.template_key):
-            bucket.put(plan.template_key, plan.template.encode())
-            self.on_step(f"uploaded s3://{bucket.name}/{plan.template_key}")
+        for key, read in ((plan.code_key, self._code), (plan.template_key, plan.template.encode)):
+            if not bucket.has(key):
+                bucket.put(key, read())
+                self.on_step(f"uploaded s3://{bucket.name}/{key}")
         parameters = changed_parameters(parameter_defaults(plan.template), plan.given, plan.state.parameters)
         is_new = plan.state.phase == "absent"
         return self.changes.prepare(bucket.url(plan.template_key), parameters, is_new=is_new)
@@ -257,11 +255,6 @@ def _given(request: StackRequest, names: tuple[str, ...]) -> dict[str, str]:
         if given.get(name):
             raise UsageError(f"--parameter {name} and the option for it are both given: leave one out.")
     return {**given, **request.settings}
-
-
-def _code_key(zip_file: str | None) -> str:
-    digest = fingerprint() if zip_file is None else hashlib.sha256(_read_zip(zip_file)).hexdigest()
-    return f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
 
 
 def _read_zip(path: str) -> bytes:
