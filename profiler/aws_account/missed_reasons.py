@@ -38,13 +38,6 @@ _MAX_REASON_LENGTH = 500
 _Event = Mapping[str, Any]
 
 
-class _Calls(Struct, frozen=True):
-    """The calls of a period, as far as they were read."""
-
-    events: tuple[_Event, ...]
-    is_complete: bool
-
-
 class _DeadLetter(Struct, frozen=True, kw_only=True):
     """An invocation that failed. ``scheduled_ns`` is the due time, or a time in its window."""
 
@@ -66,14 +59,14 @@ class MissedReasons(Struct):
     warn: Callable[[str], None] = lambda _sentence: None
     _cloudtrail: AwsClient = None
     _lookups_left: int = _MAX_LOOKUPS
-    _known: dict[tuple[str, int, int], _Calls] = {}
+    _known: dict[tuple[str, int, int], tuple[_Event | None, ...]] = {}
     _reads_left: int = _MAX_READS_OF_QUEUES
     _letters: dict[str, tuple[_DeadLetter, ...]] = {}
 
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
         end_ns = due_ns + schedule.window_minutes * _NS_PER_MINUTE + _START_NS
-        of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns).events)
+        of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns) if event)
         names = [schedule.name], [schedule.group, schedule.name]  # a rule's ARN does not contain the default bus
         of_letters = (
             letter.reason
@@ -93,21 +86,19 @@ class MissedReasons(Struct):
         calls = [self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
         if any(
             _changes(event, schedule) and (parse_ns(event.get("eventTime")) or 0) >= since_ns
-            for call in calls
-            for event in call.events
+            for event in filter(None, chain(*calls))
         ):
             return True
-        return False if all(call.is_complete for call in calls) else None
+        return False if all(events[-1:] == (None,) for events in calls) else None
 
-    def _calls(self, name: str, since_ns: int, until_ns: int) -> _Calls:
+    def _calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event | None, ...]:
+        """The calls of a period, as far as they were read; None after the last of them."""
         period = (name, since_ns // _NS_PER_MINUTE, -(-until_ns // _NS_PER_MINUTE))
         if period not in self._known:
-            events = tuple(self._guarded(partial(self._look_up, *period)))
-            self._known[period] = _Calls(tuple(filter(None, events)), is_complete=events[-1:] == (None,))
+            self._known[period] = tuple(self._guarded(partial(self._look_up, *period)))
         return self._known[period]
 
     def _look_up(self, name: str, since_minute: int, until_minute: int) -> Iterator[_Event | None]:
-        """The events; None after the last of them."""
         arguments: dict[str, Any] = {
             "LookupAttributes": [{"AttributeKey": "EventName", "AttributeValue": name}],
             "StartTime": datetime.fromtimestamp(since_minute * 60, UTC),

@@ -250,7 +250,12 @@ class Rollout:
         self._create_log_group(planned)
         current = self._plan(planned.family)
         if current.document != planned.document:
-            self._report_new_plan(current)
+            notes = " ".join(self._with_log_group_note(current).notes)
+            if current.action == "failed":
+                self._on_problem(f"{current.family}: {notes}")
+            else:
+                start = f"{current.family} changed meanwhile, so it is planned again from {current.revision}"
+                self._on_step(f"{start}: {current.action} {notes}".rstrip())
             self._create_log_group(current)
         return current
 
@@ -261,14 +266,6 @@ class Rollout:
         if create_log_group(self._open, group):
             self._on_step(f"created the log group {group}")
         self._groups.add(group)
-
-    def _report_new_plan(self, planned: PlannedFamily) -> None:
-        notes = " ".join(self._with_log_group_note(planned).notes)
-        if planned.action == "failed":
-            self._on_problem(f"{planned.family}: {notes}")
-            return
-        start = f"{planned.family} changed meanwhile, so it is planned again from {planned.revision}"
-        self._on_step(f"{start}: {planned.action} {notes}".rstrip())
 
     def _move(self, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
         """Move a pinned target, unless it is pinned to another version of the job at this moment."""

@@ -130,10 +130,18 @@ class Schedules:
         """Let a target that was just read start another revision. Only its revision changes."""
         moved = f"{target.definition_arn.rpartition(':')[0]}:{revision_arn.rpartition(':')[2]}"
         with aws_errors(f"The {target.title} was not updated", _WRITE[target.kind]):
-            if target.kind == "rule":
-                self._put_rule(target, moved)
-            else:
-                self._put_schedule(target, moved)
+            if target.kind == "schedule":
+                content = {field: value for field, value in target.content.items() if field not in _READ_ONLY}
+                parameters = {**content["Target"][_PARAMETERS], _ARN: moved}
+                content["Target"] = {**content["Target"], _PARAMETERS: parameters}
+                self._scheduler.update_schedule(**content)
+                return
+            content = {**target.content, _PARAMETERS: {**target.content[_PARAMETERS], _ARN: moved}}
+            response = self._events.put_targets(Rule=target.name, EventBusName=target.group, Targets=[content])
+            for failed in response.get("FailedEntries", ()):
+                raise TaskProfilerError(
+                    f"The {target.title} was not updated ({failed.get('ErrorMessage')}): update it by hand."
+                )
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
         """The target as it is now; None if it no longer exists."""
@@ -179,22 +187,6 @@ class Schedules:
             if not page.get("NextToken"):
                 return
             token = {"NextToken": page["NextToken"]}
-
-    def _put_rule(self, target: ScheduledTarget, definition_arn: str) -> None:
-        parameters = {**target.content[_PARAMETERS], _ARN: definition_arn}
-        response = self._events.put_targets(
-            Rule=target.name, EventBusName=target.group, Targets=[{**target.content, _PARAMETERS: parameters}]
-        )
-        for failed in response.get("FailedEntries", ()):
-            raise TaskProfilerError(
-                f"The {target.title} was not updated ({failed.get('ErrorMessage')}): update it by hand."
-            )
-
-    def _put_schedule(self, target: ScheduledTarget, definition_arn: str) -> None:
-        content = {field: value for field, value in target.content.items() if field not in _READ_ONLY}
-        parameters = {**content["Target"][_PARAMETERS], _ARN: definition_arn}
-        content["Target"] = {**content["Target"], _PARAMETERS: parameters}
-        self._scheduler.update_schedule(**content)
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API

@@ -7,7 +7,6 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 
 DEFAULT_STACK = "task-profiler"
@@ -60,8 +59,15 @@ class StackState(Struct, frozen=True, kw_only=True):
 def read_state(open_client: OpenClient, name: str) -> StackState:
     """Read the state. ``name`` may be the stack's ARN, which also finds a deleted stack. Raises TaskProfilerError."""
     cloudformation = open_client("cloudformation")
+    from botocore.exceptions import ClientError  # slow to import
+
+    stack: Mapping[str, Any] | None = None
     with aws_errors(f"The stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
-        stack = _describe(cloudformation, name)
+        try:
+            stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
+        except ClientError as error:
+            if "does not exist" not in str(error):
+                raise
     status = stack["StackStatus"] if stack else None
     if stack is None or status in _ABSENT:
         stack_id = stack["StackId"] if stack and status == _EMPTY else None
@@ -88,19 +94,6 @@ def existing_stack(open_client: OpenClient, name: str) -> StackState:
             "task-profiler setup stack."
         )
     return state
-
-
-def _describe(cloudformation: AwsClient, name: str) -> Mapping[str, Any] | None:
-    from botocore.exceptions import ClientError  # slow to import
-
-    try:
-        (stack, *_) = cloudformation.describe_stacks(StackName=name)["Stacks"]
-    except ClientError as error:
-        if "does not exist" in str(error):
-            return None
-        raise
-    described: Mapping[str, Any] = stack
-    return described
 
 
 def obstacle(state: StackState) -> str | None:

@@ -216,7 +216,11 @@ class _Judge:
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
             return (None, None) if some else ("unknown", TOO_OLD)
-        return "missed", " ".join(filter(None, (some, _similar(others)))) or None
+        names = ", ".join(others[:_MAX_NAMES]) + (" and others" if len(others) > _MAX_NAMES else "")
+        similar = (
+            f"ECS does not distinguish its tasks from the tasks of {names}, so one of these may be concerned instead."
+        )
+        return "missed", " ".join(filter(None, (some, similar if others else None))) or None
 
     def _with_task(self, slot: TaskSlot, last_ends: _LatestEnds) -> tuple[DueOutcome, str | None]:
         first, last = slot.tasks[0], slot.tasks[-1]
@@ -271,11 +275,3 @@ def _without_doubt(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueT
         return due
     new = _RESTARTED if due.due_ns >= changed_ns + _SETTLING_NS else _NEW
     return replace(due, outcome="unknown", reason=CHANGED if due.due_ns < changed_ns else new)
-
-
-def _similar(others: Sequence[str]) -> str | None:
-    """A sentence about the schedules whose tasks look the same."""
-    if not others:
-        return None
-    names = ", ".join(others[:_MAX_NAMES]) + (" and others" if len(others) > _MAX_NAMES else "")
-    return f"ECS does not distinguish its tasks from the tasks of {names}, so one of these may be concerned instead."

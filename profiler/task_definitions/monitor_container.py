@@ -97,21 +97,17 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "environment": [{"name": name, "value": value} for name, value in variables.items()],
         }
         if self.is_root:
-            definition["linuxParameters"] = self._access()
+            neuron = ["IPC_LOCK"] if self.uses_neuron else []
+            ptrace = [SYS_PTRACE] if self.stacks is not None else []
+            devices = [dict(device) for device in self.batch.neuron_devices]
+            access = {"capabilities": {"add": [*neuron, *ptrace]}}
+            definition["linuxParameters"] = {**access, "devices": devices} if devices else access
         if self.own_log is not None:
             definition["logConfiguration"] = self.own_log.configuration()
         elif self.batch.log_driver == AWSLOGS:
             options = {name: value for name, value in self.batch.log_options.items() if name not in MULTILINE_OPTIONS}
             definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
         return definition
-
-    def _access(self) -> dict[str, object]:
-        neuron = ["IPC_LOCK"] if self.uses_neuron else []
-        ptrace = [SYS_PTRACE] if self.stacks is not None else []
-        access: dict[str, object] = {"capabilities": {"add": [*neuron, *ptrace]}}
-        if self.batch.neuron_devices:
-            access["devices"] = [dict(device) for device in self.batch.neuron_devices]
-        return access
 
 
 def default_image(revision_arn: str | None, version: str = __version__) -> str:

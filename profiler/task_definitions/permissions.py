@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase, translate
 from functools import cache
 from itertools import pairwise
+from os.path import commonprefix
 
 from msgspec import Struct
 
@@ -88,7 +89,7 @@ def merged_policy(
     exact = resources = _without_covered(sorted(allowed | streams))
     exact_characters = characters(document(exact))
     while characters(document(resources)) > MAX_INLINE_CHARACTERS - other_characters:
-        prefix = max((_common_start(*pair) for pair in pairwise(resources)), key=len, default="")
+        prefix = max(map(commonprefix, pairwise(resources)), key=len, default="")
         if _SHORTEST_PREFIX.match(prefix) is None:
             raise TaskProfilerError(
                 f"The policy has {exact_characters} characters, the role's other inline policies {other_characters}, "
@@ -108,11 +109,6 @@ def is_allowed(stream: str, resources: Iterable[str]) -> bool:
 def _pattern(resource: str) -> re.Pattern[str]:
     """A resource as IAM reads it: its wildcards are ``*`` and ``?``."""
     return re.compile(translate(resource.replace("[", "[[]")))
-
-
-def _common_start(first: str, second: str) -> str:
-    length = next((index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(first))
-    return first[:length]
 
 
 def _without_covered(resources: Sequence[str]) -> list[str]:

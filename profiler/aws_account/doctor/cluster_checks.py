@@ -113,12 +113,6 @@ def _writer(monitor: FamilyMonitor) -> Container:
     return next(iter((*printing, *named)), Container(name=""))
 
 
-def _has_own_stream(monitor: FamilyMonitor) -> bool:
-    """Whether the revision that ECS has, not the planned one, writes its report into the monitor's own stream."""
-    document = monitor.planned.document
-    return document is not None and has_own_report_stream(document.definition)
-
-
 class ClusterChecks:
     """Judges the families of the cluster, whose name is for the commands in the advice.
 
@@ -151,11 +145,13 @@ class ClusterChecks:
 
     def _monitor_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         notes = " ".join(monitor.planned.notes)
+        document = monitor.planned.document  # the revision that ECS has, not the planned one
+        has_own_stream = document is not None and has_own_report_stream(document.definition)
         match monitor.state:
             case "missing":
                 advice = f"Add it: {self._add} --register."
                 yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
-            case "current" | "outdated" if AIRFLOW in monitor.planned.started_by and not _has_own_stream(monitor):
+            case "current" | "outdated" if AIRFLOW in monitor.planned.started_by and not has_own_stream:
                 family = quote(monitor.family)
                 yield problem(
                     _MONITOR,

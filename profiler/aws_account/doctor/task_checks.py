@@ -185,20 +185,6 @@ def unseen_limits_findings(batch: ContainerMetadata, task: TaskMetadata, host: H
         )
 
 
-def processes_finding(batch: ContainerMetadata, visible_processes: int, *, can_read_cgroup: bool) -> Finding:
-    """Whether the batch's processes are visible here, and its control group is readable."""
-    if not visible_processes:
-        return processes_not_visible(batch.name)
-    seen = f"{visible_processes} processes of the batch are visible (shared process namespace)"
-    if can_read_cgroup:
-        return ok(PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
-    return note(
-        PIDS,
-        f"{seen}; this user cannot read the kernel's own peak of the container, so peaks are sampled.",
-        "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
-    )
-
-
 def processes_not_visible(batch: str) -> Finding:
     """The finding that the monitor, in its own process namespace, cannot see the batch's processes."""
     return note(
@@ -297,7 +283,17 @@ def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, ma
 
 def _activity(batch: ContainerMetadata, lookup_id: str, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
     visible = probes.count_processes(lookup_id)
-    yield processes_finding(batch, visible, can_read_cgroup=probes.can_read_cgroup(lookup_id))
+    seen = f"{visible} processes of the batch are visible (shared process namespace)"
+    if not visible:
+        yield processes_not_visible(batch.name)
+    elif probes.can_read_cgroup(lookup_id):
+        yield ok(PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
+    else:
+        yield note(
+            PIDS,
+            f"{seen}; this user cannot read the kernel's own peak of the container, so peaks are sampled.",
+            "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
+        )
     view = probes.kernel_view(lookup_id if visible else None)
     may_trace = visible > 0 and view.system_calls
     yield level_finding(sees_processes=visible > 0, may_trace=may_trace)

@@ -222,7 +222,13 @@ def _pack_wheel(folder: Path) -> None:
     except PackageNotFoundError as error:
         raise TaskProfilerError("The installed package has no metadata: install the package again by pip.") from error
     name = f"task_profiler-{__version__}"
-    files = {path.relative_to(_PACKAGE.parent).as_posix(): path.read_bytes() for path in _package_files()}
+    left_out = _PACKAGE / _LEFT_OUT
+    paths = [path for path in sorted(_PACKAGE.rglob("*")) if path.is_file() and path != left_out]
+    files = {
+        path.relative_to(_PACKAGE.parent).as_posix(): path.read_bytes()
+        for path in (*paths, _PACKAGE.with_name(_START))
+        if "__pycache__" not in path.parts
+    }
     files |= {f"{name}.dist-info/{one}": (installed.read_text(one) or "").encode() for one in _METADATA}
     record = f"{name}.dist-info/RECORD"
     digests = {path: urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=") for path, data in files.items()}
@@ -231,11 +237,3 @@ def _pack_wheel(folder: Path) -> None:
     with ZipFile(folder / f"{name}-py3-none-any.whl", "w", ZIP_DEFLATED) as wheel:
         for path, data in files.items():
             wheel.writestr(path, data)
-
-
-def _package_files() -> Iterator[Path]:
-    for path in sorted(_PACKAGE.rglob("*")):
-        relative = path.relative_to(_PACKAGE)
-        if path.is_file() and "__pycache__" not in relative.parts and relative.as_posix() != _LEFT_OUT:
-            yield path
-    yield _PACKAGE.with_name(_START)

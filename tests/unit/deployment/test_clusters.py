@@ -73,7 +73,7 @@ def test_every_parameter_is_described_bounded_and_in_one_group(path: Path) -> No
         ("ScheduleTimezone", ["UTC", "Europe/Berlin", "Etc/GMT+1"], ["", "Europe / Berlin"]),
         (
             "InstanceType",
-            ["g4dn.xlarge", "g5.12xlarge", "g6e.2xlarge", "gr6.4xlarge", "p4d.24xlarge", "p6-b200.48xlarge"],
+            ["g4dn.xlarge", "g5.12xlarge", "g6e.2xlarge", "gr6.4xlarge", "p4d.xlarge", "p5.xlarge", "p6-b200.48xlarge"],
             ["m5.large", "g4ad.xlarge", "g5g.xlarge", "p6e-gb200.36xlarge", "g5", "p2.xlarge", "inf2.xlarge"],
         ),
     ],
