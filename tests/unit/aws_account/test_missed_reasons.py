@@ -93,7 +93,7 @@ def reasons(
     )
 
 
-INACTIVE = {"errorCode": "ClientException", "errorMessage": "TaskDefinition is inactive", "responseElements": None}
+INACTIVE: Any = {"errorCode": "ClientException", "errorMessage": "TaskDefinition is inactive", "responseElements": None}
 NOT_ALLOWED = (
     "User: x is not authorized to perform: ecs:RunTask on resource: "
     f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly:3 because no policy allows it"
