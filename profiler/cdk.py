@@ -79,7 +79,9 @@ class TaskMonitor:
         variables = GPU_VARIABLES if self._gpu else {}
         if self._stacks is not None:
             variables = {**variables, STACKS_VARIABLE: self._stacks}
-            _share_pids(task_definition)
+            resource = task_definition.node.default_child
+            if task_definition.pid_mode is None and isinstance(resource, ecs.CfnTaskDefinition):
+                resource.pid_mode = "task"
         if self._report_stream != "batch":
             variables = {**variables, REPORT_STREAM_VARIABLE: self._report_stream}
         environment = {CONTAINER_VARIABLE: batch.container_name} | variables | self._environment
@@ -114,6 +116,10 @@ class TaskMonitor:
         image = self._image or ecs.ContainerImage.from_ecr_repository(
             ecr.Repository.from_repository_name(task_definition, f"{_ID}Repository", MONITOR_REPOSITORY), __version__
         )
+        access = None
+        if self._stacks is not None:
+            access = ecs.LinuxParameters(task_definition, f"{_ID}Linux")
+            access.add_capabilities(ecs.Capability.SYS_PTRACE)
         documented = MonitorContainer(image="", batch=Container(name=batch.container_name), uses_gpu=self._gpu)
         monitor = task_definition.add_container(
             MONITOR_NAME,
@@ -124,7 +130,7 @@ class TaskMonitor:
             memory_reservation_mib=RESERVATION_MB,
             memory_limit_mib=documented.memory_mb,
             user=USER if self._stacks is None else PTRACE_USER,
-            linux_parameters=None if self._stacks is None else _ptrace(task_definition),
+            linux_parameters=access,
             readonly_root_filesystem=True,
             environment=environment,
             logging=logging,
@@ -147,19 +153,6 @@ class _MonitorLast:
         """Called by the CDK."""
         containers: list[Any] = context.resolve(self._containers)
         return sorted(containers, key=lambda container: bool(container["name"] == MONITOR_NAME))
-
-
-def _share_pids(task_definition: ecs.TaskDefinition) -> None:
-    if task_definition.pid_mode is None:
-        resource = task_definition.node.default_child
-        if isinstance(resource, ecs.CfnTaskDefinition):
-            resource.pid_mode = "task"
-
-
-def _ptrace(task_definition: ecs.TaskDefinition) -> ecs.LinuxParameters:
-    parameters = ecs.LinuxParameters(task_definition, f"{_ID}Linux")
-    parameters.add_capabilities(ecs.Capability.SYS_PTRACE)
-    return parameters
 
 
 def _allow_put(task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefinition, options: Mapping[str, str]) -> None:

@@ -25,12 +25,10 @@ OpenClient = Callable[[str], AwsClient]
 
 @contextmanager
 def aws_errors(what: str, permission: str | None = None, *, not_found: str | None = None) -> Iterator[None]:
-    """Turn an error of AWS into a sentence.
+    """Turn an error of AWS into a sentence that begins with ``what``, the failure in words.
 
-    Args:
-        what: The failure in words, such as ``/ecs/jobs cannot be read``.
-        permission: The necessary permissions, by their names in IAM; None: only AWS's own sentence contains one.
-        not_found: The sentence if AWS does not find the resource; None: AWS's own message with advice.
+    ``permission``: the necessary permissions, by their names in IAM; None: only AWS's own sentence contains one.
+    ``not_found``: the sentence if AWS does not find the resource; None: AWS's own message with advice.
     """
     from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # see the module's docstring
     from botocore.parsers import ResponseParserError

@@ -27,13 +27,10 @@ _STATES: dict[Action, MonitorState] = {
 
 
 class FamilyMonitor(Struct, frozen=True, kw_only=True):
-    """A family and its monitor.
+    """A family, the plan of add-monitor for it, and the schedules and rules that start it.
 
-    Attributes:
-        state: ``wrapper``: the batch starts with ``task-profiler run``. ``service``: a service runs the family.
-            ``impossible``: add-monitor refuses. ``unknown``: ECS did not return the definition.
-        planned: The plan of add-monitor, with its notes.
-        targets: The schedules and rules that start the family, if add-monitor accepts it.
+    State ``wrapper``: the batch starts with ``task-profiler run``. ``service``: a service runs the family.
+    ``impossible``: add-monitor refuses, and there are no ``targets``. ``unknown``: ECS did not return the definition.
     """
 
     state: MonitorState
@@ -42,7 +39,6 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """The family's name."""
         return self.planned.family
 
     @property
@@ -54,13 +50,10 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
 
 
 class FamilyMonitors:
-    """Looks at the families of clusters, or of a whole account.
+    """Looks at the families of clusters (names or ARNs; none: all clusters).
 
-    Args:
-        open_client: Makes boto3's client of a service.
-        clusters: Names or ARNs; none: all clusters.
-        scheduled: Whether only families count that a schedule or a rule starts.
-        on_problem: Called with a sentence about an unreadable part.
+    ``scheduled``: only families count that a schedule or a rule starts. ``on_problem`` gets a sentence about an
+    unreadable part.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ Both are asked for a due time that seems missed, and the requests are bounded. N
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
@@ -32,18 +32,10 @@ _HIDDEN_SECONDS = 30  # messages stay hidden this long if a read breaks off
 _START_NS = 120 * NS_PER_SECOND
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
 _HOUR_NS = 60 * _NS_PER_MINUTE
-_SERVICE = ".amazonaws.com"
 _CHANGES_OF_RULES = ("PutRule", "EnableRule", "PutTargets")
 _MAX_REASON_LENGTH = 500
 
 _Event = Mapping[str, Any]
-
-
-class _Calls(Struct, frozen=True):
-    """The calls of a period, as far as they were read."""
-
-    events: tuple[_Event, ...]
-    is_complete: bool
 
 
 class _DeadLetter(Struct, frozen=True, kw_only=True):
@@ -57,11 +49,8 @@ class _DeadLetter(Struct, frozen=True, kw_only=True):
 class MissedReasons(Struct):
     """Finds the reasons; for one look at the schedules, since it asks for nothing twice.
 
-    Attributes:
-        cloudtrail: Makes boto3's client of CloudTrail.
-        sqs: Makes boto3's client of SQS.
-        pause: Waits for seconds, between two requests to CloudTrail.
-        warn: Takes a sentence about a part that cannot be read.
+    ``pause`` waits for seconds, between two requests to CloudTrail. ``warn`` takes a sentence about a part that cannot
+    be read.
     """
 
     cloudtrail: Callable[[], AwsClient]
@@ -70,18 +59,19 @@ class MissedReasons(Struct):
     warn: Callable[[str], None] = lambda _sentence: None
     _cloudtrail: AwsClient = None
     _lookups_left: int = _MAX_LOOKUPS
-    _known: dict[tuple[str, int, int], _Calls] = {}
+    _known: dict[tuple[str, int, int], tuple[_Event | None, ...]] = {}
     _reads_left: int = _MAX_READS_OF_QUEUES
     _letters: dict[str, tuple[_DeadLetter, ...]] = {}
 
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
         end_ns = due_ns + schedule.window_minutes * _NS_PER_MINUTE + _START_NS
-        of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns).events)
+        of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns) if event)
+        names = [schedule.name], [schedule.group, schedule.name]  # a rule's ARN does not contain the default bus
         of_letters = (
             letter.reason
             for letter in self._dead_letters(schedule.dead_letter_arn)
-            if due_ns <= letter.scheduled_ns < end_ns and _is_of(schedule, letter.source_arn)
+            if due_ns <= letter.scheduled_ns < end_ns and letter.source_arn.rpartition(":")[2].split("/")[1:] in names
         )
         return next(filter(None, chain(of_calls, of_letters)), None)
 
@@ -96,25 +86,23 @@ class MissedReasons(Struct):
         calls = [self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
         if any(
             _changes(event, schedule) and (parse_ns(event.get("eventTime")) or 0) >= since_ns
-            for call in calls
-            for event in call.events
+            for event in filter(None, chain(*calls))
         ):
             return True
-        return False if all(call.is_complete for call in calls) else None
+        return False if all(events[-1:] == (None,) for events in calls) else None
 
-    def _calls(self, name: str, since_ns: int, until_ns: int) -> _Calls:
+    def _calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event | None, ...]:
+        """The calls of a period, as far as they were read; None after the last of them."""
         period = (name, since_ns // _NS_PER_MINUTE, -(-until_ns // _NS_PER_MINUTE))
         if period not in self._known:
-            events = tuple(self._guarded(partial(self._look_up, *period)))
-            self._known[period] = _Calls(tuple(filter(None, events)), is_complete=events[-1:] == (None,))
+            self._known[period] = tuple(self._guarded(partial(self._look_up, *period)))
         return self._known[period]
 
     def _look_up(self, name: str, since_minute: int, until_minute: int) -> Iterator[_Event | None]:
-        """The events; None after the last of them."""
         arguments: dict[str, Any] = {
             "LookupAttributes": [{"AttributeKey": "EventName", "AttributeValue": name}],
-            "StartTime": _moment(since_minute),
-            "EndTime": _moment(until_minute),
+            "StartTime": datetime.fromtimestamp(since_minute * 60, UTC),
+            "EndTime": datetime.fromtimestamp(until_minute * 60, UTC),
         }
         for _ in range(_MAX_PAGES_OF_A_PERIOD):
             if not self._lookups_left:
@@ -178,14 +166,13 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
     request = mapping(event.get("requestParameters"))
     message = text(event.get("errorMessage")) or ""
     if request:
-        family = str(request.get("taskDefinition")).rpartition("/")[2].split(":", 1)[0]
         is_its = (
             request.get("startedBy") == started_by(schedule)
-            and family == family_of_schedule(schedule)
+            and family_of(str(request.get("taskDefinition"))) == family_of_schedule(schedule)
             and cluster_name(text(request.get("cluster"))) == cluster_name(schedule.cluster_arn)
         )
     else:  # a refused call has no parameters, but its message has the task definition; people call from an address
-        is_its = str(event.get("sourceIPAddress")).endswith(_SERVICE) and (
+        is_its = str(event.get("sourceIPAddress")).endswith(".amazonaws.com") and (
             f":task-definition/{family_of_schedule(schedule)}:" in f"{message} ".replace(" ", ":")
         )
     if not is_its:
@@ -221,12 +208,6 @@ def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     return _DeadLetter(source_arn=source_arn, scheduled_ns=scheduled_ns, reason=reason)
 
 
-def _is_of(schedule: Schedule, arn: str) -> bool:
-    """Whether the ARN is the schedule's. The ARN of a rule does not contain the default bus, which it is on."""
-    names = arn.rpartition(":")[2].split("/")[1:]
-    return names in ([schedule.name], [schedule.group, schedule.name])
-
-
 def _sentence(what: str, why: str) -> str:
     whole = f"{what}: {why}" if why else what
     return on_one_line(whole[:_MAX_REASON_LENGTH]).strip().rstrip(".") + "."
@@ -237,7 +218,3 @@ def _decode(content: object) -> _Event:
         return mapping(msgspec.json.decode(content)) if isinstance(content, str) else {}
     except (msgspec.DecodeError, UnicodeError):
         return {}
-
-
-def _moment(minute: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)

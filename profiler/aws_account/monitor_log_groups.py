@@ -11,10 +11,7 @@ from profiler.core.errors import TaskProfilerError
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
     """The log groups that match the names, which may have the wildcards ``*``, ``?`` and ``[]``.
 
-    AWS is asked only for names with a wildcard.
-
-    Raises:
-        TaskProfilerError: if the groups cannot be listed, or if a name with a wildcard matches none.
+    AWS is asked only for names with a wildcard. Raises TaskProfilerError if one of them matches no group.
     """
     return tuple(dict.fromkeys(group for name in names for group in _matching(open_client, name)))
 

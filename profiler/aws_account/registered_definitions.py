@@ -8,6 +8,7 @@ from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
+from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 
 _SERVICES_PER_CALL = 10
@@ -68,7 +69,12 @@ class TaskDefinitions:
         permission = "ecs:ListClusters, ecs:ListServices and ecs:DescribeServices"
         with aws_errors("The services could not be listed", permission):
             for cluster in self.clusters():
-                families.update(self._families_of_services(cluster))
+                pages = self._client.get_paginator("list_services").paginate(cluster=cluster)
+                arns = [arn for page in pages for arn in page["serviceArns"]]
+                for start in range(0, len(arns), _SERVICES_PER_CALL):
+                    chunk = arns[start : start + _SERVICES_PER_CALL]
+                    services = self._client.describe_services(cluster=cluster, services=chunk)["services"]
+                    families.update(family_of(one["taskDefinition"]) for one in services if one.get("taskDefinition"))
         return frozenset(families)
 
     def clusters(self) -> Iterator[str]:
@@ -76,17 +82,6 @@ class TaskDefinitions:
         with aws_errors("The clusters could not be listed", "ecs:ListClusters"):
             for page in self._client.get_paginator("list_clusters").paginate():
                 yield from page["clusterArns"]
-
-    def _families_of_services(self, cluster: str) -> Iterator[str]:
-        pages = self._client.get_paginator("list_services").paginate(cluster=cluster)
-        arns = [arn for page in pages for arn in page["serviceArns"]]
-        for start in range(0, len(arns), _SERVICES_PER_CALL):
-            described = self._client.describe_services(
-                cluster=cluster, services=arns[start : start + _SERVICES_PER_CALL]
-            )
-            for service in described["services"]:
-                if service.get("taskDefinition"):
-                    yield family_of(service["taskDefinition"])
 
 
 def matching_clusters(open_client: OpenClient, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -103,11 +98,6 @@ def matching_clusters(open_client: OpenClient, names: Sequence[str]) -> tuple[tu
     if len(missing) == len(found):
         raise TaskProfilerError(" ".join(missing))
     return tuple(dict.fromkeys(chain(*found.values()))), missing
-
-
-def family_of(arn: str) -> str:
-    """The family of a task definition's ARN, of ``family:revision`` or of a family."""
-    return arn.rpartition("/")[2].split(":", 1)[0]
 
 
 def revision_of(arn: str) -> str | None:

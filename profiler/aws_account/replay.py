@@ -5,9 +5,11 @@ The progress is stored after each window, so that an interrupted replay can cont
 
 import base64
 import gzip
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +26,9 @@ _EVENT_OVERHEAD_BYTES = 200
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
 # The forwarder sends no notification for an event with this filter.
 SUBSCRIPTION_FILTER = "task-profiler replay"
+
+# An event of FilterLogEvents.
+_Event = Mapping[str, Any]
 
 
 class _SavedProgress(Struct, frozen=True):
@@ -62,15 +67,6 @@ class ReplayProgressFile:
         self._path.unlink(missing_ok=True)
 
 
-class LogEvent(Struct, frozen=True, kw_only=True):
-    """An event of the log group."""
-
-    stream: str
-    id: str
-    timestamp_ms: int
-    message: str
-
-
 class ReplayCounts(Struct, frozen=True, kw_only=True):
     """Numbers of events that were read, and of documents indexed, skipped and failed."""
 
@@ -80,16 +76,10 @@ class ReplayCounts(Struct, frozen=True, kw_only=True):
     failed: int = 0
 
     def plus(self, other: "ReplayCounts") -> "ReplayCounts":
-        """Add two counts."""
-        return ReplayCounts(
-            read=self.read + other.read,
-            indexed=self.indexed + other.indexed,
-            skipped=self.skipped + other.skipped,
-            failed=self.failed + other.failed,
-        )
+        return ReplayCounts(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
-def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> Iterator[LogEvent]:
+def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> Iterator[_Event]:
     """Yield a log group's reports from ``start_ms`` to before ``end_ms``. ``endTime`` of the service is inclusive."""
     pages = client.get_paginator("filter_log_events").paginate(
         logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=_FILTER_PATTERN
@@ -98,12 +88,7 @@ def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> I
         for event in page["events"]:
             # An implementation of CloudWatch Logs may ignore the filter pattern.
             if any(marker in event["message"] for marker in _TYPE_MARKERS):
-                yield LogEvent(
-                    stream=event["logStreamName"],
-                    id=event["eventId"],
-                    timestamp_ms=event["timestamp"],
-                    message=event["message"],
-                )
+                yield event
 
 
 def replay(
@@ -116,19 +101,11 @@ def replay(
     end_ms: int,
     concurrency: int,
 ) -> ReplayCounts:
-    """Forward the reports from ``start_ms`` to before ``end_ms``.
+    """Forward the reports from ``start_ms`` to before ``end_ms``, both in milliseconds since 1970.
 
-    Args:
-        client: boto3's client of CloudWatch Logs.
-        group: The name of the log group.
-        forward: Sends one event to the function; None: the reports are only counted.
-        on_window: Called after each window with its end in milliseconds, and with the counts since the start.
-        start_ms: The start, in milliseconds since 1970.
-        end_ms: The end.
-        concurrency: The number of concurrent calls of the function.
-
-    Raises:
-        TaskProfilerError: at the first window that cannot be forwarded. The progress up to this window is kept.
+    ``forward`` sends one event to the function; None: the reports are only counted. ``on_window`` is called after each
+    window with its end in milliseconds, and with the counts since the start. Raises TaskProfilerError at the first
+    window that cannot be forwarded.
     """
     total = ReplayCounts()
     with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="replay") as pool:
@@ -150,16 +127,16 @@ def call_forwarder(client: AwsClient, function_name: str, event: Mapping[str, ob
     return parse_response(response["Payload"].read(), response.get("FunctionError"))
 
 
-def split_into_payloads(events: Iterable[LogEvent]) -> Iterator[list[LogEvent]]:
+def split_into_payloads(events: Iterable[_Event]) -> Iterator[list[_Event]]:
     """Group the events by stream, in the order of time, into lists that fit into one call."""
-    streams: dict[str, list[LogEvent]] = {}
-    for event in sorted(events, key=lambda event: event.timestamp_ms):
-        streams.setdefault(event.stream, []).append(event)
+    streams: dict[str, list[_Event]] = {}
+    for event in sorted(events, key=itemgetter("timestamp")):
+        streams.setdefault(event["logStreamName"], []).append(event)
     for stream in streams.values():
-        batch: list[LogEvent] = []
+        batch: list[_Event] = []
         size_bytes = 0
         for event in stream:
-            event_bytes = len(event.message.encode()) + _EVENT_OVERHEAD_BYTES
+            event_bytes = len(event["message"].encode()) + _EVENT_OVERHEAD_BYTES
             if batch and size_bytes + event_bytes > MAX_PAYLOAD_BYTES:
                 yield batch
                 batch, size_bytes = [], 0
@@ -168,15 +145,17 @@ def split_into_payloads(events: Iterable[LogEvent]) -> Iterator[list[LogEvent]]:
         yield batch
 
 
-def build_subscription_event(events: list[LogEvent], group: str) -> dict[str, object]:
+def build_subscription_event(events: Sequence[_Event], group: str) -> dict[str, object]:
     """Build the event that a CloudWatch Logs subscription sends."""
     document = {
         "messageType": "DATA_MESSAGE",
         "owner": "",  # the account of the log group, which its events do not name
         "logGroup": group,
-        "logStream": events[0].stream,
+        "logStream": events[0]["logStreamName"],
         "subscriptionFilters": [SUBSCRIPTION_FILTER],
-        "logEvents": [{"id": event.id, "timestamp": event.timestamp_ms, "message": event.message} for event in events],
+        "logEvents": [
+            {"id": one["eventId"], "timestamp": one["timestamp"], "message": one["message"]} for one in events
+        ],
     }
     data = gzip.compress(msgspec.json.encode(document), compresslevel=6)
     return {"awslogs": {"data": base64.b64encode(data).decode()}}

@@ -17,14 +17,12 @@ from profiler.task_definitions.permissions import POLICY_NAME, concerns, is_allo
 
 Permission = Literal["allowed", "denied", "no role", "unknown"]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
-_PUT = "logs:PutLogEvents"
 _READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
 )
 _TOKEN = "ecr:GetAuthorizationToken"  # noqa: S105  an action of IAM
 _PULL = ("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 _ECR_IMAGE = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+/([^:@]+)", re.ASCII)
-_REPORTS = "task."
 
 
 class LogGroupState(Struct, frozen=True, kw_only=True):
@@ -37,14 +35,14 @@ class LogGroupState(Struct, frozen=True, kw_only=True):
 class ReportPaths:
     """Reads roles, log groups and subscriptions, each once. An unreadable part is unknown, with one sentence.
 
-    Attributes:
-        log_group: (name) The state of a log group: one call.
-        problems: Sentences about unreadable parts.
+    ``log_group`` returns the state of the log group with a name: one call.
     """
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open = open_client
-        self._own_policy = cache(self._read_own_policy)
+        self._own_policy = cache(
+            lambda role: tuple(filter(None, [inline_policy(open_client("iam"), role, POLICY_NAME)]))
+        )
         self._policies_of = cache(self._read_policies)
         self._managed_policy = cache(self._read_managed_policy)
         self.log_group = cache(self._read_log_group)
@@ -61,7 +59,7 @@ class ReportPaths:
                     documents = read(role)
                     if documents is None:
                         return "no role"
-                    if _allows(documents, _PUT, streams):
+                    if _allows(documents, "logs:PutLogEvents", streams):
                         return "allowed"
                 return "denied"
         except TaskProfilerError as error:
@@ -123,10 +121,6 @@ class ReportPaths:
         policies = response.get("accountPolicies", ())
         return tuple((mapping(json.loads(one["policyDocument"])), one.get("selectionCriteria", "")) for one in policies)
 
-    def _read_own_policy(self, role: str) -> _Policies:
-        own = inline_policy(self._open("iam"), role, POLICY_NAME)
-        return () if own is None else (own,)
-
     def _read_policies(self, role: str) -> _Policies | None:
         """All policies of a role; None if there is no such role."""
         iam = self._open("iam")
@@ -155,7 +149,7 @@ def _allows(documents: _Policies, action: str, resources: frozenset[str]) -> boo
 
 def _passes(pattern: object) -> bool:
     """Whether a filter pattern passes reports on: all lines, or only the monitor's."""
-    return not pattern or _REPORTS in str(pattern)
+    return not pattern or "task." in str(pattern)
 
 
 def _name(arn: str) -> str:

@@ -21,8 +21,6 @@ from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.permissions import POLICY_NAME
 from profiler.task_definitions.remove_monitor import Difference, difference
 
-_SERVICE_REASON = "A service runs it: --services includes it."
-
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
     """The families to change, and the steps to take in addition to the plan."""
@@ -41,17 +39,9 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
 class Rollout:
     """Plans and changes the families of one account and Region.
 
-    Args:
-        open_client: Makes boto3's client of a service.
-        request: The families and the steps.
-        plan_change: Plans the change of one definition.
-        image: The monitor's image, if its repository has a name of the user's own.
-        names_starters: Whether to find out who starts the families.
-        on_step: Called with a sentence about each step that was carried out.
-        on_problem: Called with a sentence about each step that failed.
-
-    Attributes:
-        counts: The numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
+    ``image`` is the monitor's, if its repository has a name of the user's own. ``names_starters``: whether to find out
+    who starts the families. ``on_step`` and ``on_problem`` get a sentence about each step that was carried out or
+    failed. ``counts`` are the numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
     """
 
     def __init__(
@@ -119,11 +109,7 @@ class Rollout:
             return {}
 
     def families(self) -> tuple[str, ...]:
-        """The selected families. Globs without a match are reported.
-
-        Raises:
-            TaskProfilerError: if the families cannot be listed, or if none is selected.
-        """
+        """The selected families; globs without a match are reported. Raises TaskProfilerError if none is selected."""
         request, definitions = self._request, self._definitions
         seen = self._seen_families()
         selected: set[str] = set()
@@ -159,7 +145,9 @@ class Rollout:
         of_services = frozenset() if self._request.services else self._definitions.families_of_services()
         for family in families:
             if family in of_services:
-                planned = PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,))
+                planned = PlannedFamily(
+                    family=family, action="skipped", notes=("A service runs it: --services includes it.",)
+                )
             else:
                 planned = self._with_log_group_note(self._plan(family))
             yield replace(planned, started_by=self._starters.get(family, ()))
@@ -231,16 +219,19 @@ class Rollout:
         return replace(planned, notes=(*planned.notes, note))
 
     def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
-        """Carry the plan out. Yields the executed plans: another plan if a definition has changed meanwhile."""
-        for family in planned:
-            yield self._carry_out(family)
+        """Carry the plan out. Returns the executed plans: another plan if a definition has changed meanwhile."""
+        return map(self._carry_out, planned)
 
     def _carry_out(self, planned: PlannedFamily) -> PlannedFamily:
         if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:
             planned = self._planned_again(planned)
-            arn = self._register(planned) if planned.is_new_revision else planned.revision_arn
+            arn = planned.revision_arn
+            if planned.is_new_revision:
+                arn = self._definitions.register(planned.definition)
+                self._on_step(f"registered {revision_of(arn)}")
+                self.counts["registered"] += 1
         except TaskProfilerError as error:
             self._fail(planned.family, error)
             return planned
@@ -259,7 +250,12 @@ class Rollout:
         self._create_log_group(planned)
         current = self._plan(planned.family)
         if current.document != planned.document:
-            self._report_new_plan(current)
+            notes = " ".join(self._with_log_group_note(current).notes)
+            if current.action == "failed":
+                self._on_problem(f"{current.family}: {notes}")
+            else:
+                start = f"{current.family} changed meanwhile, so it is planned again from {current.revision}"
+                self._on_step(f"{start}: {current.action} {notes}".rstrip())
             self._create_log_group(current)
         return current
 
@@ -270,21 +266,6 @@ class Rollout:
         if create_log_group(self._open, group):
             self._on_step(f"created the log group {group}")
         self._groups.add(group)
-
-    def _report_new_plan(self, planned: PlannedFamily) -> None:
-        notes = " ".join(self._with_log_group_note(planned).notes)
-        if planned.action == "failed":
-            self._on_problem(f"{planned.family}: {notes}")
-            return
-        start = f"{planned.family} changed meanwhile, so it is planned again from {planned.revision}"
-        self._on_step(f"{start}: {planned.action} {notes}".rstrip())
-
-    def _register(self, planned: PlannedFamily) -> str:
-        """Register the new revision, and return its ARN."""
-        arn = self._definitions.register(planned.definition)
-        self._on_step(f"registered {revision_of(arn)}")
-        self.counts["registered"] += 1
-        return arn
 
     def _move(self, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
         """Move a pinned target, unless it is pinned to another version of the job at this moment."""

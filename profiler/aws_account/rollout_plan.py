@@ -24,18 +24,11 @@ Action = Literal[
 class PlannedFamily(Struct, frozen=True, kw_only=True):
     """One family of the plan.
 
-    Attributes:
-        family: The family's name.
-        action: The change of the family.
-        notes: Notes for the user; the reason if nothing can be done.
-        document: The revision that the plan starts from, if it can be read.
-        definition: The definition that the plan ends with.
-        batch: The name of the batch container, if it is known.
-        started_by: Who started the family's tasks; empty if none was seen.
-        streams: The ARNs of the log streams that the task role must allow.
-        log_group: The log group that the monitor needs for its own stream, None if it uses the batch's.
-        pinned: The targets whose revision differs from the one that the plan ends with.
-        unmonitored: The pinned targets whose revision has no monitor.
+    ``notes`` contain the reason if nothing can be done. ``document`` is the revision that the plan starts from, None if
+    it cannot be read, and ``definition`` what it ends with. ``started_by`` is empty if no task was seen. ``streams``
+    are the ARNs of the log streams that the task role must allow. ``log_group`` is the one of the monitor's own stream;
+    None: it uses the batch's. ``pinned`` targets start another revision than the plan's last, and ``unmonitored`` are
+    those of them without a monitor.
     """
 
     family: str
@@ -52,12 +45,11 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
 
     @property
     def is_new_revision(self) -> bool:
-        """Whether a revision is to be registered."""
         return self.action in ("add monitor", "update monitor", "remove monitor")
 
     @property
     def revision_arn(self) -> str:
-        """The ARN of the revision that the plan starts from."""
+        """Of the revision that the plan starts from; empty without one."""
         return (None if self.document is None else self.document.arn) or ""
 
     @property

@@ -14,23 +14,21 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import aws_errors
-from profiler.aws_account.registered_definitions import LastBody, family_of, revision_of
+from profiler.aws_account.registered_definitions import LastBody, revision_of
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.schedule_model import Schedule
 
 _PARAMETERS = "EcsParameters"
 _ARN = "TaskDefinitionArn"
-_CLUSTER = ":cluster/"
 LIST_RULES = "events:ListEventBuses, events:ListRules and events:ListTargetsByRule"
 LIST_SCHEDULES = "scheduler:ListSchedules and scheduler:GetSchedule"
 _READ = {"rule": "events:ListTargetsByRule", "schedule": "scheduler:GetSchedule"}
 _WRITE = {"rule": "events:PutTargets and iam:PassRole", "schedule": "scheduler:UpdateSchedule and iam:PassRole"}
 # The fields that GetSchedule returns and UpdateSchedule does not accept.
 _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
-_DISABLED = "DISABLED"
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
@@ -50,7 +48,6 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """The family of its tasks."""
         return family_of(self.definition_arn)
 
     @property
@@ -60,7 +57,6 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The target's kind and name, for the plan."""
         return f"{self.kind} {self.name}" if self.group == "default" else f"{self.kind} {self.group}/{self.name}"
 
     def is_pin_of(self, revision_arn: str) -> bool:
@@ -85,16 +81,20 @@ class Schedules:
     def targets(self) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks."""
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
-            of_rules = tuple(self._targets_of_rules())
+            buses = self._pages(self._events.list_event_buses, "EventBuses")
+            rules = (
+                rule
+                for bus in buses
+                for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"])
+            )
+            of_rules = tuple(target for rule in rules for target in self.targets_of_rule(rule))
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             of_schedules = map(self.target_of_schedule, self.summaries())
             return (*of_rules, *(target for target in of_schedules if target is not None))
 
     def timed_rules(self) -> Iterator[Mapping[str, Any]]:
         """The rules with a schedule, as ListRules returns them. EventBridge accepts these on the default bus only."""
-        for rule in self._pages(self._events.list_rules, "Rules"):
-            if rule.get("ScheduleExpression"):
-                yield rule
+        return (rule for rule in self._pages(self._events.list_rules, "Rules") if rule.get("ScheduleExpression"))
 
     def targets_of_rule(self, rule: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
         """The targets of a rule that start ECS tasks."""
@@ -116,7 +116,7 @@ class Schedules:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
         for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
-            if _CLUSTER in str(summary.get("Target", {}).get("Arn")):
+            if ":cluster/" in str(summary.get("Target", {}).get("Arn")):
                 yield summary
 
     def target_of_schedule(self, summary: Mapping[str, Any]) -> ScheduledTarget | None:
@@ -130,10 +130,18 @@ class Schedules:
         """Let a target that was just read start another revision. Only its revision changes."""
         moved = f"{target.definition_arn.rpartition(':')[0]}:{revision_arn.rpartition(':')[2]}"
         with aws_errors(f"The {target.title} was not updated", _WRITE[target.kind]):
-            if target.kind == "rule":
-                self._put_rule(target, moved)
-            else:
-                self._put_schedule(target, moved)
+            if target.kind == "schedule":
+                content = {field: value for field, value in target.content.items() if field not in _READ_ONLY}
+                parameters = {**content["Target"][_PARAMETERS], _ARN: moved}
+                content["Target"] = {**content["Target"], _PARAMETERS: parameters}
+                self._scheduler.update_schedule(**content)
+                return
+            content = {**target.content, _PARAMETERS: {**target.content[_PARAMETERS], _ARN: moved}}
+            response = self._events.put_targets(Rule=target.name, EventBusName=target.group, Targets=[content])
+            for failed in response.get("FailedEntries", ()):
+                raise TaskProfilerError(
+                    f"The {target.title} was not updated ({failed.get('ErrorMessage')}): update it by hand."
+                )
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
         """The target as it is now; None if it no longer exists."""
@@ -148,11 +156,6 @@ class Schedules:
                 self._scheduler.exceptions.ResourceNotFoundException,
             ):
                 return None
-
-    def _targets_of_rules(self) -> Iterator[ScheduledTarget]:
-        for bus in self._pages(self._events.list_event_buses, "EventBuses"):
-            for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]):
-                yield from self.targets_of_rule(rule)
 
     def _target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
         self._scheduler.get_schedule(Name=name, GroupName=group)
@@ -185,22 +188,6 @@ class Schedules:
                 return
             token = {"NextToken": page["NextToken"]}
 
-    def _put_rule(self, target: ScheduledTarget, definition_arn: str) -> None:
-        parameters = {**target.content[_PARAMETERS], _ARN: definition_arn}
-        response = self._events.put_targets(
-            Rule=target.name, EventBusName=target.group, Targets=[{**target.content, _PARAMETERS: parameters}]
-        )
-        for failed in response.get("FailedEntries", ()):
-            raise TaskProfilerError(
-                f"The {target.title} was not updated ({failed.get('ErrorMessage')}): update it by hand."
-            )
-
-    def _put_schedule(self, target: ScheduledTarget, definition_arn: str) -> None:
-        content = {field: value for field, value in target.content.items() if field not in _READ_ONLY}
-        parameters = {**content["Target"][_PARAMETERS], _ARN: definition_arn}
-        content["Target"] = {**content["Target"], _PARAMETERS: parameters}
-        self._scheduler.update_schedule(**content)
-
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     """The value without fields that are null, which the API does not accept."""
@@ -221,12 +208,7 @@ class FoundSchedules(Struct, frozen=True, kw_only=True):
 
 
 class AccountSchedules:
-    """Reads the schedules and rules again and again.
-
-    Args:
-        events: boto3's client of EventBridge.
-        scheduler: boto3's client of EventBridge Scheduler.
-    """
+    """Reads the schedules and rules again and again."""
 
     def __init__(self, events: AwsClient, scheduler: AwsClient) -> None:
         self._targets = Schedules(events, scheduler)
@@ -236,8 +218,7 @@ class AccountSchedules:
     def read(self, may_continue: Callable[[], bool] = lambda: True) -> FoundSchedules:
         """Read all. An unreadable part is a problem, and does not hide the others.
 
-        Args:
-            may_continue: Whether there is time for another schedule, which takes a call if it is new or was changed.
+        ``may_continue``: whether there is time for another schedule, which takes a call if it is new or was changed.
         """
         problems: list[str] = []
         unread: list[str] = []
@@ -294,7 +275,7 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         group=target.group,
         expression=settings["ScheduleExpression"],
         time_zone=content.get("ScheduleExpressionTimezone", "UTC"),
-        is_enabled=settings.get("State") != _DISABLED,
+        is_enabled=settings.get("State") != "DISABLED",
         window_minutes=content.get("FlexibleTimeWindow", {}).get("MaximumWindowInMinutes", 0),
         created_ns=json_moment_ns(content.get("CreationDate")),  # AWS returns no dates of a rule
         modified_ns=json_moment_ns(content.get("LastModificationDate")),

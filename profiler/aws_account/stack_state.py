@@ -7,7 +7,6 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 
 DEFAULT_STACK = "task-profiler"
@@ -26,14 +25,9 @@ _ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
 class StackState(Struct, frozen=True, kw_only=True):
     """A stack, or its absence.
 
-    Attributes:
-        name: The stack's name.
-        status: CloudFormation's, such as ``CREATE_COMPLETE``; None if CloudFormation knows no stack.
-        reason: CloudFormation's reason for the status.
-        stack_id: The ARN of the stack; None if there is nothing to delete.
-        version: The version of the deployed code; None if the code was not uploaded by ``setup stack``.
-        parameters: The values of the parameters.
-        outputs: The outputs.
+    ``status`` is CloudFormation's, such as ``CREATE_COMPLETE``; None if CloudFormation knows no stack. ``stack_id`` is
+    the ARN; None if there is nothing to delete. ``version`` is the deployed code's; None if it was not uploaded by
+    ``setup stack``.
     """
 
     name: str
@@ -55,20 +49,25 @@ class StackState(Struct, frozen=True, kw_only=True):
 
     @property
     def region(self) -> str | None:
-        """The Region, which is a part of the ARN."""
         return self.stack_id.split(":")[3] if self.stack_id else None
 
     @property
     def place(self) -> str:
-        """The name and the Region."""
         return f"{self.name} in {self.region}" if self.region else self.name
 
 
 def read_state(open_client: OpenClient, name: str) -> StackState:
     """Read the state. ``name`` may be the stack's ARN, which also finds a deleted stack. Raises TaskProfilerError."""
     cloudformation = open_client("cloudformation")
+    from botocore.exceptions import ClientError  # slow to import
+
+    stack: Mapping[str, Any] | None = None
     with aws_errors(f"The stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
-        stack = _describe(cloudformation, name)
+        try:
+            stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
+        except ClientError as error:
+            if "does not exist" not in str(error):
+                raise
     status = stack["StackStatus"] if stack else None
     if stack is None or status in _ABSENT:
         stack_id = stack["StackId"] if stack and status == _EMPTY else None
@@ -95,19 +94,6 @@ def existing_stack(open_client: OpenClient, name: str) -> StackState:
             "task-profiler setup stack."
         )
     return state
-
-
-def _describe(cloudformation: AwsClient, name: str) -> Mapping[str, Any] | None:
-    from botocore.exceptions import ClientError  # slow to import
-
-    try:
-        (stack, *_) = cloudformation.describe_stacks(StackName=name)["Stacks"]
-    except ClientError as error:
-        if "does not exist" in str(error):
-            return None
-        raise
-    described: Mapping[str, Any] = stack
-    return described
 
 
 def obstacle(state: StackState) -> str | None:

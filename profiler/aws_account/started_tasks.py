@@ -8,9 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
-from profiler.aws_account.registered_definitions import family_of
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name
+from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.schedules.due_outcomes import KEPT_NS
@@ -31,17 +30,17 @@ _KILLED = f"A monitor that is killed, or does not start, {{}}: {_INSTEAD}"
 
 def read_clusters(ecs: AwsClient, cluster_arns: Iterable[str], now_ns: int) -> dict[str, ClusterTasks]:
     """Read the tasks of each cluster. A cluster that cannot be read has a problem instead of tasks."""
-    return {arn: _read_cluster(ecs, arn, now_ns) for arn in sorted(set(cluster_arns))}
-
-
-def _read_cluster(ecs: AwsClient, arn: str, now_ns: int) -> ClusterTasks:
-    permission = "ecs:ListTasks and ecs:DescribeTasks"
-    try:
-        with aws_errors(f"The tasks of the cluster {cluster_name(arn)} could not be read", permission):
-            tasks = tuple(started_task(task) for task in read_tasks(ecs, arn) if "createdAt" in task)
-    except TaskProfilerError as error:
-        return ClusterTasks(problem=str(error))
-    return ClusterTasks(tasks=tasks, read_ns=now_ns, known_since_ns=now_ns - KEPT_NS)
+    found = {}
+    for arn in sorted(set(cluster_arns)):
+        what = f"The tasks of the cluster {cluster_name(arn)} could not be read"
+        try:
+            with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
+                tasks = tuple(started_task(task) for task in read_tasks(ecs, arn) if "createdAt" in task)
+        except TaskProfilerError as error:
+            found[arn] = ClusterTasks(problem=str(error))
+        else:
+            found[arn] = ClusterTasks(tasks=tasks, read_ns=now_ns, known_since_ns=now_ns - KEPT_NS)
+    return found
 
 
 def read_tasks(
@@ -54,12 +53,7 @@ def read_tasks(
 ) -> Iterator[Mapping[str, Any]]:
     """The tasks that ECS lists for a cluster, as DescribeTasks returns them. Raises the errors of boto3.
 
-    Args:
-        ecs: boto3's client of Amazon ECS.
-        cluster: Its name or ARN.
-        statuses: The desired statuses of the tasks.
-        also: ARNs of tasks that are described, too; one that ECS has forgotten is left out.
-        with_tags: Whether the tasks are read with their tags.
+    Those of ``also`` (ARNs) are described, too; one that ECS has forgotten is left out.
     """
     include = {"include": ["TAGS"]} if with_tags else {}
     arns: dict[str, None] = {}
@@ -73,7 +67,9 @@ def read_tasks(
 
 
 def started_task(task: Mapping[str, Any]) -> StartedTask:
-    """A task of boto3's DescribeTasks."""
+    """A task of boto3's DescribeTasks. Its exit code is the first that is not 0, of all containers but the monitor."""
+    containers = task.get("containers", ())
+    codes = [one["exitCode"] for one in containers if "exitCode" in one and one.get("name") != MONITOR_NAME]
     return StartedTask(
         arn=task["taskArn"],
         family=family_of(task["taskDefinitionArn"]),
@@ -81,16 +77,10 @@ def started_task(task: Mapping[str, Any]) -> StartedTask:
         created_ns=_moment_ns(task["createdAt"]) or 0,
         started_ns=_moment_ns(task.get("startedAt")),
         stopped_ns=_moment_ns(task.get("stoppedAt")),
-        exit_code=_exit_code(task.get("containers", ())),
+        exit_code=next(filter(None, codes), codes[0] if codes else None),
         stop_code=task.get("stopCode"),
         stopped_reason=task.get("stoppedReason"),
     )
-
-
-def _exit_code(containers: Iterable[Mapping[str, Any]]) -> int | None:
-    """The first exit code that is not 0, of all containers but the monitor."""
-    codes = [one["exitCode"] for one in containers if "exitCode" in one and one.get("name") != MONITOR_NAME]
-    return next(filter(None, codes), codes[0] if codes else None)
 
 
 def _moment_ns(moment: datetime | None) -> int | None:
@@ -125,9 +115,7 @@ def starter(task: Mapping[str, Any]) -> str:
 def starter_notes(starters: Iterable[str], *, is_printed: bool) -> Iterator[str]:
     """Notes on the monitor's effects on the orchestrators among the starters.
 
-    Args:
-        starters: Who starts the family.
-        is_printed: Whether the report goes to the monitor's own stream.
+    ``is_printed``: whether the report goes to the monitor's own stream.
     """
     for name in starters:
         if name == AIRFLOW:

@@ -39,6 +39,11 @@ def cluster_name(cluster: str | None) -> str | None:
     return cluster.rsplit("/", 1)[-1] if cluster else None
 
 
+def family_of(definition: str) -> str:
+    """The family of a task definition's ARN, of ``family:revision`` or of a family."""
+    return definition.rpartition("/")[2].split(":", 1)[0]
+
+
 def arn_part(arn: str | None, position: int) -> str | None:
     """Return one of the six colon-separated parts of an ARN; None if the part is empty or ``arn`` is not an ARN."""
     parts = (arn or "").split(":", _ARN_PARTS - 1)

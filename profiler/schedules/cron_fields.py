@@ -26,14 +26,7 @@ DayRule = Callable[[int, int], Iterator[int]]
 
 
 class CronFields(Struct, frozen=True):
-    """The meaning of a cron expression.
-
-    Attributes:
-        minutes_of_day: The minutes since midnight, ascending.
-        months: The months, ascending.
-        years: The years, ascending.
-        day_rules: The days of a month are the union of these.
-    """
+    """The meaning of a cron expression, ascending. The days of a month are the union of ``day_rules``."""
 
     minutes_of_day: tuple[int, ...]
     months: tuple[int, ...]
@@ -46,13 +39,10 @@ class CronFields(Struct, frozen=True):
             for month in self.months:
                 if (year, month) < (since.year, since.month):
                     continue
-                for day in self._days(year, month):
+                for day in sorted({day for rule in self.day_rules for day in rule(year, month)}):
                     midnight = datetime(year, month, day)  # noqa: DTZ001 - local times have no zone here
                     first = bisect_left(self.minutes_of_day, (since - midnight) / _MINUTE)
                     yield from (midnight + minutes * _MINUTE for minutes in self.minutes_of_day[first:])
-
-    def _days(self, year: int, month: int) -> list[int]:
-        return sorted({day for rule in self.day_rules for day in rule(year, month)})
 
 
 def parse_cron(text: str) -> CronFields:

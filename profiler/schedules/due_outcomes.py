@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from math import inf
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -61,13 +62,8 @@ def judge_schedules(
     """Judge the due times from ``since_ns`` to ``now_ns``; without ``since_ns``, the last due time of each schedule.
 
     A task can start up to a day late, so ``late`` may follow ``missed``, for due times since ``since_ns``.
-
-    Args:
-        schedules: The schedules. All of them, so that tasks of schedules with similar names are distinguished.
-        clusters: The tasks by the ARN of the cluster.
-        now_ns: The time at which the tasks were read.
-        since_ns: The first due time.
-        grace_ns: A task that starts later after its due time, or after its window, is late.
+    ``schedules`` are all of them, so that tasks of schedules with similar names are distinguished; ``clusters`` the
+    tasks by the ARN of the cluster. A task that starts ``grace_ns`` after its due time, or after its window, is late.
     """
 
     def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:
@@ -85,10 +81,6 @@ def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
     if due_time.outcome != "missed" or reason is None:
         return due_time
     return replace(due_time, outcome="refused", reason=reason)
-
-
-def _created(task: StartedTask) -> int:
-    return task.created_ns
 
 
 class _LatestEnds:
@@ -160,7 +152,11 @@ class _Judge:
             if isinstance(row, str):
                 yield JudgedSchedule(schedule=schedule, problem=row)
                 continue
-            own = tasks if len(members) == 1 else sorted((t for slot in row for t in slot.tasks), key=_created)
+            own = (
+                tasks
+                if len(members) == 1
+                else sorted((t for slot in row for t in slot.tasks), key=attrgetter("created_ns"))
+            )
             last_ends = _LatestEnds(own)
             others = sorted({other.name for other in members if other is not schedule})
             is_restarted = _may_be_restarted(schedule, row)
@@ -220,7 +216,11 @@ class _Judge:
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
             return (None, None) if some else ("unknown", TOO_OLD)
-        return "missed", " ".join(filter(None, (some, _similar(others)))) or None
+        names = ", ".join(others[:_MAX_NAMES]) + (" and others" if len(others) > _MAX_NAMES else "")
+        similar = (
+            f"ECS does not distinguish its tasks from the tasks of {names}, so one of these may be concerned instead."
+        )
+        return "missed", " ".join(filter(None, (some, similar if others else None))) or None
 
     def _with_task(self, slot: TaskSlot, last_ends: _LatestEnds) -> tuple[DueOutcome, str | None]:
         first, last = slot.tasks[0], slot.tasks[-1]
@@ -275,11 +275,3 @@ def _without_doubt(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueT
         return due
     new = _RESTARTED if due.due_ns >= changed_ns + _SETTLING_NS else _NEW
     return replace(due, outcome="unknown", reason=CHANGED if due.due_ns < changed_ns else new)
-
-
-def _similar(others: Sequence[str]) -> str | None:
-    """A sentence about the schedules whose tasks look the same."""
-    if not others:
-        return None
-    names = ", ".join(others[:_MAX_NAMES]) + (" and others" if len(others) > _MAX_NAMES else "")
-    return f"ECS does not distinguish its tasks from the tasks of {names}, so one of these may be concerned instead."

@@ -48,11 +48,7 @@ class _Once(Struct, frozen=True):
 
 
 def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]:
-    """The due times from ``since_ns`` on and before ``until_ns``, ascending.
-
-    Raises:
-        ScheduleExpressionError: The expression or the time zone cannot be read.
-    """
+    """The due times from ``since_ns`` on and before ``until_ns``, ascending. Raises ScheduleExpressionError."""
     expression = _read_expression(schedule.expression)
     zone = _read_zone(schedule.time_zone)
     begin_ns, end_ns = _life(schedule, expression)
@@ -152,14 +148,7 @@ def _read_zone(name: str) -> tzinfo:
 def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:
     """A clause such as ``takes 1h 10m, due every 1h 00m``; None if the next runs will probably not overlap.
 
-    Args:
-        schedule: The schedule.
-        now_ns: The time from which on its due times count.
-        median_ms: The median of the durations of past successes.
-        p95_ms: Their 95th percentile.
-
-    Raises:
-        ScheduleExpressionError: The expression or the time zone cannot be read.
+    The durations are the median and the 95th percentile of past successes. Errors as in due_times.
     """
     dues = islice(due_times(schedule, now_ns, now_ns + _AHEAD_NS), _MAX_DUE_TIMES)
     gaps_ms = [(later_ns - due_ns) / NS_PER_MS for due_ns, later_ns in pairwise(dues)]

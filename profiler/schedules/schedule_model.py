@@ -12,22 +12,11 @@ DueOutcome = Literal["ran", "missed", "late", "refused", "overlapped", "running"
 class Schedule(Struct, frozen=True, kw_only=True):
     """A schedule of EventBridge Scheduler in its group, or a rule of EventBridge on its event bus.
 
-    Attributes:
-        kind: Which of the two.
-        name: Its name.
-        group: The schedule group, or the event bus.
-        expression: ``cron(…)``, ``rate(…)`` or ``at(…)``.
-        time_zone: The IANA name of the time zone; rules are in UTC.
-        is_enabled: False for a disabled one.
-        window_minutes: The flexible time window, which begins at each due time.
-        created_ns: Its creation; None for a rule, whose creation AWS does not return.
-        modified_ns: Its last change, from which on the other values are known; None for a rule.
-        starts_ns: The start date, if it has one.
-        ends_ns: The end date, if it has one.
-        cluster_arn: The ECS cluster in which it starts tasks.
-        definition_arn: The task definition that it starts: a family, or a revision.
-        task_count: How many tasks each due time starts.
-        dead_letter_arn: The queue of the invocations that failed, if it has one.
+    ``expression`` is ``cron(…)``, ``rate(…)`` or ``at(…)``, ``time_zone`` an IANA name (UTC for rules).
+    ``window_minutes`` is the flexible time window, which begins at each due time. AWS returns neither ``created_ns``
+    nor ``modified_ns``, from which on the other values are known, for a rule. ``definition_arn`` is a family or a
+    revision, ``task_count`` how many tasks each due time starts, and ``dead_letter_arn`` the queue of the invocations
+    that failed.
     """
 
     kind: ScheduleKind
@@ -64,11 +53,8 @@ class StartedTask(Struct, frozen=True, kw_only=True):
 class ClusterTasks(Struct, frozen=True, kw_only=True):
     """The tasks of a cluster.
 
-    Attributes:
-        tasks: The tasks; None if they could not be read.
-        read_ns: When they were read.
-        known_since_ns: Every task that stopped later, or still runs, is among them.
-        problem: Why they could not be read, as a sentence.
+    ``tasks`` None: they could not be read, and ``problem`` is why. Every task that stopped after ``known_since_ns``, or
+    still runs, is among them.
     """
 
     tasks: tuple[StartedTask, ...] | None = None

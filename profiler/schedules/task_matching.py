@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import family_of
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.schedules.schedule_model import Schedule, ScheduleKind, StartedTask
 
@@ -19,13 +20,9 @@ MAX_RETRY_NS = 86_400 * NS_PER_SECOND
 
 
 class TaskSlot(Struct, kw_only=True):
-    """A due time of a schedule, and the tasks that it started.
+    """A due time of a schedule, and the tasks that it started, by creation; at most the number that it starts.
 
-    Attributes:
-        schedule: The schedule.
-        due_ns: The due time.
-        next_ns: The schedule's next due time, if it is known.
-        tasks: The tasks, by creation; at most the number that the schedule starts.
+    ``next_ns`` is the schedule's next due time, if it is known.
     """
 
     schedule: Schedule
@@ -40,7 +37,6 @@ class TaskSlot(Struct, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether tasks are missing."""
         return len(self.tasks) < self.schedule.task_count
 
     @property
@@ -60,7 +56,7 @@ class TaskSlot(Struct, kw_only=True):
 
 def family_of_schedule(schedule: Schedule) -> str:
     """The family of the tasks that a schedule starts."""
-    return schedule.definition_arn.rpartition("/")[2].split(":", 1)[0]
+    return family_of(schedule.definition_arn)
 
 
 def started_by(schedule: Schedule) -> str:
@@ -92,12 +88,8 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
     """Give each task to the due time that started it. Each due time gets at most the tasks that it starts.
 
     A task created within a minute of a due time, or of its window, belongs to it. The others are late ones of the last
-    due time before them that lacks a task.
-
-    Args:
-        slots: The due times of schedules with the same ``startedBy``, ascending.
-        tasks: The tasks with this ``startedBy``, by creation.
-        known_since_ns: A due time before this moment may have had a task that is no longer known.
+    due time before them that lacks a task. The slots have the same ``startedBy``, as the tasks, and both are ascending.
+    A due time before ``known_since_ns`` may have had a task that is no longer known.
     """
     dues = [slot.due_ns for slot in slots]
     longest_ns = max((slot.window_end_ns - slot.due_ns for slot in slots), default=0) + _PROMPT_NS

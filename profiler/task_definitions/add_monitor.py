@@ -37,27 +37,16 @@ from profiler.task_definitions.monitor_container import (
 from profiler.task_definitions.refresh import refresh
 
 _MAX_CONTAINERS = 10
-_WINDOWS = "WINDOWS"
-_ARM = "ARM64"
-_PID_MODE_TASK = "task"
-_PID_MODE_HOST = "host"
-_NO_NETWORK = "none"
-_DEFAULT_GROUP_FOLDER = "/ecs"
 
 
 class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     """The options of ``taskdef add-monitor``.
 
-    Attributes:
-        container: The batch container; None: the only one that can be the batch.
-        image: The monitor's image; None: the default for a new monitor, and no change of an existing monitor.
-        shared_pids: Whether to set ``pidMode: task``.
-        stacks: When to read call stacks. Grants SYS_PTRACE, and sets ``pidMode: task`` too.
-        log_group: The log group of the monitor, into whose own stream the report is written; None: the batch's.
-        report_stream: Whose log stream gets the report; None: unchanged, else ``default_report_stream``.
-        default_report_stream: Whose log stream gets the report if neither the owner nor an option has chosen.
-        region: The Region of the log group, if the definition does not contain it. In a template, it is a reference.
-        settings: Further environment variables of the monitor, which override an existing monitor's.
+    ``container`` None: the only one that can be the batch. ``image`` None: the default for a new monitor, and no change
+    of an existing one. ``shared_pids`` sets ``pidMode: task``. ``stacks`` grants SYS_PTRACE, and sets it too.
+    ``log_group`` is the monitor's, into whose own stream the report is written; None: the batch's. ``report_stream``
+    None: unchanged, else ``default_report_stream``. ``region`` is the log group's, if the definition does not contain
+    it; in a template, a reference. ``settings`` override an existing monitor's variables.
     """
 
     container: str | None = None
@@ -78,20 +67,11 @@ def add_monitor(
     revision_arn: str | None = None,
     stack_region: Mapping[str, object] | None = None,
 ) -> ChangedDefinition:
-    """Add the monitor to a definition, or upgrade an existing monitor.
+    """Add the monitor to a definition, or upgrade an existing one. A definition that is as requested does not change.
 
-    Args:
-        definition: The definition, which does not change.
-        options: The options. Their Region is used if the revision's is unknown.
-        revision_arn: The ARN of the definition's revision in ECS, which also determines the default image.
-        stack_region: A template's reference to the Region of the stack, which is used last.
-
-    Returns:
-        The new definition, which is equal to ``definition`` if it contains the monitor as requested already.
-
-    Raises:
-        TaskProfilerError: if the monitor cannot work there, would use memory that belongs to the batch, or if another
-            program's container has its name.
+    The revision's Region precedes the options', and ``stack_region``, a template's reference, is used last.
+    ``revision_arn`` also determines the default image. Raises TaskProfilerError if the monitor cannot work there or
+    would use memory that belongs to the batch, or if another program's container has its name.
     """
     check_platform(definition)
     containers = read_containers(definition)
@@ -136,16 +116,17 @@ def _with_existing_monitor(
     """Upgrade an existing monitor, and keep what its owner added."""
     others = tuple(container for container in containers if container is not existing)
     batch = _batch_of(existing, others, options.container)
-    notes = list(_other_batch_notes(batch, others, options.container))
+    notes: list[str] = []
+    if options.container is not None and find_batch(others, options.container).name != batch.name:
+        notes.append(
+            f"The existing monitor is kept for {batch.name!r}: to create it for {options.container!r}, "
+            "remove it from the definition first."
+        )
     present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
     is_stricter = depends_on(containers, batch.name, existing.name)
     parts = list(_raw_containers(definition))
-    own, changes = refresh(
-        parts.pop(containers.index(existing)),
-        present,
-        has_image=options.image is not None,
-        is_stricter=is_stricter,
-    )
+    old, has_image = parts.pop(containers.index(existing)), options.image is not None
+    own, changes = refresh(old, present, has_image=has_image, is_stricter=is_stricter)
     parts.append(own)
     if containers[-1] is not existing:
         # Airflow takes the first container's last line for the task's result.
@@ -183,7 +164,13 @@ def _with_new_monitor(
         )
     monitor = _monitor(definition, containers, batch, options, image=image)
     own = monitor.definition()
-    notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor), *_neuron_notes(batch)]
+    notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor)]
+    if batch.uses_neuron and not batch.neuron_devices:
+        notes.append(
+            f"The batch {batch.name!r} gets its Neuron devices through a resource requirement, which ECS allows for "
+            "only one container of a task: list the devices in the monitor's linuxParameters.devices, or the monitor "
+            "will not see them."
+        )
     notes += unreachable_notes(definition, environment_of(own))
     notes += architecture_notes(definition, monitor.image)
     if options.image is None:
@@ -202,26 +189,22 @@ def _monitor(
     *,
     image: str,
 ) -> MonitorContainer:
+    own_log = None
+    if options.log_group is not None or batch.log_driver != AWSLOGS:
+        own_log = OwnLog(
+            group=options.log_group or f"/ecs/{text(definition.get('family')) or batch.name}",
+            region=text(batch.log_options.get("awslogs-region")) or options.region,
+            stream_prefix=text(batch.log_options.get("awslogs-stream-prefix")) or DEFAULT_STREAM_PREFIX,
+            is_requested=options.log_group is not None,
+        )
     return MonitorContainer(
         image=image,
         batch=batch,
         uses_gpu=any(container.uses_gpu for container in others),
         uses_neuron=batch.uses_neuron,
-        own_log=_own_log(definition, batch, options),
+        own_log=own_log,
         stacks=options.stacks,
         settings=options.settings,
-    )
-
-
-def _own_log(definition: Mapping[str, object], batch: Container, options: AddMonitorOptions) -> OwnLog | None:
-    if options.log_group is None and batch.log_driver == AWSLOGS:
-        return None
-    family = text(definition.get("family")) or batch.name
-    return OwnLog(
-        group=options.log_group or f"{_DEFAULT_GROUP_FOLDER}/{family}",
-        region=text(batch.log_options.get("awslogs-region")) or options.region,
-        stream_prefix=text(batch.log_options.get("awslogs-stream-prefix")) or DEFAULT_STREAM_PREFIX,
-        is_requested=options.log_group is not None,
     )
 
 
@@ -232,10 +215,10 @@ def _raw_containers(definition: Mapping[str, object]) -> Iterator[Mapping[str, o
 def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDefinition:
     """Set pidMode. A label of the monitor remembers that it was not set, for ``taskdef remove-monitor``."""
     mode = added.definition.get("pidMode")
-    if mode == _PID_MODE_HOST:
+    if mode == "host":
         note = "pidMode is host already, so the monitor sees the batch's processes: it is left unchanged."
         return replace(added, notes=(*added.notes, note))
-    if mode == _PID_MODE_TASK:
+    if mode == "task":
         return added
     containers = read_containers(added.definition)
     own = find_monitor(containers, image)
@@ -245,13 +228,13 @@ def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDef
         else raw
         for raw, container in zip(_raw_containers(added.definition), containers, strict=True)
     ]
-    return replace(added, definition={**added.definition, "containerDefinitions": parts, "pidMode": _PID_MODE_TASK})
+    return replace(added, definition={**added.definition, "containerDefinitions": parts, "pidMode": "task"})
 
 
 def check_platform(definition: Mapping[str, object]) -> None:
     """Raise TaskProfilerError for a task definition of Windows."""
     system = text(mapping(definition.get("runtimePlatform")).get("operatingSystemFamily")) or ""
-    if system.upper().startswith(_WINDOWS):
+    if system.upper().startswith("WINDOWS"):
         raise TaskProfilerError(
             f"The task definition is for {system}, where the monitor does not work: profile Linux tasks."
         )
@@ -268,7 +251,7 @@ def unreachable_notes(definition: Mapping[str, object], environment: Mapping[str
             "batch's log stream: give the task a role with logs:PutLogEvents, or send the report to the monitor's own "
             "stream with --log-group."
         )
-    if definition.get("networkMode") == _NO_NETWORK:
+    if definition.get("networkMode") == "none":
         yield (
             "The task's networkMode is none, so the monitor reaches neither the task metadata endpoint nor "
             "CloudWatch Logs and cannot report anything: start the batch with 'task-profiler run -- CMD' instead."
@@ -278,18 +261,10 @@ def unreachable_notes(definition: Mapping[str, object], environment: Mapping[str
 def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:
     """Why the monitor may not start: its image is not known to contain the task's architecture."""
     architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture")) or ""
-    if architecture.upper() == _ARM and "arm64" not in image:
+    if architecture.upper() == "ARM64" and "arm64" not in image:
         yield (
             f"The task runs on ARM64, and the image {image} is not known to contain it: build the image for "
             "linux/arm64 too, because ECS does not start a container with an image of another architecture."
-        )
-
-
-def _other_batch_notes(batch: Container, others: Sequence[Container], requested: str | None) -> Iterator[str]:
-    if requested is not None and find_batch(others, requested).name != batch.name:
-        yield (
-            f"The existing monitor is kept for {batch.name!r}: to create it for {requested!r}, "
-            "remove it from the definition first."
         )
 
 
@@ -300,7 +275,7 @@ def _memory_notes(
     task_mb = task_memory_mb(definition)
     if task_mb is None:
         return
-    taken_mb = sum(map(_taken_mb, containers))
+    taken_mb = sum(one.memory_mb or one.memory_reservation_mb or 0 for one in containers)
     left_mb = task_mb - taken_mb
     if left_mb < RESERVATION_MB:
         raise TaskProfilerError(
@@ -314,10 +289,6 @@ def _memory_notes(
         )
 
 
-def _taken_mb(container: Container) -> int:
-    return container.memory_mb or container.memory_reservation_mb or 0
-
-
 def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:
     own_log = monitor.own_log
     if own_log is None:
@@ -329,13 +300,4 @@ def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:
         yield (
             "The Region of the monitor's log group is unknown: set it with --region, because awslogs on Fargate "
             "needs awslogs-region."
-        )
-
-
-def _neuron_notes(batch: Container) -> Iterator[str]:
-    if batch.uses_neuron and not batch.neuron_devices:
-        yield (
-            f"The batch {batch.name!r} gets its Neuron devices through a resource requirement, which ECS allows for "
-            "only one container of a task: list the devices in the monitor's linuxParameters.devices, or the monitor "
-            "will not see them."
         )

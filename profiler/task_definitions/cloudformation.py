@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
 from profiler.task_definitions.container_snippets import camel_case, pascal_case
-from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText, json_style
+from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText, json_style, read_json
 
 _TYPE = "AWS::ECS::TaskDefinition"
 _CONTAINERS = "ContainerDefinitions"
@@ -24,7 +24,6 @@ _SECTIONS = (_RESOURCES, "AWSTemplateFormatVersion", "Transform")
 _JSON = re.compile(rb"(\xef\xbb\xbf)?\s*[{\[]")
 _YAML_LINE = re.compile(rb"^(---|%YAML|[\w\"'][^\n]*:(\s|$))", re.MULTILINE)
 _REF = "Ref"
-_FUNCTION = "Fn::"
 _NUMBERS = ("memory", "memoryReservation", "stopTimeout", "cpu")
 _SEQUENCE = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*\n( *)- ", re.MULTILINE)
 _MAPPING = re.compile(r"^\S[^\n]*:[ \t]*\n( +)\S", re.MULTILINE)
@@ -46,25 +45,24 @@ def is_template(data: bytes) -> bool:
 
 
 def change_template(data: bytes, source_name: str, change: ChangeInTemplate) -> ChangedText:
-    """Change each task definition of a template.
+    """Change each task definition of a template, which ``source_name`` names in error messages.
 
-    Args:
-        data: The template.
-        source_name: Its name in error messages.
-        change: Changes a definition.
-
-    Raises:
-        TaskProfilerError: if the template cannot be read or has no task definition, or a definition cannot be changed.
+    Raises TaskProfilerError if it cannot be read or has no task definition, or a definition cannot be changed.
     """
     is_json = _JSON.match(data) is not None
-    template = _read_json(data, source_name) if is_json else _read_yaml(data, source_name)
+    template = read_json(data, source_name) if is_json else _read_yaml(data, source_name)
     before = copy.deepcopy(template)
     notes: list[str] = []
     for logical_id, resource in _task_definitions(template, source_name, "JSON" if is_json else "YAML").items():
         notes += (f"{logical_id}: {note}" for note in _change_resource(logical_id, resource, change))
     if template == before:
         return ChangedText(before=data, after=data, is_changed=False, notes=tuple(notes))
-    changed = json_style(data)(template) if is_json else _yaml_text(template, data)
+    if is_json:
+        changed = json_style(data)(template)
+    else:
+        out = BytesIO()
+        _yaml_library(data).dump(template, out)
+        changed = out.getvalue()
     return ChangedText(before=data, after=changed, is_changed=changed != data, notes=tuple(notes))
 
 
@@ -100,7 +98,11 @@ def _change_resource(logical_id: str, resource: dict[str, Any], change: ChangeIn
     functions: dict[str, Any] = {}
     raw = [container for container in containers if isinstance(container, dict) and not _is_function(container)]
     view = mapping(camel_case(_plain({**properties, _CONTAINERS: raw}, functions)))
-    numbered = [_with_numbers(container) for container in _list(view)]
+    numbered = [
+        # Templates may write numbers as texts.
+        {"name": "", **one} | {name: int(one[name]) for name in _NUMBERS if str(one.get(name)).isdecimal()}
+        for one in _list(view)
+    ]
     definition = {"family": logical_id, **view, "containerDefinitions": numbered}
     try:
         changed = change(definition, {_REF: "AWS::Region"})
@@ -152,15 +154,9 @@ def _update(
             del node[field]
 
 
-def _list(definition: Mapping[str, object]) -> list[dict[str, Any]]:
-    containers = definition["containerDefinitions"]
-    return containers if isinstance(containers, list) else []
-
-
-def _with_numbers(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Templates may write numbers as texts."""
-    numbers = {name: int(container[name]) for name in _NUMBERS if str(container.get(name)).isdecimal()}
-    return {"name": "", **container, **numbers}
+def _list(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
+    containers: list[dict[str, Any]] = definition["containerDefinitions"]
+    return containers
 
 
 def _is_function(node: object) -> bool:
@@ -170,7 +166,7 @@ def _is_function(node: object) -> bool:
     if not isinstance(node, dict) or len(node) != 1:
         return False
     (name,) = node
-    return name == _REF or str(name).startswith(_FUNCTION)
+    return name == _REF or str(name).startswith("Fn::")
 
 
 def _plain(node: Any, functions: dict[str, Any]) -> Any:  # noqa: ANN401  a template's node
@@ -207,14 +203,6 @@ def _restored(value: Any, functions: Mapping[str, Any]) -> Any:  # noqa: ANN401 
     return [_restored(item, functions) for item in value] if isinstance(value, list) else value
 
 
-def _read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  a template
-    try:
-        return json.loads(data)
-    except ValueError as error:
-        where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise TaskProfilerError(f"{source_name} is not valid JSON: correct the mistake{where}.") from error
-
-
 def _yaml_library(data: bytes) -> Any:  # noqa: ANN401  a class of an optional library
     try:
         from ruamel.yaml import YAML
@@ -240,9 +228,3 @@ def _read_yaml(data: bytes, source_name: str) -> Any:  # noqa: ANN401  a templat
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" in line {line + 1}"
         raise TaskProfilerError(f"{source_name} is not valid YAML: correct the mistake{where}.") from error
-
-
-def _yaml_text(template: object, data: bytes) -> bytes:
-    out = BytesIO()
-    _yaml_library(data).dump(template, out)
-    return out.getvalue()

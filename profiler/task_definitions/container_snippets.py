@@ -46,16 +46,15 @@ def monitor_container(request: ContainerRequest, *, default_region: str | None =
 
 def container_text(request: ContainerRequest, container_format: ContainerFormat) -> str:
     """The container in a format, to paste."""
-    return _FORMATS[container_format](request)
-
-
-def _json(request: ContainerRequest) -> str:
-    return json.dumps(monitor_container(request), indent=_INDENT, ensure_ascii=False) + "\n"
-
-
-def _terraform(request: ContainerRequest) -> str:
-    """An object for jsonencode() in ``container_definitions`` of aws_ecs_task_definition."""
-    return f"{_hcl(monitor_container(request), '')}\n"
+    match container_format:
+        case "json":
+            return json.dumps(monitor_container(request), indent=_INDENT, ensure_ascii=False) + "\n"
+        case "terraform":  # an object for jsonencode() in container_definitions of aws_ecs_task_definition
+            return f"{_hcl(monitor_container(request), '')}\n"
+        case "cloudformation":
+            return _cloudformation(request)
+        case "cdk":
+            return _cdk(request)
 
 
 def _hcl(value: object, indent: str) -> str:
@@ -67,12 +66,8 @@ def _hcl(value: object, indent: str) -> str:
         return f"{{\n{''.join(lines)}{indent}}}"
     if isinstance(value, list):
         return f"[{', '.join(_hcl(item, indent) for item in value)}]"
-    return _hcl_string(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _hcl_string(text: str) -> str:
-    """A quoted string without interpolation."""
-    return json.dumps(text, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
+    written = json.dumps(value, ensure_ascii=False)
+    return written.replace("${", "$${").replace("%{", "%%{")  # no interpolation
 
 
 def _cloudformation(request: ContainerRequest) -> str:
@@ -153,11 +148,3 @@ monitor.addContainerDependencies({{
   condition: ecs.ContainerDependencyCondition.START,
 }});
 {_CDK_ACCESS if is_granted else ""}"""
-
-
-_FORMATS: Mapping[ContainerFormat, Callable[[ContainerRequest], str]] = {
-    "json": _json,
-    "terraform": _terraform,
-    "cloudformation": _cloudformation,
-    "cdk": _cdk,
-}

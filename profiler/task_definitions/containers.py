@@ -1,7 +1,7 @@
 """The containers of a task definition, and their roles: which is the batch, which the monitor, where do they log?"""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -12,7 +12,6 @@ from profiler.core.ecs_terms import (
     MONITOR_NAME,
     MONITOR_REPOSITORY,
     AwslogsTarget,
-    ReportStream,
     awslogs_target,
 )
 from profiler.core.errors import TaskProfilerError
@@ -21,13 +20,9 @@ from profiler.core.json_fields import count, mapping, mappings, text
 # The monitor's setting with the report's log group.
 LOG_GROUP_VARIABLE = "TASK_PROFILER_LOG_GROUP"
 REPORT_STREAM_VARIABLE = "TASK_PROFILER_REPORT_STREAM"
-OWN_REPORT_STREAM: ReportStream = "monitor"
 SYS_PTRACE = "SYS_PTRACE"
 # The spellings of root's user.
 ROOT_USERS = ("0", "root", "0:0", "root:root")
-_NEURON_DEVICE = "/dev/neuron"
-_GPU = "GPU"
-_NEURON = "NeuronDevice"
 _MB_PER_GB = 1024
 _TASK_MEMORY = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(GB)?\s*", re.ASCII | re.IGNORECASE)
 
@@ -64,13 +59,12 @@ class Container(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether it has a GPU requirement."""
-        return _GPU in self.requirements
+        return "GPU" in self.requirements
 
     @property
     def uses_neuron(self) -> bool:
         """Whether it has Neuron devices, as mapped devices or by a resource requirement."""
-        return bool(self.neuron_devices) or _NEURON in self.requirements
+        return bool(self.neuron_devices) or "NeuronDevice" in self.requirements
 
 
 def read_containers(definition: Mapping[str, object]) -> tuple[Container, ...]:
@@ -79,14 +73,9 @@ def read_containers(definition: Mapping[str, object]) -> tuple[Container, ...]:
 
 
 def find_monitor(containers: Sequence[Container], image: str | None = None) -> Container | None:
-    """The monitor of the definition, None if it has none.
+    """The monitor of the definition, None if it has none; ``image`` if its repository has a name of the user's own.
 
-    Args:
-        containers: The containers of the definition.
-        image: The monitor's image, if its repository has a name of the user's own.
-
-    Raises:
-        TaskProfilerError: if a container of another program has the monitor's name.
+    Raises TaskProfilerError if a container of another program has the monitor's name.
     """
     name = roles_of(containers, image).monitor
     monitor = next((container for container in containers if container.name == name), None)
@@ -167,7 +156,7 @@ def needs_put(environment: Mapping[str, object]) -> bool:
 
 def prints_report(environment: Mapping[str, object]) -> bool:
     """Whether a monitor with these variables prints the report into its own stream."""
-    return str(environment.get(REPORT_STREAM_VARIABLE)).strip().lower() == OWN_REPORT_STREAM
+    return str(environment.get(REPORT_STREAM_VARIABLE)).strip().lower() == "monitor"
 
 
 def task_memory_mb(definition: Mapping[str, object]) -> float | None:
@@ -181,19 +170,23 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
 def find_batch(containers: Sequence[Container], requested: str | None) -> Container:
     """The requested container, else the only essential one that AWS has not injected.
 
-    Raises:
-        TaskProfilerError: if no such container exists, with the names to choose from.
+    Raises TaskProfilerError if there is none, with the names to choose from.
     """
     if requested is not None:
-        return _named_container(containers, requested)
+        others = {container.name: container for container in containers if container.name != MONITOR_NAME}
+        if requested not in others:
+            raise TaskProfilerError(
+                f"--container names {requested!r}, which cannot be the batch of this task definition: choose one of "
+                f"{', '.join(others) or 'none'}."
+            )
+        return others[requested]
     roles = roles_of(containers)
     essential = roles.candidates
     if len(essential) > 1:
         listed = ", ".join(essential)
         raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one with --container.")
     if not essential:
-        others = [container.name for container in containers if container.name not in (MONITOR_NAME, *roles.injected)]
-        listed = ", ".join(others) or "none"
+        listed = ", ".join(one.name for one in containers if one.name not in (MONITOR_NAME, *roles.injected)) or "none"
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch "
             f"(others that are not injected by AWS: {listed}): choose one with --container."
@@ -214,19 +207,8 @@ def depends_on(containers: Sequence[Container], name: str, other: str) -> bool:
     return other in reached - {name}
 
 
-def _named_container(containers: Sequence[Container], requested: str) -> Container:
-    others = {container.name: container for container in containers if container.name != MONITOR_NAME}
-    if requested not in others:
-        listed = ", ".join(others) or "none"
-        raise TaskProfilerError(
-            f"--container names {requested!r}, which cannot be the batch of this task definition: choose one of "
-            f"{listed}."
-        )
-    return others[requested]
-
-
 def _container(raw: Mapping[str, object]) -> Container:
-    logs = mapping(raw.get("logConfiguration"))
+    logs, linux = mapping(raw.get("logConfiguration")), mapping(raw.get("linuxParameters"))
     return Container(
         name=text(raw.get("name")) or "",
         image=text(raw.get("image")),
@@ -238,12 +220,14 @@ def _container(raw: Mapping[str, object]) -> Container:
         memory_mb=count(raw.get("memory")) or None,
         memory_reservation_mb=count(raw.get("memoryReservation")) or None,
         requirements=frozenset(str(item.get("type")) for item in mappings(raw.get("resourceRequirements"))),
-        neuron_devices=tuple(_neuron_devices(raw)),
+        neuron_devices=tuple(
+            one for one in mappings(linux.get("devices")) if str(one.get("hostPath")).startswith("/dev/neuron")
+        ),
         depends_on=tuple(str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))),
         command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
         environment=environment_of(raw),
         user=text(raw.get("user")),
-        capabilities=frozenset(_words(mapping(mapping(raw.get("linuxParameters")).get("capabilities")).get("add"))),
+        capabilities=frozenset(_words(mapping(linux.get("capabilities")).get("add"))),
     )
 
 
@@ -254,9 +238,3 @@ def environment_of(container: Mapping[str, object]) -> dict[str, object]:
 
 def _words(value: object) -> tuple[str, ...]:
     return tuple(str(word) for word in value) if isinstance(value, list) else ()
-
-
-def _neuron_devices(raw: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    for device in mappings(mapping(raw.get("linuxParameters")).get("devices")):
-        if str(device.get("hostPath")).startswith(_NEURON_DEVICE):
-            yield device

@@ -29,9 +29,7 @@ from profiler.task_definitions.definition_json import (
     read_document,
 )
 
-_NEW_FILE_MODE = 0o644
 _LAUNCH_TYPES = (FARGATE, "MANAGED_INSTANCES", "EC2")
-_X86 = "X86_64"
 # Changes a definition: (definition, the ARN of its revision, a template's reference to the Region of its stack).
 ChangeDefinition: TypeAlias = Callable[
     [Mapping[str, object], str | None, Mapping[str, object] | None], ChangedDefinition
@@ -51,7 +49,6 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The definition's family, if it has one."""
         family = text(self.document.definition.get("family"))
         return () if family is None else (family,)
 
@@ -65,7 +62,7 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
         required = self.document.definition.get("requiresCompatibilities")
         compatibilities = required if isinstance(required, list) else []
         platform = mapping(self.document.definition.get("runtimePlatform"))
-        architecture = text(platform.get("cpuArchitecture")) or _X86
+        architecture = text(platform.get("cpuArchitecture")) or "X86_64"
         return DeploymentTarget(
             launch_type=next((name for name in _LAUNCH_TYPES if name in compatibilities), None),
             cpu_architecture=architecture if FARGATE in compatibilities else None,
@@ -73,15 +70,9 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
 
 
 def change_text(data: bytes, source_name: str, change: ChangeDefinition) -> ChangedText:
-    """Change the task definition in a document, or each one in a CloudFormation template.
+    """Change the task definition in a document, or each one in a template, which ``source_name`` names in errors.
 
-    Args:
-        data: The document.
-        source_name: Its name in error messages.
-        change: Changes a definition.
-
-    Raises:
-        TaskProfilerError: if the document cannot be read, or a definition cannot be changed.
+    Raises TaskProfilerError if the document cannot be read, or a definition cannot be changed.
     """
     if is_template(data):
         return change_template(data, source_name, lambda definition, region: change(definition, None, region))
@@ -114,17 +105,11 @@ def read_bytes(path: Path) -> bytes:
 def write_definition(path: Path, content: bytes, *, remedy: str) -> None:
     """Replace the file. An existing file keeps its permissions, and a link stays a link.
 
-    Args:
-        path: The file.
-        content: The new content.
-        remedy: The advice in the error sentence if the file cannot be written.
-
-    Raises:
-        TaskProfilerError: if the file cannot be written.
+    Raises TaskProfilerError with the remedy if it cannot be written.
     """
     try:
         target = path.resolve()
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _NEW_FILE_MODE
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
         write_atomically(target, content, mode=mode)
     except OSError as error:
         raise TaskProfilerError(f"{path} cannot be written ({error.strerror}): {remedy}.") from error
@@ -152,35 +137,26 @@ def apply_size(file: DefinitionFile, size: TaskSize) -> str:
 def with_size(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, object]:
     """Set the task's ``cpu`` and ``memory``; a part of ``size`` that is None, and the containers, do not change.
 
-    Raises:
-        TaskProfilerError: if the containers do not fit into the new size, which ECS would refuse.
+    Raises TaskProfilerError if the containers do not fit into the new size, which ECS would refuse.
     """
     changes: dict[str, str] = {}
     if size.vcpu is not None:
         units = round(size.vcpu * _CPU_UNITS)
-        _check_cpu(definition, units)
+        reserved = sum(container.cpu_units for container in read_containers(definition))
+        if reserved > units:
+            raise TaskProfilerError(
+                f"The containers reserve {reserved} CPU units, more than the {units} recommended for the task, which "
+                "ECS refuses: lower their cpu first."
+            )
         # An equal size in another notation ("1 vCPU", "2 GB") does not change.
-        if _cpu_units(definition) != units:
+        match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
+        if match is None or float(match[1]) * (_CPU_UNITS if match[2] else 1) != units:
             changes["cpu"] = str(units)
     if size.memory_mb is not None:
         _check_memory(definition, size.memory_mb)
         if task_memory_mb(definition) != size.memory_mb:
             changes["memory"] = f"{size.memory_mb:.0f}"
     return {**definition, **changes}
-
-
-def _cpu_units(definition: Mapping[str, object]) -> float | None:
-    match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
-    return float(match[1]) * (_CPU_UNITS if match[2] else 1) if match is not None else None
-
-
-def _check_cpu(definition: Mapping[str, object], units: int) -> None:
-    reserved = sum(container.cpu_units for container in read_containers(definition))
-    if reserved > units:
-        raise TaskProfilerError(
-            f"The containers reserve {reserved} CPU units, more than the {units} recommended for the task, which ECS "
-            "refuses: lower their cpu first."
-        )
 
 
 def _check_memory(definition: Mapping[str, object], memory_mb: float) -> None:

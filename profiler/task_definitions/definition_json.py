@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -24,7 +25,6 @@ READ_ONLY = frozenset(
         "taskDefinitionArn",
     }
 )
-_SYSTEM_TAG = "aws:"
 _FIRST_INDENT = re.compile(rb"\{\r?\n([ \t]{1,8})\S")
 _INDENT = "  "
 
@@ -52,12 +52,8 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
 class ChangedDefinition(Struct, frozen=True, kw_only=True):
     """A definition after the monitor was added or removed, and notes for the user.
 
-    Attributes:
-        definition: The definition to register.
-        notes: Notes for the user.
-        changes: Those notes that name a change of an existing monitor.
-        batch: The name of the batch container, if it is known.
-        had_monitor: Whether the definition had a monitor before.
+    ``changes`` are the notes that name a change of an existing monitor. ``batch`` is the container's name, empty if
+    unknown.
     """
 
     definition: Mapping[str, object]
@@ -87,18 +83,13 @@ def _indent(data: bytes) -> str:
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
-    """Read a definition.
+    """Read a definition as JSON, a response of DescribeTaskDefinition, or the taskDefinition of a response.
 
-    Args:
-        data: The definition as JSON, a response of DescribeTaskDefinition, or the taskDefinition of a response.
-        source_name: The name of the source in error messages.
-
-    Raises:
-        TaskProfilerError: if ``data`` is neither.
+    Raises TaskProfilerError, which begins with ``source_name``, if ``data`` is none of them.
     """
-    outer = _json(data, source_name)
+    outer = mapping(read_json(data, source_name))
     described = outer.get("taskDefinition")
-    definition = described if isinstance(described, dict) else outer
+    definition: dict[str, object] = described if isinstance(described, dict) else dict(outer)
     containers = definition.get("containerDefinitions")
     if not isinstance(containers, list) or not containers or not all(isinstance(item, dict) for item in containers):
         raise TaskProfilerError(
@@ -107,9 +98,11 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
         )
     arn = text(definition.get("taskDefinitionArn"))
     registered_ns = json_moment_ns(definition.get("registeredAt"))
-    is_answer = definition is not outer or arn is not None
-    if is_answer:
-        definition = _without_read_only_fields(definition, outer.get("tags"))
+    is_answer = isinstance(described, dict) or arn is not None
+    if is_answer:  # the API rejects an empty list of tags and AWS's own tags
+        definition = {name: value for name, value in definition.items() if name not in READ_ONLY}
+        tags = [dict(tag) for tag in mappings(outer.get("tags")) if not str(tag.get("key")).lower().startswith("aws:")]
+        definition |= {"tags": tags} if tags else {}
     return TaskDefinitionDocument(
         definition=definition,
         is_from_ecs=is_answer,
@@ -120,16 +113,10 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     )
 
 
-def _json(data: bytes, source_name: str) -> Mapping[str, object]:
+def read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  any JSON
+    """Read JSON. Raises TaskProfilerError with the line of a mistake."""
     try:
-        return mapping(json.loads(data))
+        return json.loads(data)
     except ValueError as error:
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise TaskProfilerError(f"{source_name} is not valid JSON: correct the mistake{where}.") from error
-
-
-def _without_read_only_fields(described: Mapping[str, object], tags: object) -> Mapping[str, object]:
-    """Remove the fields that only ECS sets. The API rejects an empty list of tags and AWS's own tags."""
-    definition = {name: value for name, value in described.items() if name not in READ_ONLY}
-    own_tags = [dict(tag) for tag in mappings(tags) if not str(tag.get("key")).lower().startswith(_SYSTEM_TAG)]
-    return {**definition, "tags": own_tags} if own_tags else definition

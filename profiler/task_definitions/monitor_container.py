@@ -46,7 +46,6 @@ class OwnLog(Struct, frozen=True, kw_only=True):
     is_requested: bool = False
 
     def configuration(self) -> Mapping[str, object]:
-        """The logConfiguration of the monitor."""
         region = {} if self.region is None else {"awslogs-region": self.region}
         options = {"awslogs-group": self.group, **region, "awslogs-stream-prefix": self.stream_prefix}
         return {"logDriver": AWSLOGS, "options": options}
@@ -70,18 +69,15 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     @property
     def is_root(self) -> bool:
-        """Whether the monitor must be root."""
         return self.uses_neuron or self.stacks is not None
 
     @property
     def memory_mb(self) -> int:
-        """The hard memory limit in MiB."""
         if self.uses_neuron:
             return _MEMORY_WITH_NEURON_MB
         return _MEMORY_WITH_GPU_MB if self.uses_gpu else _MEMORY_MB
 
     def definition(self) -> Mapping[str, object]:
-        """The container definition for RegisterTaskDefinition."""
         log_group = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
         variables = {CONTAINER_VARIABLE: self.batch.name} | log_group | (GPU_VARIABLES if self.uses_gpu else {})
         if self.stacks is not None:
@@ -101,7 +97,11 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "environment": [{"name": name, "value": value} for name, value in variables.items()],
         }
         if self.is_root:
-            definition["linuxParameters"] = self._access()
+            neuron = ["IPC_LOCK"] if self.uses_neuron else []
+            ptrace = [SYS_PTRACE] if self.stacks is not None else []
+            devices = [dict(device) for device in self.batch.neuron_devices]
+            access = {"capabilities": {"add": [*neuron, *ptrace]}}
+            definition["linuxParameters"] = {**access, "devices": devices} if devices else access
         if self.own_log is not None:
             definition["logConfiguration"] = self.own_log.configuration()
         elif self.batch.log_driver == AWSLOGS:
@@ -109,22 +109,9 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
         return definition
 
-    def _access(self) -> dict[str, object]:
-        neuron = ["IPC_LOCK"] if self.uses_neuron else []
-        ptrace = [SYS_PTRACE] if self.stacks is not None else []
-        access: dict[str, object] = {"capabilities": {"add": [*neuron, *ptrace]}}
-        if self.batch.neuron_devices:
-            access["devices"] = [dict(device) for device in self.batch.neuron_devices]
-        return access
-
 
 def default_image(revision_arn: str | None, version: str = __version__) -> str:
-    """The default image: ``task-profiler:VERSION`` in the ECR registry of the definition's account and Region.
-
-    Args:
-        revision_arn: The ARN of the definition's revision. Without one, the image has no registry.
-        version: The image's tag.
-    """
+    """``task-profiler:VERSION`` in the ECR registry of the revision's account and Region; without one, no registry."""
     match = _REVISION_ARN.fullmatch(revision_arn or "")
     if match is None:
         return f"{MONITOR_REPOSITORY}:{version}"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase, translate
 from functools import cache
 from itertools import pairwise
+from os.path import commonprefix
 
 from msgspec import Struct
 
@@ -20,8 +21,6 @@ from profiler.core.json_fields import mappings, text
 from profiler.task_definitions.containers import has_own_report_stream, read_containers
 
 POLICY_NAME = "task-profiler"
-_VERSION = "2012-10-17"
-_ACTION = "logs:PutLogEvents"
 _SID = "PutTheReportIntoTheBatchsStream"
 MAX_INLINE_CHARACTERS = 10_240
 _LOG_GROUP = ":log-group:"
@@ -32,15 +31,9 @@ _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-
 def report_streams(
     definition: Mapping[str, object], batch: str, revision_arn: str, *, image: str | None = None
 ) -> frozenset[str]:
-    """The ARNs of the log streams to which the monitor of the definition writes the report.
+    """The ARNs of the log streams to which the monitor writes the report. The revision is any of the family.
 
     None are needed if the report goes to the monitor's own stream, into which its log driver writes.
-
-    Args:
-        definition: A definition with the monitor.
-        batch: The name of the batch container.
-        revision_arn: The ARN of a revision of the family.
-        image: The monitor's image, if its repository has a name of the user's own.
     """
     container = next((container for container in read_containers(definition) if container.name == batch), None)
     if container is None or container.log_driver != AWSLOGS or has_own_report_stream(definition, image):
@@ -58,17 +51,14 @@ def report_streams(
 
 def policy(streams: Iterable[str]) -> Mapping[str, object]:
     """The policy document that allows writing to these log streams."""
-    statement = {"Sid": _SID, "Effect": "Allow", "Action": _ACTION, "Resource": sorted(streams)}
-    return {"Version": _VERSION, "Statement": [statement]}
+    statement = {"Sid": _SID, "Effect": "Allow", "Action": "logs:PutLogEvents", "Resource": sorted(streams)}
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 class FittedPolicy(Struct, frozen=True, kw_only=True):
-    """A policy that IAM accepts.
+    """A policy that IAM accepts; ``prefixes`` are the resources that replace log streams.
 
-    Attributes:
-        document: The policy.
-        exact_characters: The length that it would have without prefixes.
-        prefixes: The log streams that were joined to a prefix, as resources.
+    ``exact_characters`` is the length that it would have without prefixes.
     """
 
     document: Mapping[str, object]
@@ -79,15 +69,10 @@ class FittedPolicy(Struct, frozen=True, kw_only=True):
 def merged_policy(
     existing: Mapping[str, object] | None, streams: frozenset[str], *, other_characters: int = 0
 ) -> FittedPolicy:
-    """The existing policy with these log streams added; the other statements are kept.
+    """The existing policy ``task-profiler`` of the role with these log streams added; other statements are kept.
 
-    Args:
-        existing: The policy ``task-profiler`` of the role. If it allows the streams already, it does not change.
-        streams: ARNs.
-        other_characters: The length of the role's other inline policies.
-
-    Raises:
-        TaskProfilerError: if not even prefixes fit.
+    A policy that allows the streams already does not change. ``other_characters`` is the length of the role's other
+    inline policies. Raises TaskProfilerError if not even prefixes fit.
     """
     statements = statements_of(existing)
     own = next((one for one in statements if one.get("Sid") == _SID), None)
@@ -104,7 +89,7 @@ def merged_policy(
     exact = resources = _without_covered(sorted(allowed | streams))
     exact_characters = characters(document(exact))
     while characters(document(resources)) > MAX_INLINE_CHARACTERS - other_characters:
-        prefix = max((_common_start(*pair) for pair in pairwise(resources)), key=len, default="")
+        prefix = max(map(commonprefix, pairwise(resources)), key=len, default="")
         if _SHORTEST_PREFIX.match(prefix) is None:
             raise TaskProfilerError(
                 f"The policy has {exact_characters} characters, the role's other inline policies {other_characters}, "
@@ -124,11 +109,6 @@ def is_allowed(stream: str, resources: Iterable[str]) -> bool:
 def _pattern(resource: str) -> re.Pattern[str]:
     """A resource as IAM reads it: its wildcards are ``*`` and ``?``."""
     return re.compile(translate(resource.replace("[", "[[]")))
-
-
-def _common_start(first: str, second: str) -> str:
-    length = next((index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(first))
-    return first[:length]
 
 
 def _without_covered(resources: Sequence[str]) -> list[str]:

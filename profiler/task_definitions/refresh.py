@@ -12,24 +12,16 @@ from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, ROOT_USERS, environment_of
 from profiler.task_definitions.monitor_container import MULTILINE_OPTIONS, STACKS_VARIABLE, MonitorContainer
 
-_START = "START"
-_REPLACED = ("image", "essential")
 _RAISED = ("stopTimeout", "memoryReservation", "memory")
 
 
 def refresh(
     container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool
 ) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """Upgrade the container of a monitor.
+    """Upgrade the container of a monitor to ``present``, which would be added today.
 
-    Args:
-        container: The container definition of the existing monitor.
-        present: The monitor that would be added today.
-        has_image: Whether to set the image of ``present``.
-        is_stricter: Whether the batch depends on the monitor: then ``essential`` and ``dependsOn`` do not change.
-
-    Returns:
-        The container, and a note about each change; without notes, nothing changed.
+    Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``), ``essential`` and
+    ``dependsOn`` stay. Returns the container, and a note about each change; without notes, nothing changed.
     """
     changes: dict[str, object] = {}
     for field, value in present.definition().items():
@@ -47,7 +39,7 @@ def refresh(
 def _present_value(field: str, container: Mapping[str, object], value: object, present: MonitorContainer) -> object:
     """The new value of the field; ``value`` is a new monitor's."""
     old = container.get(field)
-    if old is None or field in _REPLACED:
+    if old is None or field in ("image", "essential"):
         return value
     if field in _RAISED:
         return old if (count(old) or 0) >= (count(value) or 0) else value
@@ -70,7 +62,7 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
 
 
 def _with_start_of(batch: str, dependencies: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    start: Mapping[str, object] = {"containerName": batch, "condition": _START}
+    start: Mapping[str, object] = {"containerName": batch, "condition": "START"}
     if start in dependencies:
         return dependencies
     return [*(dependency for dependency in dependencies if dependency.get("containerName") != batch), start]

@@ -18,12 +18,8 @@ _NAMED = {"environment": "name", "secrets": "name", "tags": "key"}
 def remove_monitor(definition: Mapping[str, object], image: str | None = None) -> ChangedDefinition:
     """Remove the monitor, what depends on it, and the pidMode that was added together with it.
 
-    Args:
-        definition: The definition, which does not change.
-        image: The monitor's image, if its repository has a name of the user's own.
-
-    Raises:
-        TaskProfilerError: if another program's container has the monitor's name.
+    ``image`` is the monitor's, if its repository has a name of the user's own. Raises TaskProfilerError if another
+    program's container has the monitor's name.
     """
     containers = read_containers(definition)
     monitor = find_monitor(containers, image)
@@ -52,13 +48,7 @@ def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[st
 
 
 def difference(first: Mapping[str, object], second: Mapping[str, object], image: str | None = None) -> Difference:
-    """Whether two definitions are equal, differ by the monitor alone, or differ in something else.
-
-    Args:
-        first: A definition, as RegisterTaskDefinition accepts it.
-        second: Another one.
-        image: The monitor's image, if its repository has a name of the user's own.
-    """
+    """Whether two definitions are equal, differ by the monitor alone, or differ in something else."""
     if _comparable(first) == _comparable(second):
         return "none"
     try:

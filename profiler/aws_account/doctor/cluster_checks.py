@@ -50,16 +50,9 @@ class LastReports(Struct, frozen=True, kw_only=True):
 class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A family of the cluster, as ``doctor --cluster --json`` prints it.
 
-    Attributes:
-        family: The family's name.
-        monitor: The state of its monitor.
-        role: The name of the task role.
-        permission: Whether the role may write the report; None: this is not necessary.
-        log_group: The log group of the report.
-        log_group_exists: None: unknown.
-        forwarded_to: The functions and streams that get the reports of the log group.
-        last_report: The time of the newest report; None: none was found.
-        findings: The problems.
+    ``role`` is the name of the task role. ``permission``: whether it may write the report; None: this is not necessary.
+    ``log_group_exists`` None: unknown. ``forwarded_to`` are the functions and streams that get its reports.
+    ``last_report`` None: no report was found.
     """
 
     family: str
@@ -79,7 +72,6 @@ class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
     @property
     def level(self) -> Level:
-        """The worst level of the findings."""
         levels = {finding.level for finding in self.findings}
         return "problem" if "problem" in levels else "note" if "note" in levels else "ok"
 
@@ -121,21 +113,10 @@ def _writer(monitor: FamilyMonitor) -> Container:
     return next(iter((*printing, *named)), Container(name=""))
 
 
-def _has_own_stream(monitor: FamilyMonitor) -> bool:
-    """Whether the revision that ECS has, not the planned one, writes its report into the monitor's own stream."""
-    document = monitor.planned.document
-    return document is not None and has_own_report_stream(document.definition)
-
-
 class ClusterChecks:
-    """Judges the families.
+    """Judges the families of the cluster, whose name is for the commands in the advice.
 
-    Args:
-        cluster: The cluster's name, for the commands in the advice.
-        schedules: The schedules of the account.
-        reports: The last reports.
-        now_ns: The time.
-        is_indexed: Whether a log group without a subscription is wrong, because reports are indexed.
+    ``is_indexed``: reports are indexed, so a log group without a subscription is wrong.
     """
 
     def __init__(
@@ -164,11 +145,13 @@ class ClusterChecks:
 
     def _monitor_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         notes = " ".join(monitor.planned.notes)
+        document = monitor.planned.document  # the revision that ECS has, not the planned one
+        has_own_stream = document is not None and has_own_report_stream(document.definition)
         match monitor.state:
             case "missing":
                 advice = f"Add it: {self._add} --register."
                 yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
-            case "current" | "outdated" if AIRFLOW in monitor.planned.started_by and not _has_own_stream(monitor):
+            case "current" | "outdated" if AIRFLOW in monitor.planned.started_by and not has_own_stream:
                 family = quote(monitor.family)
                 yield problem(
                     _MONITOR,
@@ -245,18 +228,13 @@ class ClusterChecks:
 
 
 class LimitedPages:
-    """Reads only some pages of each log group: a group with much output has thousands.
-
-    Attributes:
-        unread: The groups that have more pages.
-    """
+    """Reads only some pages of each log group, as one can have thousands. ``unread`` groups have more pages."""
 
     def __init__(self, read_pages: ReadPages) -> None:
         self._read_pages = read_pages
         self.unread: set[str] = set()
 
     def __call__(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
-        """Yield the first pages of FilterLogEvents."""
         for count, page in enumerate(self._read_pages(**parameters), start=1):
             yield page
             if count == _MAX_PAGES and page.get("nextToken"):
@@ -271,10 +249,7 @@ def newest_reports(
     region: str | None,
     now_ns: int,
 ) -> Mapping[str, int]:
-    """The start of the newest run of each family that was read. Raises TaskProfilerError.
-
-    Reading ends when each family has a run.
-    """
+    """The start of the newest run of each family, read until each has a run. Raises TaskProfilerError."""
     newest: dict[str, int] = {}
     since_ns = max(now_ns - DAYS * _DAY_NS, 0)
     for run in source.last_runs(RunFilter(since_ns=since_ns), 1):

@@ -17,7 +17,7 @@ from profiler.aws_account.doctor.task_checks import (
     call_stacks_finding,
     level_finding,
     limits_findings,
-    own_stream_finding,
+    log_finding,
     processes_not_visible,
     settings_findings,
 )
@@ -27,12 +27,10 @@ from profiler.core.container_roles import repository
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
-from profiler.monitor.report_delivery import OwnStream, report_target
 from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.units import MIB
 from profiler.settings import MonitorSettings, read_settings
-from profiler.sinks import DeliveryFailure
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, architecture_notes, unreachable_notes
 from profiler.task_definitions.containers import (
     Container,
@@ -46,8 +44,6 @@ from profiler.task_definitions.containers import (
 _MONITOR = "monitor"
 EXECUTION_ROLE = "execution role"
 SCHEDULES = "schedules"
-_VISIBLE_PIDS = ("task", "host")
-_GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 # The place of the task's id in the name of a log stream.
 _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
@@ -56,12 +52,9 @@ _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 def schedule_findings(
     revision: str, pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]], move_command: str
 ) -> Iterator[Finding]:
-    """Whether the schedules of a family start the revision that is checked.
+    """Whether the schedules of a family start ``revision``, the ``family:revision`` that is checked.
 
-    Args:
-        revision: Its ``family:revision``.
-        pinned: The targets that are pinned to a revision of the family, each with that revision's definition.
-        move_command: The command that moves the targets whose revision differs by the monitor alone.
+    ``pinned`` are the targets that are pinned to a revision of the family, each with that revision's definition.
     """
     for target, pinned_definition in pinned:
         if target.pinned_revision == revision:
@@ -83,13 +76,7 @@ def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
 
 
 def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:
-    """All findings about a task definition.
-
-    Args:
-        definition: The definition, as RegisterTaskDefinition accepts it.
-        add_command: The command that adds the monitor, for the advice.
-        default_image: The image of a monitor that is to be added.
-    """
+    """All findings about a definition as RegisterTaskDefinition accepts it; ``add_command`` is for the advice."""
     containers = read_containers(definition)
     try:
         monitor = find_monitor(containers)
@@ -102,9 +89,15 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     yield from _form_findings(definition, monitor, add_command)
     for text in architecture_notes(definition, monitor.image or ""):
         yield note(_MONITOR, text)
-    settings = _settings(monitor)
+    given = {name: value for name, value in monitor.environment.items() if isinstance(value, str)}
+    settings = read_settings(given | _ENDPOINT)
     yield from settings_findings(settings.problems)
-    task = _as_task(definition, containers)
+    memory_mb = task_memory_mb(definition)
+    task = TaskMetadata(
+        arn=_ANY_TASK,
+        memory_limit_bytes=None if memory_mb is None else round(memory_mb * MIB),
+        containers=tuple(map(_as_container, containers)),
+    )
     own = task.container(monitor.name)
     selection = select_batch(task, requested=settings.container, own=own)
     yield batch_finding(selection)
@@ -112,10 +105,9 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     for batch in batches:
         described = _as_container(batch)
         yield from limits_findings(described, task, own)
-        yield _processes(batch, definition)
-        yield from _levels(monitor, definition, settings)
+        yield from _processes(batch, monitor, definition, settings)
         yield from _accelerators(batch, monitor, containers)
-        yield _log_finding(described, task, settings, own)
+        yield log_finding(described, task, settings, own)
     for text in unreachable_notes(definition, monitor.environment):
         yield problem(LOG, text)
     if repository(monitor.image) == MONITOR_REPOSITORY:
@@ -201,20 +193,6 @@ def _form_findings(definition: Mapping[str, object], monitor: Container, add_com
     yield ok(_MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
 
 
-def _settings(monitor: Container) -> MonitorSettings:
-    given = {name: value for name, value in monitor.environment.items() if isinstance(value, str)}
-    return read_settings(given | _ENDPOINT)
-
-
-def _as_task(definition: Mapping[str, object], containers: tuple[Container, ...]) -> TaskMetadata:
-    memory_mb = task_memory_mb(definition)
-    return TaskMetadata(
-        arn=_ANY_TASK,
-        memory_limit_bytes=None if memory_mb is None else round(memory_mb * MIB),
-        containers=tuple(_as_container(container) for container in containers),
-    )
-
-
 def _as_container(container: Container) -> ContainerMetadata:
     return ContainerMetadata(
         name=container.name,
@@ -225,15 +203,15 @@ def _as_container(container: Container) -> ContainerMetadata:
     )
 
 
-def _processes(batch: Container, definition: Mapping[str, object]) -> Finding:
+def _processes(
+    batch: Container, monitor: Container, definition: Mapping[str, object], settings: MonitorSettings
+) -> Iterator[Finding]:
     mode = definition.get("pidMode")
-    if mode in _VISIBLE_PIDS:
-        return ok(PIDS, f"The processes of {batch.name} will be visible (pidMode {mode}).")
-    return processes_not_visible(batch.name)
-
-
-def _levels(monitor: Container, definition: Mapping[str, object], settings: MonitorSettings) -> Iterator[Finding]:
-    sees_processes = definition.get("pidMode") in _VISIBLE_PIDS
+    sees_processes = mode in ("task", "host")
+    if sees_processes:
+        yield ok(PIDS, f"The processes of {batch.name} will be visible (pidMode {mode}).")
+    else:
+        yield processes_not_visible(batch.name)
     may_trace = sees_processes and monitor.may_trace
     yield level_finding(sees_processes=sees_processes, may_trace=may_trace)
     if settings.stacks != "off":
@@ -242,7 +220,7 @@ def _levels(monitor: Container, definition: Mapping[str, object], settings: Moni
 
 def _accelerators(batch: Container, monitor: Container, containers: tuple[Container, ...]) -> Iterator[Finding]:
     if any(container.uses_gpu for container in containers):
-        if monitor.environment.get(_GPU_VARIABLE):
+        if monitor.environment.get("NVIDIA_VISIBLE_DEVICES"):
             yield ok(GPUS, "The task has GPUs, and the driver makes them visible to the monitor.")
         else:
             yield problem(GPUS, "The task has GPUs, but the monitor cannot see them.", GPU_ADVICE)
@@ -251,14 +229,3 @@ def _accelerators(batch: Container, monitor: Container, containers: tuple[Contai
             yield ok(NEURON, f"The monitor has {len(monitor.neuron_devices)} Neuron devices.")
         else:
             yield problem(NEURON, "The batch has Neuron devices, but the monitor has none.", NEURON_ADVICE)
-
-
-def _log_finding(
-    batch: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
-) -> Finding:
-    target = report_target(batch, task, settings, own)
-    if isinstance(target, DeliveryFailure):
-        return problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
-    if isinstance(target, OwnStream):
-        return own_stream_finding(target)
-    return ok(LOG, f"The report goes to the batch's stream: {target.group}, stream {target.stream}.")

@@ -183,27 +183,25 @@ class _DeploymentChecks:
 
     def _subscriptions(self, destination: str) -> Iterator[Finding]:
         if self._stack.parameters.get("Subscribe") == "account":
-            yield self._account_subscription(destination)
+            with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
+                response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
+            documents = (json.loads(policy["policyDocument"]) for policy in response.get("accountPolicies", ()))
+            if any(document.get("DestinationArn") == destination for document in documents):
+                yield ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
+                return
+            yield problem(
+                _SUBSCRIPTION,
+                "The account-wide subscription does not deliver to this stack.",
+                "AWS allows one account-wide subscription for each account and Region: aws logs "
+                "describe-account-policies --policy-type SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or "
+                "set Subscribe=groups.",
+            )
             return
         groups = [group for group in self._stack.parameters.get("LogGroups", "").split(",") if group]
         if not groups:
             yield problem(_SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE)
         for group in groups:
             yield from _guarded(_SUBSCRIPTION, self._subscription(group, destination))
-
-    def _account_subscription(self, destination: str) -> Finding:
-        with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
-            response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
-        documents = (json.loads(policy["policyDocument"]) for policy in response.get("accountPolicies", ()))
-        if any(document.get("DestinationArn") == destination for document in documents):
-            return ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
-        return problem(
-            _SUBSCRIPTION,
-            "The account-wide subscription does not deliver to this stack.",
-            "AWS allows one account-wide subscription for each account and Region: aws logs "
-            "describe-account-policies --policy-type SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or "
-            "set Subscribe=groups.",
-        )
 
     def _subscription(self, group: str, destination: str) -> Iterator[Finding]:
         with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):

@@ -44,7 +44,6 @@ _TAGS_ADVICE = (
     "or leave TASK_PROFILER_TAGS out."
 )
 _SET_MEMORY = 'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
-_SET_WORKERS = "Set the number of workers in the batch."
 _OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
 _PREFERRED_VERSION = 4
 _STEP_SECONDS = 0.2
@@ -84,14 +83,14 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
 
 
 def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]:
-    """All findings, each as soon as it is known.
-
-    Args:
-        context: The task; None outside of ECS.
-        probes: The functions that inspect the machine.
-    """
+    """All findings, each as soon as it is known. ``context`` None: outside of ECS."""
     if context is None:
-        yield outside_of_ecs()
+        yield note(
+            _TASK,
+            "This is not an ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
+            "task-profiler run -- CMD profiles a command here; doctor with --task, --family or --cluster checks ECS "
+            "tasks.",
+        )
         yield kernel_finding(probes.kernel_view(None))
         for finding in _devices(GpuSelection(), probes):
             if finding.topic != _SCOPE and (finding.level != "note" or finding.advice is None):
@@ -119,18 +118,9 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     if settings.tags:
         yield tags_finding(probes.read_tags())
     for batch in batches:
-        yield from _log(batch, task, settings, probes, own)
+        yield log_finding(batch, task, settings, own, probes.may_put)
         if batch.docker_id is not None:
             yield refresh_finding(context.source, batch.docker_id, context.clock, context.max_seconds)
-
-
-def outside_of_ecs() -> Finding:
-    """The finding that this process does not run in an ECS task."""
-    return note(
-        _TASK,
-        "This is not an ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
-        "task-profiler run -- CMD profiles a command here; doctor with --task, --family or --cluster checks ECS tasks.",
-    )
 
 
 def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
@@ -189,22 +179,10 @@ def unseen_limits_findings(batch: ContainerMetadata, task: TaskMetadata, host: H
     if limits:
         seen, may_use = (" and ".join(texts) for texts in zip(*limits, strict=True))
         yield note(
-            _VISIBLE, f"Programs see {seen}; the task may use {may_use}.", _SET_MEMORY if memory else _SET_WORKERS
+            _VISIBLE,
+            f"Programs see {seen}; the task may use {may_use}.",
+            _SET_MEMORY if memory else "Set the number of workers in the batch.",
         )
-
-
-def processes_finding(batch: ContainerMetadata, visible_processes: int, *, can_read_cgroup: bool) -> Finding:
-    """Whether the batch's processes are visible here, and its control group is readable."""
-    if not visible_processes:
-        return processes_not_visible(batch.name)
-    seen = f"{visible_processes} processes of the batch are visible (shared process namespace)"
-    if can_read_cgroup:
-        return ok(PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
-    return note(
-        PIDS,
-        f"{seen}; this user cannot read the kernel's own peak of the container, so peaks are sampled.",
-        "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
-    )
 
 
 def processes_not_visible(batch: str) -> Finding:
@@ -225,12 +203,7 @@ def settings_findings(problems: Iterable[str]) -> Iterator[Finding]:
 
 
 def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSelection) -> Iterator[Finding]:
-    """The GPUs, and which of them belong to the batch.
-
-    Args:
-        reading: The GPUs; None if no NVIDIA driver is visible.
-        selection: The GPUs of the batch.
-    """
+    """The GPUs, and which of them belong to the batch. ``reading`` None: no NVIDIA driver is visible."""
     if reading is None:
         yield note(GPUS, "No NVIDIA driver is visible here.", GPU_ADVICE)
         return
@@ -255,12 +228,7 @@ def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSele
 
 
 def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:
-    """The Neuron devices.
-
-    Args:
-        program: The path of neuron-monitor, None if it was not found.
-        devices: The device nodes in this container.
-    """
+    """The Neuron devices. ``program`` is the path of neuron-monitor, None if it was not found."""
     if program is not None and devices:
         yield ok(NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
     elif program is not None:
@@ -285,14 +253,7 @@ def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
 
 
 def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
-    """How often the stats of the batch are refreshed.
-
-    Args:
-        source: Reads the stats.
-        docker_id: The batch's container.
-        clock: Measures the time.
-        max_seconds: How long to wait for refreshed stats.
-    """
+    """How often the stats of the batch are refreshed, measured for at most ``max_seconds``."""
     end_ns = clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
     reads: list[int] = []
     reason = "they do not contain the batch"
@@ -321,22 +282,24 @@ def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, ma
 
 
 def _activity(batch: ContainerMetadata, lookup_id: str, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
-    """The visible processes of the batch."""
     visible = probes.count_processes(lookup_id)
-    yield processes_finding(batch, visible, can_read_cgroup=probes.can_read_cgroup(lookup_id))
+    seen = f"{visible} processes of the batch are visible (shared process namespace)"
+    if not visible:
+        yield processes_not_visible(batch.name)
+    elif probes.can_read_cgroup(lookup_id):
+        yield ok(PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
+    else:
+        yield note(
+            PIDS,
+            f"{seen}; this user cannot read the kernel's own peak of the container, so peaks are sampled.",
+            "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
+        )
     view = probes.kernel_view(lookup_id if visible else None)
     may_trace = visible > 0 and view.system_calls
     yield level_finding(sees_processes=visible > 0, may_trace=may_trace)
     if settings.stacks != "off":
         yield call_stacks_finding(settings.stacks, may_trace=may_trace, py_spy=probes.py_spy_version())
     yield kernel_finding(view)
-
-
-def own_stream_finding(target: OwnStream) -> Finding:
-    """The finding about a report in the monitor's own stream."""
-    if target.group is None or target.stream is None:
-        return ok(LOG, "The report goes to the monitor's own stream, by the log driver of its container.")
-    return ok(LOG, f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.")
 
 
 def _devices(selection: GpuSelection, probes: Probes) -> Iterator[Finding]:
@@ -355,26 +318,26 @@ def _gpu_selection(batches: list[ContainerMetadata], settings: MonitorSettings, 
     return GpuSelection()
 
 
-def _log(
+def log_finding(
     batch: ContainerMetadata,
     task: TaskMetadata,
     settings: MonitorSettings,
-    probes: Probes,
     own: ContainerMetadata | None,
-) -> Iterator[Finding]:
-    """The log stream of the report, and whether the task role may write to it."""
+    may_put: Callable[[LogTarget], DeliveryFailure | None] | None = None,
+) -> Finding:
+    """The log stream of the report, and with ``may_put`` whether the task role may write to it."""
     target = report_target(batch, task, settings, own)
-    if isinstance(target, DeliveryFailure):
-        yield problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
-        return
     if isinstance(target, OwnStream):
-        yield own_stream_finding(target)
-        return
-    refused = probes.may_put(target)
-    if refused is None:
-        yield ok(LOG, f"The monitor may write the report to {target.group}, stream {target.stream}.")
-    else:
-        yield problem(LOG, refused.reason, "Until then the report goes to the monitor's own output.")
+        if target.group is None or target.stream is None:
+            return ok(LOG, "The report goes to the monitor's own stream, by the log driver of its container.")
+        return ok(LOG, f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.")
+    if isinstance(target, LogTarget):
+        refused = may_put(target) if may_put else None
+        if refused is None:
+            what = "The monitor may write the report to" if may_put else "The report goes to the batch's stream:"
+            return ok(LOG, f"{what} {target.group}, stream {target.stream}.")
+        target = refused
+    return problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
 
 
 def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:
@@ -391,12 +354,10 @@ def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:
 
 
 def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None) -> Finding:
-    """Whether the enabled call stacks can be read.
+    """Whether the enabled call stacks can be read; the mode is not ``off``.
 
-    Args:
-        mode: The setting, not ``off``.
-        may_trace: Whether the monitor may read the batch's system calls, and so its call stacks.
-        py_spy: py-spy's version, empty if it is unknown; None if py-spy was not found.
+    ``may_trace``: whether the monitor may read the batch's system calls, and so its call stacks. ``py_spy`` is py-spy's
+    version, empty if it is unknown; None if py-spy was not found.
     """
     setting = f"TASK_PROFILER_STACKS is {mode}"
     if not may_trace:

@@ -1,7 +1,7 @@
 """The tasks that run in an ECS cluster, and the log groups of their monitors."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from operator import itemgetter
 from typing import Any
 
@@ -9,9 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.registered_definitions import family_of
 from profiler.aws_account.started_tasks import read_tasks
-from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, task_id
+from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, family_of, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
 from profiler.core.timestamps import format_datetime, format_ms
@@ -40,18 +39,12 @@ class _Definition(Struct, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> str:
-        """The batch; empty if several containers could be the batch."""
+        """Empty if several containers could be the batch."""
         return self.candidates[0] if len(self.candidates) == 1 else ""
 
 
 class RunningTasks(Struct):
-    """Lists the running tasks of a cluster.
-
-    Attributes:
-        open_client: Makes boto3's client of a service.
-        cluster: The name or the ARN of the cluster.
-        with_services: Whether the tasks of services are listed, too.
-    """
+    """Lists the running tasks of a cluster, which is a name or an ARN; those of services only ``with_services``."""
 
     open_client: OpenClient
     cluster: str
@@ -62,17 +55,19 @@ class RunningTasks(Struct):
     problems: tuple[str, ...] = ()
 
     def read(self, now_ns: int) -> tuple[Report, ...]:
-        """The running tasks, and those that have ended since the last call.
+        """The running tasks, and those that have ended since the last call. Raises TaskProfilerError.
 
         Afterwards, ``groups`` are their log groups, and ``problems`` are sentences about unreadable parts.
-
-        Raises TaskProfilerError if ECS cannot be read.
         """
         with aws_errors(
             f"The tasks of the cluster {self.cluster!r} cannot be listed", "ecs:ListTasks and ecs:DescribeTasks"
         ):
             found = read_tasks(self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running)
-            tasks = [task for task in sorted(found, key=itemgetter("taskArn")) if self._is_wanted(task)]
+            tasks = [
+                task
+                for task in sorted(found, key=itemgetter("taskArn"))
+                if self.with_services or not str(task.get("group", "")).startswith(SERVICE_GROUP)
+            ]
         self._running = {task["taskArn"] for task in tasks if task.get("lastStatus") != _STOPPED}
         problems: dict[str, None] = {}
         definitions = [self._definition(task["taskDefinitionArn"], problems) for task in tasks]
@@ -80,9 +75,6 @@ class RunningTasks(Struct):
         self.groups = tuple(sorted({group for definition in definitions for group in definition.groups}))
         time = format_ms(now_ns)
         return tuple(_report(task, definition, time) for task, definition in zip(tasks, definitions, strict=True))
-
-    def _is_wanted(self, task: Mapping[str, Any]) -> bool:
-        return self.with_services or not str(task.get("group", "")).startswith(SERVICE_GROUP)
 
     def _definition(self, arn: str, problems: dict[str, None]) -> _Definition:
         """The definition's data; empty if it cannot be read now: the task is then shown with ECS's data alone."""
@@ -119,7 +111,12 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
     status: Status = "running"
     exit_code = None
     if task.get("lastStatus") == _STOPPED:
-        outcome, _ = judge_candidates(_end(task), definition.candidates, monitor=definition.monitor)
+        ended = tuple(
+            EndedContainer(name=one["name"], exit_code=one.get("exitCode"), reason=one.get("reason"))
+            for one in task.get("containers", ())
+        )
+        end = TaskEnd(stop_code=task.get("stopCode"), stopped_reason=task.get("stoppedReason"), containers=ended)
+        outcome, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
         status, exit_code = outcome.status, outcome.exit_code
     record = Record(
         task_id=task_id(arn),
@@ -133,25 +130,10 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         container=Container(name=definition.batch),
         status=status,
         exit_code=exit_code,
-        started_at=_time(task.get("startedAt")),
+        started_at=format_datetime(task["startedAt"].astimezone(UTC)) if task.get("startedAt") else None,
         metrics=Metrics(vcpu_size=_size(task.get("cpu"), _CPU_UNITS), memory_size_mb=_size(task.get("memory"), 1)),
     )
     return Report(time=time, type="task.checkpoint", record=record)
-
-
-def _end(task: Mapping[str, Any]) -> TaskEnd:
-    return TaskEnd(
-        stop_code=task.get("stopCode"),
-        stopped_reason=task.get("stoppedReason"),
-        containers=tuple(
-            EndedContainer(name=one["name"], exit_code=one.get("exitCode"), reason=one.get("reason"))
-            for one in task.get("containers", ())
-        ),
-    )
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else format_datetime(moment.astimezone(UTC))
 
 
 def _size(text_of_size: object, per_unit: int) -> float | None:

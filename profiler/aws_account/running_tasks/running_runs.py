@@ -46,10 +46,8 @@ class SeenNotice(Struct, frozen=True, kw_only=True):
 class RunningRun(Struct, frozen=True, kw_only=True):
     """A run that goes on, or that has just ended.
 
-    Attributes:
-        report: The newest checkpoint, the report, or ECS's data. Its status is the run's.
-        notices: The notices, in the order of time.
-        silent_ms: The time since the newest line, if that is longer than usual.
+    ``report`` is the newest checkpoint, the report, or ECS's data; its status is the run's. ``notices`` are in the
+    order of time. ``silent_ms`` is the time since the newest line, if that is longer than usual.
     """
 
     report: Report
@@ -58,12 +56,10 @@ class RunningRun(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> RunKey:
-        """The task and the container."""
-        return self.report.record.task_id, self.report.record.container.name
+        return _key(self.report)
 
     @property
     def is_running(self) -> bool:
-        """Whether the run goes on."""
         return known_status(self.report.record) == _RUNNING
 
     @property
@@ -83,11 +79,7 @@ class RunningRun(Struct, frozen=True, kw_only=True):
 
 
 class RunningRuns:
-    """Collects lines, and finds the runs that are still running.
-
-    Args:
-        selection: Which runs count.
-    """
+    """Collects lines, and finds the runs that are still running."""
 
     def __init__(self, selection: RunFilter) -> None:
         self._selection = selection
@@ -104,32 +96,29 @@ class RunningRuns:
             if '"task.notice"' in text:
                 line = decode_notice(text.encode(errors="replace"))
                 if isinstance(line, NoticeLine):
-                    self._add_notice(line)
+                    time, raised = line.time, line.notice
+                    report = Report(
+                        time=time, type="task.checkpoint", schema_version=SCHEMA_VERSION, record=line.record
+                    )
+                    self._add_report(report, SeenNotice(kind=raised.kind, at=time, message=raised.message))
             else:
                 self._add_report(decode(text.encode(errors="replace")))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
 
-    def _add_notice(self, line: NoticeLine) -> None:
-        report = Report(time=line.time, type="task.checkpoint", schema_version=SCHEMA_VERSION, record=line.record)
+    def _add_report(self, report: Report, notice: SeenNotice | None = None) -> None:
         if self._selection.matches(report):
             key = _key(report)
-            notice = SeenNotice(kind=line.notice.kind, at=line.time, message=line.notice.message)
-            self._notices.setdefault(key, {})[notice.kind] = notice
-            self._add_report(report)
-
-    def _add_report(self, report: Report) -> None:
-        if self._selection.matches(report):
-            known = self._newest.get(_key(report))
+            if notice is not None:
+                self._notices.setdefault(key, {})[notice.kind] = notice
+            known = self._newest.get(key)
             if known is None or _precedence(report) > _precedence(known):
-                self._newest[_key(report)] = report
+                self._newest[key] = report
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
         """The runs that go on, and those that have ended since the last refresh.
 
-        Args:
-            now_ns: The time now.
-            tasks: ECS's data on its tasks; tasks with another status than running have ended. None: ECS was not asked.
+        ``tasks`` is ECS's data: tasks with another status than running have ended. None: ECS was not asked.
         """
         if tasks is None:
             found = [self._run(report, now_ns) for report in self._newest.values()]
@@ -165,6 +154,7 @@ class RunningRuns:
 
 
 def _key(report: Report) -> RunKey:
+    """The task and the container."""
     return report.record.task_id, report.record.container.name
 
 
@@ -181,7 +171,6 @@ class LocalRuns(RunningRuns):
         self._read = read
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:  # noqa: ARG002
-        """The runs at this moment."""
         return tuple(RunningRun(report=report) for report in self._read())
 
 
@@ -206,12 +195,7 @@ def _is_young(report: Report, now_ns: int) -> bool:
 
 
 class FollowedLogs:
-    """Reads the lines of monitors. The first read of a group is the time in which a running task writes a line.
-
-    Args:
-        read_pages: Reads the pages of FilterLogEvents.
-        clock: Gives the time now.
-    """
+    """Reads the lines of monitors. The first read of a group is the time in which a running task writes a line."""
 
     def __init__(self, read_pages: ReadPages, clock: Clock) -> None:
         self._read_pages = read_pages

@@ -29,16 +29,7 @@ class WatchedRun(Struct, frozen=True, kw_only=True):
 
 
 class WatchedTasks(Struct, kw_only=True):
-    """Reads the running tasks of log groups, or of a cluster.
-
-    Attributes:
-        collected: Collects the lines of the monitors.
-        logs: Reads them.
-        usual: Knows the usual durations.
-        log_groups: The log groups.
-        cluster: Lists the tasks of a cluster and their log groups; None: ``log_groups`` alone are read.
-        clock: Gives the time now.
-    """
+    """Reads the running tasks of a cluster and of its log groups; without a cluster, of ``log_groups`` alone."""
 
     collected: RunningRuns
     logs: FollowedLogs
@@ -50,7 +41,6 @@ class WatchedTasks(Struct, kw_only=True):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The log groups that are read."""
         return self.log_groups if self.cluster is None else self.cluster.groups
 
     def refresh(self) -> tuple[str, ...]:
@@ -99,8 +89,4 @@ class WatchedTasks(Struct, kw_only=True):
             WatchedRun(run=run, elapsed_ms=run.elapsed_ms(now_ns), usual=self.usual.of(family_key(run.report.record)))
             for run in self._found
         ]
-        return tuple(sorted(watched, key=_order))
-
-
-def _order(watched: WatchedRun) -> tuple[bool, float, float]:
-    return watched.run.is_running, -(watched.share or 0), -(watched.elapsed_ms or 0)
+        return tuple(sorted(watched, key=lambda one: (one.run.is_running, -(one.share or 0), -(one.elapsed_ms or 0))))

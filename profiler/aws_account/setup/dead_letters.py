@@ -33,10 +33,8 @@ def redrive(
     """Send all events again that were in the queue at ``now_ms``.
 
     Newer events stay in the queue: they may have been sent by this loop, and have failed again after three attempts.
-    The visibility timeout hides them from it. Raises ClientError if later events would fail, too.
-
-    Returns:
-        The number of events that were sent, and a sentence for each one that Lambda did not accept.
+    The visibility timeout hides them from it. Returns the number of events that were sent, and a sentence for each one
+    that Lambda did not accept. Raises ClientError if later events would fail, too.
     """
     sent = 0
     refused: dict[str, list[str]] = {}
@@ -106,7 +104,9 @@ def events_in(body: str, kinesis: AwsClient) -> Iterator[tuple[str, object]]:
     document: Any = json.loads(body)
     batch = document.get("KinesisBatchInfo") if isinstance(document, dict) else None
     if not isinstance(batch, dict):
-        yield "", event_in(body)
+        # Lambda wraps the event in a record with the error. EventBridge sends the event itself.
+        is_record = isinstance(document, dict) and "requestPayload" in document and "requestContext" in document
+        yield "", document["requestPayload"] if is_record else document
         return
     records = [*records_in(batch, kinesis)]
     if not records or records[0][0] != batch["startSequenceNumber"]:  # Kinesis begins with the oldest one
@@ -118,17 +118,16 @@ def events_in(body: str, kinesis: AwsClient) -> Iterator[tuple[str, object]]:
 
 def records_in(batch: Mapping[str, Any], kinesis: AwsClient) -> Iterator[tuple[str, bytes]]:
     """Yield sequence number and data of the records from the first to the last one of a batch."""
-    position = {
-        "StreamARN": batch["streamArn"],
-        "ShardId": batch["shardId"],
-        "ShardIteratorType": "AT_SEQUENCE_NUMBER",
-        "StartingSequenceNumber": batch["startSequenceNumber"],
-    }
     from botocore.exceptions import ClientError  # slow to import
 
     last = int(batch["endSequenceNumber"])
     try:
-        iterator = kinesis.get_shard_iterator(**position)["ShardIterator"]
+        iterator = kinesis.get_shard_iterator(
+            StreamARN=batch["streamArn"],
+            ShardId=batch["shardId"],
+            ShardIteratorType="AT_SEQUENCE_NUMBER",
+            StartingSequenceNumber=batch["startSequenceNumber"],
+        )["ShardIterator"]
     except ClientError as error:
         if error.response["Error"]["Code"] not in _NO_POSITION:
             raise
@@ -142,13 +141,3 @@ def records_in(batch: Mapping[str, Any], kinesis: AwsClient) -> Iterator[tuple[s
             if int(record["SequenceNumber"]) == last:
                 return
         iterator = answer.get("NextShardIterator") if answer["Records"] or answer.get("MillisBehindLatest") else None
-
-
-def event_in(body: str) -> object:
-    """Extract the event from a message.
-
-    Lambda wraps it in a record with the error (``requestPayload``). EventBridge sends the event itself.
-    """
-    document: Any = json.loads(body)
-    is_record = isinstance(document, dict) and "requestPayload" in document and "requestContext" in document
-    return document["requestPayload"] if is_record else document

@@ -51,8 +51,6 @@ SHARED_PATTERNS = (
     "profiler/task_definitions/containers.py",
 )
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
-_EXCLUDED_SUFFIXES = {".pyc", ".pyi"}
-_INCLUDED_DIST_INFO = {"METADATA"}
 # The earliest modification time that a zip can store.
 _MIN_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -68,14 +66,11 @@ def requirements_file() -> Path:
 
 
 def build_zip(out: Path) -> None:
-    """Install the requirements into a temporary folder, then write the zip.
-
-    Raises:
-        TaskProfilerError: if pip is missing or fails, or if the installation lacks the forwarder.
-    """
+    """Write the zip. Raises TaskProfilerError if pip is missing or fails, or the installation lacks the forwarder."""
     with tempfile.TemporaryDirectory(prefix="lambda-zip-") as name:
         folder = Path(name)
-        install(folder)
+        for requirements, options in wheels(requirements_with_hashes(requirements_file())):
+            install_wheels(folder, requirements, options)
         out.parent.mkdir(parents=True, exist_ok=True)
         pack(sorted([*installed_files(folder), *own_files()]), out)
 
@@ -87,12 +82,6 @@ def fingerprint() -> str:
         data = path.read_bytes()
         digest.update(f"{name} {len(data)}\n".encode() + data)
     return digest.hexdigest()
-
-
-def install(folder: Path) -> None:
-    """Install all requirements from wheels."""
-    for requirements, options in wheels(requirements_with_hashes(requirements_file())):
-        install_wheels(folder, requirements, options)
 
 
 def wheels(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
@@ -118,22 +107,9 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
         target = Path(name) / "target"
         listed = Path(name) / "requirements.txt"
         listed.write_text("\n".join(requirements))
-        _run_pip(
-            "--no-deps",
-            "--no-compile",
-            "--only-binary=:all:",
-            "--require-hashes",
-            "--target",
-            str(target),
-            *options,
-            "-r",
-            str(listed),
-        )
-        for source in target.rglob("*"):
-            if source.is_file():
-                destination = folder / source.relative_to(target)
-                destination.parent.mkdir(parents=True, exist_ok=True)
-                destination.write_bytes(source.read_bytes())
+        flags = ("--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes")
+        _run_pip(*flags, "--target", str(target), *options, "-r", str(listed))
+        shutil.copytree(target, folder, dirs_exist_ok=True)
 
 
 def _run_pip(*arguments: str) -> None:
@@ -175,9 +151,9 @@ def own_files() -> Iterator[tuple[str, Path]]:
 
 
 def _is_wanted(name: Path) -> bool:
-    if _EXCLUDED_FOLDERS.intersection(name.parts) or name.suffix in _EXCLUDED_SUFFIXES:
+    if _EXCLUDED_FOLDERS.intersection(name.parts) or name.suffix in {".pyc", ".pyi"}:
         return False
-    return not name.parts[0].endswith(".dist-info") or name.name in _INCLUDED_DIST_INFO
+    return not name.parts[0].endswith(".dist-info") or name.name == "METADATA"
 
 
 def pack(entries: Sequence[tuple[str, Path]], out: Path) -> None:

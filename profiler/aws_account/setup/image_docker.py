@@ -30,7 +30,6 @@ _CONFIG = "config.json"
 _CONTAINERD_STORE = "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
 DOCKERFILE = Path("taskdef", "Dockerfile")
 _PACKAGE = Path(__file__).resolve().parents[2]
-_DISTRIBUTION = "task-profiler"
 _START = "task_profiler_start.py"  # outside of the package
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt")
 _LEFT_OUT = "report_page/assets/plotly-basic.min.js"  # as in a clone's .dockerignore
@@ -39,10 +38,8 @@ _LEFT_OUT = "report_page/assets/plotly-basic.min.js"  # as in a clone's .dockeri
 class ImageBuild(Struct, frozen=True, kw_only=True):
     """How the image is built.
 
-    Attributes:
-        platforms: The platforms that buildx builds for; empty: ``docker build`` builds for Docker's own.
-        needs_builder: Whether buildx needs another builder for several platforms, which is removed afterwards.
-        options: Further options of ``docker build``.
+    ``platforms`` are those that buildx builds for; empty: ``docker build`` builds for Docker's own. ``needs_builder``:
+    buildx needs another builder for several platforms, which is removed afterwards.
     """
 
     platforms: tuple[str, ...] = ()
@@ -64,11 +61,7 @@ class ImageBuild(Struct, frozen=True, kw_only=True):
 
 
 class Docker:
-    """The command ``docker`` of this machine.
-
-    Args:
-        environment: The variables of its processes.
-    """
+    """The command ``docker`` of this machine. Its processes get the variables of ``environment``."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -92,8 +85,7 @@ class Docker:
     def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
         """Plan the build for these platforms; empty: for both where buildx is installed, else for Docker's own.
 
-        Raises:
-            TaskProfilerError: This Docker cannot build for one of them.
+        Raises TaskProfilerError if this Docker cannot build for one of them.
         """
         if self._ask("buildx", "version").returncode:
             if platforms:
@@ -226,27 +218,22 @@ def _image_folder() -> Path:
 def _pack_wheel(folder: Path) -> None:
     """Pack the installed package as a wheel again, so that the image runs the code of this installation."""
     try:
-        installed = distribution(_DISTRIBUTION)
+        installed = distribution("task-profiler")
     except PackageNotFoundError as error:
         raise TaskProfilerError("The installed package has no metadata: install the package again by pip.") from error
     name = f"task_profiler-{__version__}"
-    files = {path.relative_to(_PACKAGE.parent).as_posix(): path.read_bytes() for path in _package_files()}
+    left_out = _PACKAGE / _LEFT_OUT
+    paths = [path for path in sorted(_PACKAGE.rglob("*")) if path.is_file() and path != left_out]
+    files = {
+        path.relative_to(_PACKAGE.parent).as_posix(): path.read_bytes()
+        for path in (*paths, _PACKAGE.with_name(_START))
+        if "__pycache__" not in path.parts
+    }
     files |= {f"{name}.dist-info/{one}": (installed.read_text(one) or "").encode() for one in _METADATA}
     record = f"{name}.dist-info/RECORD"
-    rows = [f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()]
+    digests = {path: urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=") for path, data in files.items()}
+    rows = [f"{path},sha256={digests[path]},{len(data)}\n" for path, data in files.items()]
     files[record] = "".join([*rows, f"{record},,\n"]).encode()
     with ZipFile(folder / f"{name}-py3-none-any.whl", "w", ZIP_DEFLATED) as wheel:
         for path, data in files.items():
             wheel.writestr(path, data)
-
-
-def _package_files() -> Iterator[Path]:
-    for path in sorted(_PACKAGE.rglob("*")):
-        relative = path.relative_to(_PACKAGE)
-        if path.is_file() and "__pycache__" not in relative.parts and relative.as_posix() != _LEFT_OUT:
-            yield path
-    yield _PACKAGE.with_name(_START)
-
-
-def _digest(data: bytes) -> str:
-    return urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=")

@@ -16,9 +16,6 @@ from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.version import __version__
 from profiler.task_definitions.permissions import concerns, listed, statements_of
 
-_PULLS = ("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
-_DELETE = "ecr:BatchDeleteImage"
-
 
 class Login(Struct, frozen=True, kw_only=True):
     """The arguments of ``docker login``. The password is valid for 12 hours."""
@@ -29,12 +26,7 @@ class Login(Struct, frozen=True, kw_only=True):
 
 
 class ImageRepository:
-    """One repository, which may not exist yet.
-
-    Args:
-        ecr: boto3's client of Amazon ECR.
-        name: The repository's name.
-    """
+    """One repository, which may not exist yet."""
 
     def __init__(self, ecr: AwsClient, name: str) -> None:
         self.region: str = ecr.meta.region_name
@@ -89,9 +81,11 @@ class ImageRepository:
         policy = self._read("get_repository_policy", "RepositoryPolicyNotFoundException")
         for statement in statements_of(_document(policy, "policyText")):
             title = f"The statement {text(statement.get('Sid')) or 'without a Sid'} in the policy of {self.name}"
-            if statement.get("Effect") == "Deny" and concerns(statement, *_PULLS):
+            if statement.get("Effect") == "Deny" and concerns(
+                statement, "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"
+            ):
                 yield f"{title} denies the pull to some principals: tasks with such an execution role do not start."
-            if statement.get("Effect") == "Allow" and concerns(statement, _DELETE):
+            if statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchDeleteImage"):
                 yield f"{title} allows others to delete the image."
 
     def _read(self, operation: str, missing: str, **arguments: object) -> Mapping[str, Any] | None:

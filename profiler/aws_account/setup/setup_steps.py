@@ -23,14 +23,7 @@ _Found: TypeAlias = tuple[bool | None, str, tuple[str, ...]]
 
 
 class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One step.
-
-    Attributes:
-        name: A word for the step.
-        is_done: None if this is unknown.
-        text: The evidence from AWS, or why it is missing.
-        commands: The words of the commands that do the step.
-    """
+    """One step: ``is_done`` (None if unknown), the evidence, or why it is missing, and the words of its commands."""
 
     name: str
     is_done: bool | None
@@ -39,13 +32,10 @@ class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SetupSteps:
-    """Looks at one account and Region. Nothing is changed.
+    """Looks at one account and Region. Nothing is changed. Without ``clusters``, all clusters of the Region count.
 
-    Args:
-        open_client: Makes boto3's client of a service.
-        clusters: ECS clusters; none: all clusters of the Region.
-        aws_options: The command line's ``--region`` and ``--profile``, which the next commands need as well.
-        on_progress: Called with the number of families that were read, and of all.
+    ``aws_options`` are the command line's ``--region`` and ``--profile``, which the next commands need as well.
+    ``on_progress`` gets the number of families that were read, and of all.
     """
 
     def __init__(

@@ -13,13 +13,11 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 
-_STACK_TYPE = "AWS::CloudFormation::Stack"
 _POLL_SECONDS = 3.0
 _FIVE_MINUTES = {"Delay": 3, "MaxAttempts": 100}
 _MAX_STACK_SECONDS = 3600  # a function in a VPC takes up to 40 minutes to delete
 _NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
 _MAX_REASONS = 3
-_CAPABILITIES = ["CAPABILITY_IAM"]
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -49,20 +47,11 @@ class StackEvent(Struct, frozen=True, kw_only=True):
     physical_id: str = ""
     reason: str = ""
 
-    @property
-    def ends_resource(self) -> bool:
-        """Whether the work on the resource, or on the stack, is over."""
-        return self.status.endswith(("_COMPLETE", "_FAILED", "_SKIPPED"))
-
 
 class StackChanges(Struct):
     """Changes one stack. Each method raises TaskProfilerError with AWS's reason.
 
-    Attributes:
-        name: The stack's name.
-        open_client: Makes boto3's client of a service.
-        clock: Limits and paces the waiting.
-        on_event: Gets each event that ends the work on a resource.
+    ``on_event`` gets each event that ends the work on a resource.
     """
 
     name: str
@@ -83,7 +72,7 @@ class StackChanges(Struct):
                 ChangeSetType="CREATE" if is_new else "UPDATE",
                 TemplateURL=template_url,
                 Parameters=parameters,
-                Capabilities=_CAPABILITIES,
+                Capabilities=["CAPABILITY_IAM"],
                 Description="task-profiler setup stack",
             )
         change_set = ChangeSet(arn=created["Id"], stack_id=created["StackId"], is_new=is_new, changes=())
@@ -112,7 +101,16 @@ class StackChanges(Struct):
             return None
         if status != "CREATE_COMPLETE":
             raise TaskProfilerError(f"CloudFormation rejects the change of the stack {self.name}: {reason or status}.")
-        return tuple(change for page in pages for change in _page_changes(page))
+        resources = (change["ResourceChange"] for page in pages for change in page.get("Changes", ()))
+        return tuple(
+            Change(
+                action=one["Action"],
+                resource=one["LogicalResourceId"],
+                type=one["ResourceType"],
+                replacement=one.get("Replacement"),
+            )
+            for one in resources
+        )
 
     def discard(self, change_set: ChangeSet) -> None:
         """Delete a change set that is not applied, and the empty stack that it made.
@@ -128,7 +126,7 @@ class StackChanges(Struct):
 
     def apply(self, change_set: ChangeSet) -> StackState:
         """Apply a change set and follow it to the end."""
-        self._skip_events(change_set.stack_id)
+        self._new_events(change_set.stack_id)  # the earlier ones
         with self._errors("cannot be changed", "cloudformation:ExecuteChangeSet"):
             self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
         end, failed, _ = self._follow(change_set.stack_id)
@@ -143,7 +141,7 @@ class StackChanges(Struct):
 
     def delete(self, stack_id: str) -> tuple[StackEvent, ...]:
         """Delete the stack. Returns the events of the resources that stay."""
-        self._skip_events(stack_id)
+        self._new_events(stack_id)  # the earlier ones
         with self._errors("cannot be deleted", "cloudformation:DeleteStack"):
             self.open_client("cloudformation").delete_stack(StackName=stack_id)
         end, failed, kept = self._follow(stack_id)
@@ -161,10 +159,10 @@ class StackChanges(Struct):
         end_ns = self.clock.monotonic_ns() + _MAX_STACK_SECONDS * NS_PER_SECOND
         while self.clock.monotonic_ns() < end_ns:
             for event in self._new_events(stack_id):
-                if not event.ends_resource:
+                if not event.status.endswith(("_COMPLETE", "_FAILED", "_SKIPPED")):
                     continue
                 self.on_event(event)
-                if event.type == _STACK_TYPE and event.physical_id == stack_id:
+                if event.type == "AWS::CloudFormation::Stack" and event.physical_id == stack_id:
                     return event.status, failed, tuple(kept)
                 if event.status.endswith("_FAILED"):
                     failed.append(event)
@@ -175,7 +173,7 @@ class StackChanges(Struct):
             f"CloudFormation is still changing the stack {self.name} after an hour: run the command again later."
         )
 
-    def _new_events(self, stack_id: str) -> Iterator[StackEvent]:
+    def _new_events(self, stack_id: str) -> list[StackEvent]:
         """The events that were not returned before, oldest first."""
         new: list[Mapping[str, Any]] = []
         with self._errors("cannot be followed", "cloudformation:DescribeStackEvents"):
@@ -186,18 +184,16 @@ class StackChanges(Struct):
                 if len(unseen) < len(page["StackEvents"]):  # the newest come first
                     break
         self._seen.update(event["EventId"] for event in new)
-        for event in reversed(new):
-            yield StackEvent(
+        return [
+            StackEvent(
                 status=event["ResourceStatus"],
                 resource=event["LogicalResourceId"],
                 type=event["ResourceType"],
                 physical_id=event.get("PhysicalResourceId", ""),
                 reason=" ".join(event.get("ResourceStatusReason", "").split()),
             )
-
-    def _skip_events(self, stack_id: str) -> None:
-        for _ in self._new_events(stack_id):
-            pass
+            for event in reversed(new)
+        ]
 
     @contextmanager
     def _errors(self, what: str, permission: str) -> Iterator[None]:
@@ -215,17 +211,6 @@ class StackChanges(Struct):
                 raise
 
 
-def _page_changes(page: Mapping[str, Any]) -> Iterator[Change]:
-    for change in page.get("Changes", ()):
-        resource = change["ResourceChange"]
-        yield Change(
-            action=resource["Action"],
-            resource=resource["LogicalResourceId"],
-            type=resource["ResourceType"],
-            replacement=resource.get("Replacement"),
-        )
-
-
 def _causes(failed: Sequence[StackEvent]) -> str:
     """The reasons that are not the consequence of another one."""
     causes = [event for event in failed if "cancelled" not in event.reason][:_MAX_REASONS]
@@ -233,12 +218,7 @@ def _causes(failed: Sequence[StackEvent]) -> str:
 
 
 def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
-    """The remaining resources, each with the command that deletes it.
-
-    Args:
-        state: The stack before its deletion.
-        kept: The events of the resources that the stack left.
-    """
+    """The remaining resources, each with the command that deletes it; ``state`` is from before the deletion."""
     where = f" --region {state.region}"
     for event in kept:
         delete = (

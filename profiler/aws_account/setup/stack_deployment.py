@@ -29,9 +29,7 @@ from profiler.core.aws_error_codes import error_status
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
 
-_TEMPLATE_PREFIX = "task-profiler/template-"
 _HASH_DIGITS = 16
-_CODE_PARAMETERS = ("CodeBucket", "CodeKey")
 # The secret of each parameter is STACK/NAME.
 _SECRETS = {"SlackSecretId": "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
 _SIGN_IN = frozenset({"api_key", "username", "password"})  # a new sign-in replaces the whole old one
@@ -41,13 +39,9 @@ _US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by 
 class StackRequest(Struct, frozen=True, kw_only=True):
     """The requested deployment.
 
-    Attributes:
-        name: The stack.
-        bucket: The bucket for code and template; None: the stack's, else one of the account's own.
-        zip_file: The code; None: it is built.
-        parameters: ``Name=Value`` each.
-        settings: Values of parameters by name, from their own options.
-        secrets: The values of each secret, by the parameter that gets the secret's name.
+    ``bucket`` None: the stack's, else one of the account's own. ``zip_file`` None: the code is built. ``parameters``:
+    ``Name=Value`` each. ``settings`` are values of parameters from their own options. ``secrets`` are the values of
+    each secret, by the parameter that gets the secret's name.
     """
 
     name: str = DEFAULT_STACK
@@ -61,12 +55,8 @@ class StackRequest(Struct, frozen=True, kw_only=True):
 class StackPlan(Struct, frozen=True, kw_only=True):
     """The effects of a deployment, computed without a change.
 
-    Attributes:
-        state: The stack now.
-        template: The template, with its subscriptions.
-        code_key: The key of the code in the bucket.
-        given: The values that are given now, by the parameter's name.
-        secrets: The values of each secret, by the secret's name.
+    ``given`` are the values that are given now, by the parameter's name; ``secrets`` the values of each secret, by its
+    name.
     """
 
     state: StackState
@@ -77,9 +67,8 @@ class StackPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def template_key(self) -> str:
-        """The key of the template in the bucket."""
         digest = hashlib.sha256(self.template.encode()).hexdigest()
-        return f"{_TEMPLATE_PREFIX}{digest[:_HASH_DIGITS]}.yaml"
+        return f"task-profiler/template-{digest[:_HASH_DIGITS]}.yaml"
 
     @property
     def values(self) -> Mapping[str, str]:
@@ -93,11 +82,6 @@ class CodeBucket:
     Every key contains a hash of the content, so that an object never changes and the bucket needs no versions. Older
     objects stay: CloudFormation reads them when it undoes an update. Every call contains the account that must own the
     bucket, because anybody can create a bucket with the name that is expected here.
-
-    Args:
-        name: The name.
-        account: The account that must own it.
-        open_client: Makes boto3's client of a service.
     """
 
     def __init__(self, name: str, account: str, open_client: OpenClient) -> None:
@@ -122,11 +106,9 @@ class CodeBucket:
             self._s3.create_bucket(Bucket=self.name, **where)
 
     def has(self, key: str) -> bool:
-        """Whether an object is there."""
         return self._head("s3:GetObject and s3:ListBucket", self._s3.head_object, Key=key) is not None
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object."""
         with aws_errors(f"s3://{self.name}/{key} cannot be written", "s3:PutObject"):
             self._s3.put_object(**self._owner, Key=key, Body=data)
 
@@ -159,14 +141,7 @@ class CodeBucket:
 
 
 class StackDeployment(Struct, frozen=True):
-    """Carries out a request. Each method raises TaskProfilerError.
-
-    Attributes:
-        request: The request.
-        open_client: Makes boto3's client of a service.
-        changes: Changes the stack.
-        on_step: Gets a sentence about each step.
-    """
+    """Carries out a request. Each method raises TaskProfilerError; ``on_step`` gets a sentence about each step."""
 
     request: StackRequest
     open_client: OpenClient
@@ -178,7 +153,9 @@ class StackDeployment(Struct, frozen=True):
         request = self.request
         template = (forwarder_folder() / "template.yaml").read_text()
         given = _given(request, tuple(parameter_defaults(template)))
-        code_key = _code_key(request.zip_file)
+        zip_file = request.zip_file
+        digest = fingerprint() if zip_file is None else hashlib.sha256(_read_zip(zip_file)).hexdigest()
+        code_key = f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
         state = read_state(self.open_client, request.name)
         problem = obstacle(state)
         if problem is not None:
@@ -237,7 +214,7 @@ class StackDeployment(Struct, frozen=True):
             yield f"would store the secret {name}"
         yield f"would {'create' if is_new else 'update'} the stack {plan.state.name} (now {_version(plan.state)})"
         for name, value in plan.given.items():
-            if name not in _CODE_PARAMETERS:
+            if name not in ("CodeBucket", "CodeKey"):
                 yield f"  {name}={value}"
         kept = len([name for name in plan.state.parameters if name not in plan.given])
         if kept:
@@ -248,12 +225,10 @@ class StackDeployment(Struct, frozen=True):
         if not bucket.exists():
             bucket.create()
             self.on_step(f"created the bucket {bucket.name}")
-        if not bucket.has(plan.code_key):
-            bucket.put(plan.code_key, self._code())
-            self.on_step(f"uploaded s3://{bucket.name}/{plan.code_key}")
-        if not bucket.has(plan.template_key):
-            bucket.put(plan.template_key, plan.template.encode())
-            self.on_step(f"uploaded s3://{bucket.name}/{plan.template_key}")
+        for key, read in ((plan.code_key, self._code), (plan.template_key, plan.template.encode)):
+            if not bucket.has(key):
+                bucket.put(key, read())
+                self.on_step(f"uploaded s3://{bucket.name}/{key}")
         parameters = changed_parameters(parameter_defaults(plan.template), plan.given, plan.state.parameters)
         is_new = plan.state.phase == "absent"
         return self.changes.prepare(bucket.url(plan.template_key), parameters, is_new=is_new)
@@ -282,11 +257,6 @@ def _given(request: StackRequest, names: tuple[str, ...]) -> dict[str, str]:
     return {**given, **request.settings}
 
 
-def _code_key(zip_file: str | None) -> str:
-    digest = fingerprint() if zip_file is None else hashlib.sha256(_read_zip(zip_file)).hexdigest()
-    return f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
-
-
 def _read_zip(path: str) -> bytes:
     try:
         data = Path(path).read_bytes()
@@ -311,15 +281,7 @@ def store_secret(
     """Store values in a secret's JSON object. Other values there stay, and so does the key of an existing secret.
 
     Secrets Manager keeps the name of a deleted secret for 7 to 30 days. Such a secret is restored without its values.
-
-    Args:
-        open_client: Makes boto3's client of a service.
-        name: The secret's name.
-        values: The values.
-        key_arn: The KMS key of a new secret; empty: AWS's own key.
-
-    Raises:
-        TaskProfilerError: AWS refuses, or the secret is something else. The message contains no value.
+    ``key_arn`` is the KMS key of a new secret; empty: AWS's own key. The message of an error contains no value.
     """
     client = open_client("secretsmanager")
     actions = "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue, RestoreSecret and TagResource"

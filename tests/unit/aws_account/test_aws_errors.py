@@ -58,8 +58,8 @@ def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monit
 
 
 REFUSED = (
-    "User: arn:aws:iam::111122223333:user/dev is not authorized to perform: {} on resource: * because no "
-    "identity-based policy allows the {} action"
+    "User: arn:aws:iam::111122223333:user/dev is not authorized to perform: {0} on resource: * because no "
+    "identity-based policy allows the {0} action"
 )
 
 
@@ -68,17 +68,12 @@ REFUSED = (
     [
         (
             "AccessDeniedException",
-            REFUSED.format("ecs:ListTasks", "ecs:ListTasks"),
+            REFUSED.format("ecs:ListTasks"),
             "ecs:ListTasks and ecs:DescribeTasks",
             "policy allows the ecs:ListTasks action): allow ecs:ListTasks and ecs:DescribeTasks.",
         ),
-        (
-            "AccessDeniedException",
-            REFUSED.format("iam:PassRole", "iam:PassRole"),
-            "events:PutTargets",
-            "the iam:PassRole action): allow iam:PassRole.",
-        ),
-        ("AccessDenied", REFUSED.format("iam:GetRole", "iam:GetRole"), None, "action): allow iam:GetRole."),
+        ("AccessDenied", REFUSED.format("iam:PassRole"), "events:PutTargets", "action): allow iam:PassRole."),
+        ("AccessDenied", REFUSED.format("iam:GetRole"), None, "action): allow iam:GetRole."),
         ("403", "Forbidden", "s3:ListBucket", "AWS refused (403: Forbidden): allow s3:ListBucket."),
         ("404", "Not Found", None, "AWS cannot find it (Not Found): check the name, --region and --profile."),
         ("301", "Moved Permanently", None, "it is in another Region (301: Moved Permanently): use --region."),

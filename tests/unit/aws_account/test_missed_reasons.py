@@ -73,12 +73,8 @@ class FakeSqs:
 
 
 def letter(source: str, code: str = "AccessDenied", *, body: str = "{}", **attributes: str) -> dict[str, Any]:
-    values = {
-        source.partition("=")[0]: source.partition("=")[2],
-        "ERROR_CODE": code,
-        "ERROR_MESSAGE": "Not allowed.",
-        **attributes,
-    }
+    name, _, arn = source.partition("=")
+    values = {name: arn, "ERROR_CODE": code, "ERROR_MESSAGE": "Not allowed.", **attributes}
     return {
         "MessageId": repr((source, body, attributes)),
         "Body": body,
@@ -97,32 +93,23 @@ def reasons(
     )
 
 
-INACTIVE: dict[str, Any] = {
-    "errorCode": "ClientException",
-    "errorMessage": "TaskDefinition is inactive",
-    "responseElements": None,
-}
+INACTIVE: Any = {"errorCode": "ClientException", "errorMessage": "TaskDefinition is inactive", "responseElements": None}
 NOT_ALLOWED = (
     "User: x is not authorized to perform: ecs:RunTask on resource: "
     f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly:3 because no policy allows it"
 )
 REFUSED_CALL = {"errorCode": "AccessDenied", "errorMessage": NOT_ALLOWED, "sourceIPAddress": "events.amazonaws.com"}
+CALLED = "2026-11-20T03:00:41Z"
 FULL = "Capacity is unavailable at this time. Please try again later."
 
 
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (run_task("2026-11-20T03:00:41Z", failure="RESOURCE:MEMORY"), "RunTask started no task: RESOURCE:MEMORY."),
-        (run_task("2026-11-20T03:00:41Z", failure=FULL), f"RunTask started no task: {FULL}"),
-        (
-            run_task("2026-11-20T03:00:41Z", **INACTIVE),
-            "RunTask failed with ClientException: TaskDefinition is inactive.",
-        ),
-        (
-            event("RunTask", "2026-11-20T03:00:41Z", None, **REFUSED_CALL),
-            f"RunTask failed with AccessDenied: {NOT_ALLOWED}.",
-        ),
+        (run_task(CALLED, failure="RESOURCE:MEMORY"), "RunTask started no task: RESOURCE:MEMORY."),
+        (run_task(CALLED, failure=FULL), f"RunTask started no task: {FULL}"),
+        (run_task(CALLED, **INACTIVE), "RunTask failed with ClientException: TaskDefinition is inactive."),
+        (event("RunTask", CALLED, None, **REFUSED_CALL), f"RunTask failed with AccessDenied: {NOT_ALLOWED}."),
     ],
 )
 def test_a_failed_call_is_the_reason(call: dict[str, Any], reason: str) -> None:
@@ -132,16 +119,16 @@ def test_a_failed_call_is_the_reason(call: dict[str, Any], reason: str) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        run_task("2026-11-20T03:00:41Z"),
+        run_task(CALLED),
         run_task("2026-11-20T02:58:00Z", failure="RESOURCE:CPU"),
         run_task("2026-11-20T03:04:00Z", failure="RESOURCE:CPU"),
-        run_task("2026-11-20T03:00:41Z", failure="RESOURCE:CPU", started_by="chronos-schedule/hourly"),
-        run_task("2026-11-20T03:00:41Z", failure="RESOURCE:CPU", family="hourly"),
-        run_task("2026-11-20T03:00:41Z", failure="RESOURCE:CPU", cluster="other"),
-        event("RunTask", "2026-11-20T03:00:41Z", None, **{**REFUSED_CALL, "errorMessage": "iam:PassRole"}),
+        run_task(CALLED, failure="RESOURCE:CPU", started_by="chronos-schedule/hourly"),
+        run_task(CALLED, failure="RESOURCE:CPU", family="hourly"),
+        run_task(CALLED, failure="RESOURCE:CPU", cluster="other"),
+        event("RunTask", CALLED, None, **{**REFUSED_CALL, "errorMessage": "iam:PassRole"}),
         # A person who may not start the task either.
-        event("RunTask", "2026-11-20T03:00:41Z", None, **{**REFUSED_CALL, "sourceIPAddress": "198.51.100.7"}),
-        event("RunTask", "2026-11-20T03:00:41Z", {"startedBy": 7}, responseElements=[]),
+        event("RunTask", CALLED, None, **{**REFUSED_CALL, "sourceIPAddress": "198.51.100.7"}),
+        event("RunTask", CALLED, {"startedBy": 7}, responseElements=[]),
     ],
 )
 def test_other_calls_are_no_reason(call: dict[str, Any]) -> None:
@@ -173,9 +160,7 @@ def test_requests_to_cloudtrail_are_bounded() -> None:
 def test_a_long_dead_letter_queue_is_read_to_its_end_and_its_messages_are_visible_again() -> None:
     arn = f"SCHEDULE_ARN=arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/"
     others = [letter(f"{arn}other", SCHEDULED_TIME=f"2026-11-19T03:{n // 60:02}:{n % 60:02}Z") for n in range(288)]
-    sqs = FakeSqs(
-        *others, letter(f"{arn}nightly", SCHEDULED_TIME=DUE, EXHAUSTED_RETRY_CONDITION="MaximumRetryAttempts")
-    )
+    sqs = FakeSqs(*others, letter(f"{arn}nightly", SCHEDULED_TIME=DUE))
     found = reasons(sqs=sqs)
     assert found.find(SCHEDULE, DUE_NS) == "AccessDenied: Not allowed."
     assert found.find(SCHEDULE, DUE_NS + 24 * 60 * MINUTE_NS) is None

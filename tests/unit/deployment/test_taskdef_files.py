@@ -40,13 +40,6 @@ def parts(definition: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return batch, monitor
 
 
-def statements(name: str) -> list[dict[str, Any]]:
-    policy = read(f"iam/{name}")
-    assert policy["Version"] == "2012-10-17"
-    found: list[dict[str, Any]] = policy["Statement"]
-    return found
-
-
 def listed(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
@@ -98,7 +91,9 @@ def test_the_wrapper_runs_the_batch() -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_names_its_actions_and_resources(name: str) -> None:
-    for statement in statements(name):
+    policy = read(f"iam/{name}")
+    assert policy["Version"] == "2012-10-17"
+    for statement in policy["Statement"]:
         actions = listed(statement["Action"])
         assert statement["Effect"] == "Allow"
         assert not [action for action in actions if "*" in action]
@@ -107,19 +102,14 @@ def test_a_policy_names_its_actions_and_resources(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*DEFINITIONS, ALONE, JOB, *(f"iam/{name}" for name in POLICIES)])
-def test_placeholders_are_the_same_everywhere(name: str) -> None:
-    text = (FOLDER / name).read_text()
-    values = [*json.dumps(json.loads(text)).split('"')]
+def test_placeholders_are_the_same_everywhere_and_the_documentation_explains_the_file(name: str) -> None:
+    assert f"(../taskdef/{name})" in (ROOT / "docs" / "task-definitions.md").read_text()
+    values = json.dumps(read(name)).split('"')
     arns = [value.split(":") for value in values if value.startswith("arn:")]
     assert {arn[3] for arn in arns} <= {"us-west-2", ""}
     assert {arn[4] for arn in arns} <= {"111122223333"}
     registries = {value.split("/")[0] for value in values if ".dkr.ecr." in value}
     assert registries <= {"111122223333.dkr.ecr.us-west-2.amazonaws.com"}
-
-
-@pytest.mark.parametrize("name", [*DEFINITIONS, ALONE, JOB, *(f"iam/{name}" for name in POLICIES)])
-def test_the_documentation_explains_each_file(name: str) -> None:
-    assert f"(../taskdef/{name})" in (ROOT / "docs" / "task-definitions.md").read_text()
 
 
 def test_the_documentation_explains_each_line_of_the_monitor() -> None:

@@ -40,17 +40,11 @@ def test_actionlint_has_no_complaint() -> None:
     assert done.stdout + done.stderr == ""
 
 
-def test_a_workflow_may_only_read_unless_a_job_needs_more(workflow: dict[str, Any]) -> None:
+def test_a_workflow_only_reads_by_actions_of_releases_and_checkout_keeps_no_token(workflow: dict[str, Any]) -> None:
     assert workflow["permissions"] == {"contents": "read"}
     assert all("timeout-minutes" in job for job in workflow["jobs"].values())
-
-
-def test_every_action_is_of_a_release(workflow: dict[str, Any]) -> None:
     actions = [step["uses"] for step in steps(workflow) if "uses" in step]
     assert [name for name in actions if name != PYPI_PUBLISH and not re.fullmatch(r"[\w/-]+@v\d+", name)] == []
-
-
-def test_checkout_keeps_no_token(workflow: dict[str, Any]) -> None:
     checkouts = [step for step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")]
     assert checkouts
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aws_account.replay import LogEvent, build_subscription_event
+from profiler.aws_account.replay import build_subscription_event
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, SettingsError
 from profiler.forwarder.documents import Document
@@ -163,7 +163,7 @@ def test_a_notice_of_another_task_is_kept_and_not_announced(place: dict[str, str
 
 def test_a_replayed_notice_is_indexed_and_not_announced() -> None:
     world = World()
-    events = [LogEvent(stream=STREAM, id="1", timestamp_ms=1, message=line().decode())]
+    events = [{"logStreamName": STREAM, "eventId": "1", "timestamp": 1, "message": line().decode()}]
     items = decode_event(build_subscription_event(events, "/ecs/jobs"))
     notices = world.notices()
     deliver, keep = world.deliver, world.store.keep

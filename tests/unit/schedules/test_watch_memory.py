@@ -1,5 +1,7 @@
 """Tasks that were seen before ECS forgot them."""
 
+import pytest
+
 from profiler.schedules.schedule_model import ClusterTasks, StartedTask
 from profiler.schedules.watch_memory import TaskMemory
 
@@ -16,12 +18,13 @@ def names(clusters: dict[str, ClusterTasks]) -> set[str]:
     return {task.arn for task in clusters["jobs"].tasks or ()}
 
 
-def test_a_stopped_task_is_remembered() -> None:
+@pytest.mark.parametrize(("now", "remembered", "since"), [(158, {"a", "b"}, 40), (161, {"b"}, 101)])
+def test_a_stopped_task_is_remembered_until_a_gap_of_an_hour(now: int, remembered: set[str], since: int) -> None:
     memory = TaskMemory()
     memory.add(reading(100, "a", stopped=99))
-    known = memory.add(reading(158, "b"))
-    assert names(known) == {"a", "b"}
-    assert known["jobs"].known_since_ns == 40 * MINUTE
+    known = memory.add(reading(now, "b"))
+    assert names(known) == remembered
+    assert known["jobs"].known_since_ns == since * MINUTE
 
 
 def test_a_task_is_known_as_it_was_read_last() -> None:
@@ -29,14 +32,6 @@ def test_a_task_is_known_as_it_was_read_last() -> None:
     memory.add(reading(100, "a"))
     (task,) = memory.add(reading(105, "a", stopped=104))["jobs"].tasks or ()
     assert task.stopped_ns == 104 * MINUTE
-
-
-def test_after_a_gap_of_an_hour_the_memory_is_empty() -> None:
-    memory = TaskMemory()
-    memory.add(reading(100, "a", stopped=99))
-    known = memory.add(reading(161, "b"))
-    assert names(known) == {"b"}
-    assert known["jobs"].known_since_ns == 101 * MINUTE
 
 
 def test_a_reading_that_failed_does_not_empty_the_memory() -> None:

@@ -144,21 +144,11 @@ def test_an_existing_monitor_gets_and_changes_stacks_and_keeps_its_other_paramet
 
 
 def test_the_log_options_are_those_of_the_batch_without_multiline_options() -> None:
-    options = {
-        **LOGS["options"],
-        "mode": "non-blocking",
-        "max-buffer-size": "4m",
-        "awslogs-create-group": "true",
-        "awslogs-multiline-pattern": "^INFO",
-        "awslogs-datetime-format": "%Y",
-    }
-    logs = {"logDriver": "awslogs", "options": options, "secretOptions": []}
+    options = {**LOGS["options"], "mode": "non-blocking", "awslogs-create-group": "true"}
+    joining = {"awslogs-multiline-pattern": "^INFO", "awslogs-datetime-format": "%Y"}
+    logs = {"logDriver": "awslogs", "options": options | joining, "secretOptions": []}
     copied = monitor_in(added(definition({**BATCH, "logConfiguration": logs})))["logConfiguration"]
-    joining = {"awslogs-multiline-pattern", "awslogs-datetime-format"}
-    assert copied == {
-        "logDriver": "awslogs",
-        "options": {name: value for name, value in options.items() if name not in joining},
-    }
+    assert copied == {"logDriver": "awslogs", "options": options}
 
 
 @pytest.mark.parametrize("logs", [None, {"logDriver": "splunk"}, {"logDriver": "awsfirelens", "options": {}}])
@@ -240,22 +230,18 @@ def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
     assert difference(before, result.definition) == "monitor"
 
 
-def test_a_container_is_essential_by_default() -> None:
-    silent = {name: value for name, value in BATCH.items() if name != "essential"}
-    monitor = monitor_in(added(definition(HELPER, silent)))
-    assert monitor["dependsOn"][0]["containerName"] == "batch"
-
-
 @pytest.mark.parametrize(
-    "injected",
+    "other",
     [
+        HELPER,
         {"name": "aws-guardduty-agent-x1", "image": "guardduty"},
         {"name": "ecs-service-connect-x1", "image": "envoy"},
         {"name": "router", "image": "own", "firelensConfiguration": {"type": "fluentbit"}},
     ],
 )
-def test_injected_containers_are_not_the_batch(injected: dict[str, Any]) -> None:
-    monitor = monitor_in(added(definition({**injected, "essential": True}, BATCH)))
+def test_the_batch_is_essential_which_is_the_default_and_not_injected(other: dict[str, Any]) -> None:
+    silent = {name: value for name, value in BATCH.items() if name != "essential"}
+    monitor = monitor_in(added(definition(other, silent)))
     assert monitor["dependsOn"][0]["containerName"] == "batch"
 
 
@@ -329,13 +315,6 @@ def test_a_task_with_memory_left_is_not(batch_sizes: dict[str, int], task_memory
     assert len(result.notes) == notes
 
 
-def test_without_an_image_the_default_is_used_and_noted() -> None:
-    result = added(definition(BATCH), image=None)
-    assert monitor_in(result)["image"] == default_image(None)
-    assert default_image(None) in result.notes[0]
-    assert "--image" in result.notes[0]
-
-
 @pytest.mark.parametrize("partition", create_loader().load_data("partitions")["partitions"], ids=lambda one: one["id"])
 def test_the_default_image_is_in_the_registry_of_the_definitions_account(partition: dict[str, Any]) -> None:
     """botocore's data have the domain of each partition, such as c2s.ic.gov."""
@@ -344,9 +323,12 @@ def test_the_default_image_is_in_the_registry_of_the_definitions_account(partiti
     assert default_image(arn, "1.2.3") == f"111122223333.dkr.ecr.{region}.{domain}/task-profiler:1.2.3"
 
 
-def test_without_an_account_the_default_image_has_no_registry() -> None:
-    assert default_image(None, "1.2.3") == "task-profiler:1.2.3"
-    assert default_image("odd", "1.2.3") == "task-profiler:1.2.3"
+def test_the_default_image_is_noted_and_without_an_account_it_has_no_registry() -> None:
+    result = added(definition(BATCH), image=None)
+    assert monitor_in(result)["image"] == default_image(None)
+    assert default_image(None) in result.notes[0]
+    assert "--image" in result.notes[0]
+    assert default_image(None, "1.2.3") == default_image("odd", "1.2.3") == "task-profiler:1.2.3"
 
 
 @pytest.mark.parametrize("image", [IMAGE, None])
@@ -383,12 +365,9 @@ def test_a_monitor_from_a_repository_of_another_name_is_known_by_the_image_optio
     assert "own:1" in refusal(dict(once.definition), image="different:2")
 
 
-def test_a_monitor_under_another_name_is_not_added_again() -> None:
+def test_a_monitor_under_another_name_is_not_added_again_and_a_wrapped_batch_is_none() -> None:
     other = {**monitor_in(added(definition(BATCH))), "name": "sidecar"}
     assert added(definition(BATCH, other)).definition == definition(BATCH, other)
-
-
-def test_a_batch_that_task_profiler_wraps_is_no_monitor() -> None:
     wrapped = {**BATCH, "image": IMAGE, "entryPoint": ["task-profiler", "run", "--"], "command": ["monitor"]}
     assert added(definition(wrapped)).had_monitor is False
 
@@ -408,9 +387,7 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
     gpu_batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
     result = added(definition(gpu_batch, old), image=None)
     monitor = monitor_in(result)
-    assert {name: monitor[name] for name in owned if name not in ("environment", "dependsOn")} == {
-        name: value for name, value in owned.items() if name not in ("environment", "dependsOn")
-    }
+    assert {name for name, value in owned.items() if monitor[name] != value} == {"environment", "dependsOn"}
     assert monitor["dependsOn"] == [
         {"containerName": "init", "condition": "SUCCESS"},
         {"containerName": "batch", "condition": "START"},

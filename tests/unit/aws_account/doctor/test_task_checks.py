@@ -6,12 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aws_account.doctor.findings import Finding, ok
-from profiler.aws_account.doctor.task_checks import (
-    DoctorContext,
-    Probes,
-    diagnose,
-    kernel_finding,
-)
+from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose, kernel_finding
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
@@ -145,6 +140,8 @@ def task_with(batch: ContainerMetadata, **fields: object) -> DoctorContext:
 UNLIMITED = replace(BATCH, memory_limit_bytes=None)
 REFUSED = DeliveryFailure("The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it.")
 TAGS = context(settings=replace(SETTINGS, tags=True))
+STACKS = context(settings=replace(SETTINGS, stacks="on"))
+VERSION_3 = context(settings=replace(SETTINGS, endpoint_version=3))
 NEURON_MONITOR = "/opt/aws/neuron/bin/neuron-monitor"
 NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
 
@@ -154,13 +151,7 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
     [
         ("task metadata", "note", ("task-profiler run -- CMD",), None, {}),
         ("task metadata", "problem", ("HTTP 500",), context(Unavailable("HTTP 500")), {}),
-        (
-            "task metadata",
-            "note",
-            ("TASK_PROFILER_LOG_GROUP",),
-            context(settings=replace(SETTINGS, endpoint_version=3)),
-            {},
-        ),
+        ("task metadata", "note", ("TASK_PROFILER_LOG_GROUP",), VERSION_3, {}),
         ("memory limit", "ok", ("2 GB, the task's",), task_with(UNLIMITED), {}),
         ("memory limit", "note", ("Neither",), task_with(UNLIMITED, memory_limit_bytes=None), {}),
         ("own limit", "note", ('"memory": 128',), context(own=replace(OWN, memory_limit_bytes=None)), {}),
@@ -190,13 +181,7 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
         ("tags", "ok", ("team, stage",), TAGS, {"read_tags": lambda: {"team": "data", "stage": ""}}),
         ("tags", "note", ("the task has none", "ecs:ListTagsForResource"), TAGS, {"read_tags": dict}),
         ("tags", "problem", ("HTTP 403",), TAGS, {"read_tags": lambda: Unavailable("/taskWithTags: HTTP 403")}),
-        (
-            "call stacks",
-            "problem",
-            ("py-spy",),
-            context(settings=replace(SETTINGS, stacks="on")),
-            {"py_spy_version": lambda: None},
-        ),
+        ("call stacks", "problem", ("py-spy",), STACKS, {"py_spy_version": lambda: None}),
     ],
 )
 def test_each_finding_has_its_level_and_says_what_to_change(
@@ -250,12 +235,8 @@ def test_the_monitors_own_stream_is_named_and_no_permission_is_probed(driver: st
     assert (finding.level, "the monitor's own stream" in finding.text, place in finding.text) == ("ok", True, True)
 
 
-def gpus(*facts: GpuFacts) -> DriverReading:
-    return DriverReading(samples=tuple(GpuSample(facts=one) for one in facts))
-
-
 def test_the_gpus_and_those_of_the_batch_are_named() -> None:
-    probes = replace(HEALTHY, read_gpus=lambda: gpus(GPU))
+    probes = replace(HEALTHY, read_gpus=lambda: DriverReading(samples=(GpuSample(facts=GPU),)))
     findings = found(context(), probes)
     assert only(findings, "GPUs").text == "GPU 0: NVIDIA A10G (GPU-a)."
     assert only(findings, "batch's GPUs").level == "note"
@@ -287,16 +268,13 @@ def test_this_process_is_not_taken_for_the_batch() -> None:
     assert "call stacks" not in findings
 
 
-KERNEL = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=1, cgroup_version=2)
-
-
 def test_the_kernel_is_described_in_few_words() -> None:
-    assert kernel_finding(KERNEL) == ok(
+    assert kernel_finding(replace(VIEW, ptrace_scope=1)) == ok(
         "kernel",
         "The kernel counts the time that processes wait for a CPU (schedstat). "
         "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2.",
     )
-    bare = replace(KERNEL, schedstat=False, pressure=False, ptrace_scope=None, cgroup_version=None)
+    bare = replace(VIEW, schedstat=False, pressure=False, cgroup_version=None)
     found = kernel_finding(bare)
     assert (found.level, "does not count" in found.text) == ("note", True)
     assert found.text.endswith("PSI: no. Yama's ptrace_scope: none. Control groups: none.")

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.running_tasks.running_runs import RunningRuns
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.record_model import Interval, RaisedNotice, Report
+from profiler.record.record_model import Interval, Report
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.fakes import START_NS
 from tests.running import MESSAGE, MINUTE_NS, checkpoint_at, ended, notice_text, text
@@ -42,9 +42,7 @@ def test_a_run_without_a_line_for_ten_minutes_is_not_shown_and_before_that_its_a
     (late,) = runs.refresh(NOW_NS + 4 * MINUTE_NS)
     assert late.silent_ms == 260_000
     assert runs.refresh(NOW_NS + 10 * MINUTE_NS) == ()
-
-
-def test_rare_checkpoints_are_not_silence() -> None:
+    # Rare checkpoints are no silence.
     (run,) = runs_of(text(checkpoint_at(NOW_NS, 60, period_minutes=15, age_seconds=14 * 60))).refresh(NOW_NS)
     assert run.silent_ms is None
 
@@ -71,12 +69,6 @@ def test_notices_have_the_text_of_their_line_and_a_checkpoint_counts_more_than_t
         assert run.interval.vcpu_used is not None
     (only_notice,) = runs_of(notice_text(line)).refresh(NOW_NS)
     assert (only_notice.interval, only_notice.silent_ms) == (Interval(), None)
-
-
-def test_a_notice_that_only_the_checkpoint_names_has_no_text() -> None:
-    raised = RaisedNotice(kind="overdue", at="2025-11-20T00:40:00.000Z")
-    (run,) = runs_of(text(checkpoint_at(NOW_NS, notices=(raised,)))).refresh(NOW_NS)
-    assert [(one.kind, one.at, one.message) for one in run.notices] == [("overdue", raised.at, None)]
 
 
 @pytest.mark.parametrize(("name", "count"), [("night*", 1), ("task-0", 1), ("task-9", 0), ("hourly", 0)])

@@ -72,21 +72,14 @@ def test_the_first_read_is_ten_minutes_and_later_ones_are_what_is_new(logs: Fake
     assert watched.runs() == ()
 
 
-def test_the_time_goes_on_between_two_reads(logs: FakeLogs, clock: FakeClock) -> None:
-    watched = watched_tasks(logs, clock)
-    logs.put(START_NS, text(checkpoint_at(START_NS)))
-    watched.refresh()
-    clock.advance(7)
-    assert [one.elapsed_ms for one in watched.runs()] == [607_000]
-    assert len(logs.requests) == 1
-
-
-def test_a_group_that_cannot_be_read_is_a_sentence_and_the_others_are_read(logs: FakeLogs, clock: FakeClock) -> None:
+def test_a_group_that_cannot_be_read_is_a_sentence_and_the_time_goes_on(logs: FakeLogs, clock: FakeClock) -> None:
     watched = watched_tasks(logs, clock, MISSING, GROUP)
     logs.put(START_NS, text(checkpoint_at(START_NS)))
     (problem,) = watched.refresh()
     assert problem.startswith(f"{MISSING} cannot be read")
-    assert len(watched.runs()) == 1
+    clock.advance(7)
+    assert [one.elapsed_ms for one in watched.runs()] == [607_000]
+    assert len(logs.requests) == 2
 
 
 def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_before_it(

@@ -3,6 +3,7 @@
 import pytest
 
 from profiler.aws_account.setup.stack_changes import Change, StackChanges, StackEvent
+from profiler.aws_account.stack_state import StackState
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import CHANGE_SET, STACK_ID, FakeCloudFormation, of_stack
 from tests.fakes import FakeClock
@@ -20,6 +21,12 @@ def changes_of(aws: FakeCloudFormation) -> tuple[StackChanges, list[StackEvent],
     events: list[StackEvent] = []
     clock = FakeClock()
     return StackChanges("tp", aws, clock, events.append), events, clock
+
+
+def apply(changes: StackChanges, *, is_new: bool = False) -> StackState:
+    prepared = changes.prepare(URL, [], is_new=is_new)
+    assert prepared is not None
+    return changes.apply(prepared)
 
 
 def test_a_change_set_is_read_page_by_page() -> None:
@@ -57,9 +64,7 @@ def test_a_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status:
     aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": "Transform failed."}])
     aws.stack = {"StackStatus": status}
     changes, _, _ = changes_of(aws)
-    with pytest.raises(
-        TaskProfilerError, match=r"^CloudFormation rejects the change of the stack tp: Transform failed\.$"
-    ):
+    with pytest.raises(TaskProfilerError, match=r"^CloudFormation rejects the change of .* tp: Transform failed\.$"):
         changes.prepare(URL, [], is_new=True)
     assert aws.calls("DeleteChangeSet")
     assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * deletes
@@ -69,10 +74,7 @@ def test_a_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status:
     ("refusal", "said"),
     [
         (("ValidationError", "Template error: x"), r"^The stack tp cannot be changed: Template error: x\.$"),
-        (
-            ("AccessDenied", "no"),
-            r"^The stack tp cannot be changed: AWS refused .*: allow cloudformation:CreateChangeSet",
-        ),
+        (("AccessDenied", "no"), r"^The stack tp cannot be changed: AWS refused .*: allow cloudf.*:CreateChangeSet"),
     ],
 )
 def test_what_aws_refuses_is_one_sentence(refusal: tuple[str, str], said: str) -> None:
@@ -80,14 +82,6 @@ def test_what_aws_refuses_is_one_sentence(refusal: tuple[str, str], said: str) -
     with pytest.raises(TaskProfilerError, match=said) as error:
         changes.prepare(URL, [], is_new=False)
     assert "\n" not in str(error.value)
-
-
-def applied(aws: FakeCloudFormation, *, is_new: bool = False) -> tuple[list[str], StackChanges]:
-    changes, events, _ = changes_of(aws)
-    prepared = changes.prepare(URL, [], is_new=is_new)
-    assert prepared is not None
-    assert changes.apply(prepared).phase == "ready"
-    return [f"{event.status} {event.resource}" for event in events], changes
 
 
 def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
@@ -100,8 +94,9 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
         [("CREATE_COMPLETE", f"New{number}") for number in range(4)],
         [of_stack("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"), ("DELETE_COMPLETE", "B"), of_stack("UPDATE_COMPLETE")],
     ]
-    seen, _ = applied(aws)
-    assert seen == [
+    changes, events, _ = changes_of(aws)
+    assert apply(changes).phase == "ready"
+    assert [f"{event.status} {event.resource}" for event in events] == [
         "UPDATE_COMPLETE A",
         *(f"CREATE_COMPLETE New{number}" for number in range(4)),
         "DELETE_COMPLETE B",
@@ -135,30 +130,23 @@ def test_a_failure_is_explained_by_its_causes(*, is_new: bool, end: str, said: s
         [of_stack(end)],
     ]
     changes, _, _ = changes_of(aws)
-    prepared = changes.prepare(URL, [], is_new=is_new)
-    assert prepared is not None
     with pytest.raises(TaskProfilerError, match=said):
-        changes.apply(prepared)
+        apply(changes, is_new=is_new)
 
 
 def test_a_stack_that_does_not_end_ends_the_wait() -> None:
     changes, _, clock = changes_of(FakeCloudFormation())
-    prepared = changes.prepare(URL, [], is_new=False)
-    assert prepared is not None
     with pytest.raises(TaskProfilerError, match="still changing the stack tp after an hour"):
-        changes.apply(prepared)
+        apply(changes)
     assert clock.now_ns == 3600 * 10**9
 
 
-def test_deleting_returns_what_stays() -> None:
+def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
     aws = FakeCloudFormation()
     aws.happens = [[("DELETE_SKIPPED", "Queue"), ("DELETE_COMPLETE", "Role")], [of_stack("DELETE_COMPLETE")]]
     changes, _, _ = changes_of(aws)
     (kept,) = changes.delete(STACK_ID)
     assert (kept.resource, kept.physical_id) == ("Queue", "physical-Queue")
-
-
-def test_a_failed_deletion_is_explained() -> None:
     aws = FakeCloudFormation()
     aws.happens = [[("DELETE_FAILED", "Role", "AWS::IAM::Role", "in use"), of_stack("DELETE_FAILED")]]
     changes, _, _ = changes_of(aws)
