@@ -27,19 +27,11 @@ from profiler.runs.past_runs.run_source import (
     with_task_cost,
 )
 
-_MAX_LISTED = 5
-_NOT_COUNTED = {"failure": "failed", "stopped": "stopped"}
-_UNFINISHED, _UNKNOWN, _NOT_MEASURED = "unfinished", "with an unknown result", "not measured"
-
 
 class RunSet(Struct, frozen=True, kw_only=True):
-    """A set of runs.
+    """A set of runs, the text that selects it, and how many runs do not count, by the reason.
 
-    Attributes:
-        text: The text that selects it.
-        reports: The reports of its runs.
-        left_out: How many runs do not count, by the reason.
-        has_more: Whether older runs exist than the newest ones that count.
+    ``has_more``: older runs exist than the newest ones that count.
     """
 
     text: str
@@ -76,9 +68,8 @@ def read_run_sets(
 ) -> tuple[tuple[RunSet, RunSet], Sequence[str]]:
     """Read both sets. Also returns sentences about their limits.
 
-    Raises:
-        TaskProfilerError: if the source cannot be read, or has no run of a set.
-        UsageError: if a text does not name one set of comparable runs.
+    Raises TaskProfilerError if the source has no run of a set, UsageError if a text does not name one set of comparable
+    runs.
     """
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
@@ -128,7 +119,8 @@ class _FamilyRuns:
             self.other_containers[record.container.name] = None
             return
         if self.suffix is not None:
-            names = [*([record.revision] if record.revision else ()), *_label_texts(record)]
+            labels = (f"{name}={value}" for name, value in (record.labels or {}).items())
+            names = [*([record.revision] if record.revision else ()), *labels]
             if self.suffix not in names:
                 self.others.update(dict.fromkeys(names))
                 return
@@ -165,19 +157,15 @@ def _counted(run: PastRun) -> tuple[Report | None, str]:
     report = final_report(run)
     status = known_status(run.report.record)
     if report is None or status == "running":
-        return None, _UNFINISHED
+        return None, "unfinished"
     if status != "success":
-        return None, _NOT_COUNTED.get(status, _UNKNOWN)
-    return (report, "") if is_measured(report.record) else (None, _NOT_MEASURED)
+        return None, {"failure": "failed", "stopped": "stopped"}.get(status, "with an unknown result")
+    return (report, "") if is_measured(report.record) else (None, "not measured")
 
 
 def _without_course(report: Report) -> Report:
     """The report without its large parts: thousands of reports may be in memory."""
     return replace(report, record=replace(report.record, series=None, stacks=None, processes=()))
-
-
-def _label_texts(record: Record) -> Iterator[str]:
-    return (f"{name}={value}" for name, value in (record.labels or {}).items())
 
 
 def _read_families(source: RunSource, families: Sequence[Sequence[_FamilyRuns]], selection: RunFilter) -> None:
@@ -249,4 +237,4 @@ def _overlap(a: RunSet, b: RunSet) -> Sequence[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
+    return ", ".join(names[:5]) + (", …" if names[5:] else "")

@@ -41,9 +41,6 @@ DEFAULT_DAYS = 14
 _DAY_MS = 86_400_000
 _TASKS, _CONTAINERS = '{ $.Type = "Task" }', '{ $.Type = "Container" }'
 _STOPPED = '{ $.detail.lastStatus = "STOPPED" }'
-# AWS allows five to ten calls a second, and a call takes some tenths of a second.
-_READERS = 4
-_NOT_FOUND = "ResourceNotFoundException"
 _RETENTION_DAYS = (3, 5, 7, 14, 30, 60, 90, 180, 365, 1827, 3653)
 # Numbers may be encoded as texts.
 _decoder = msgspec.json.Decoder(PerformanceEvent, strict=False)
@@ -167,11 +164,12 @@ class ContainerInsightsRuns(RunSource):
                         add(event["message"])
 
         try:
-            with ThreadPoolExecutor(_READERS, thread_name_prefix="log-group") as pool:
+            # AWS allows five to ten calls a second, and a call takes some tenths of a second.
+            with ThreadPoolExecutor(4, thread_name_prefix="log-group") as pool:
                 for done, _ in enumerate(pool.map(read, starts), 1):
                     show(len(self._tasks), done / len(starts))
         except TaskProfilerError as error:
-            if _code(error) != _NOT_FOUND:
+            if _code(error) != "ResourceNotFoundException":
                 raise
             return False
         return True

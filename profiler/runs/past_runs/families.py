@@ -25,17 +25,11 @@ def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate
     """The families of the matching runs, each with the evidence of its ``last`` newest matching runs.
 
     With ``on_fargate``, a Region, runs outside Fargate count as if they had run on Fargate there.
-
-    Raises:
-        TaskProfilerError: if the source cannot be read.
     """
     families = Families(last, on_fargate)
     unfinished = _add_runs(families, source, selection, last)
     note = f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."
-    return FoundFamilies(
-        families=families.evidence(),
-        notes=(*source.notes, *([note] if unfinished else ())),
-    )
+    return FoundFamilies(families=families.evidence(), notes=(*source.notes, *([note] if unfinished else ())))
 
 
 def family_evidence(run: PastRun, source: RunSource | None, on_fargate: str | None = None) -> Evidence | None:
@@ -131,9 +125,8 @@ class UsualDurations:
 
     def lacks(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
         """The families that were not read yet."""
-        return tuple(
-            {family: None for family in families if self._open_source is not None and family not in self._known}
-        )
+        new = (family for family in dict.fromkeys(families) if family not in self._known)
+        return () if self._open_source is None else tuple(new)
 
     def read(self, families: Iterable[FamilyKey]) -> None:
         """Read the families that were not read yet. Raises TaskProfilerError, and does not try them again."""
@@ -142,12 +135,10 @@ class UsualDurations:
             return
         self._known.update(dict.fromkeys(missing))
         source = self._open_source()
-        if source is not None:
-            self._known.update(self._read_from(source, missing))
-
-    def _read_from(self, source: RunSource, families: tuple[FamilyKey, ...]) -> dict[FamilyKey, UsualDuration | None]:
-        durations: dict[FamilyKey, list[float]] = {family: [] for family in families}
-        names = tuple(sorted({pattern_of(family.name) for family in families}))
+        if source is None:
+            return
+        durations: dict[FamilyKey, list[float]] = {family: [] for family in missing}
+        names = tuple(sorted({pattern_of(family.name) for family in missing}))
         selection = RunFilter(families=names, statuses=("success",), since_ns=self._since_ns)
         wanted = len(durations)
         for run in source.last_runs(selection, MAX_RUNS_OF_A_FAMILY):
@@ -159,4 +150,4 @@ class UsualDurations:
             wanted -= len(of_family) == MAX_RUNS_OF_A_FAMILY
             if not wanted:
                 break
-        return {family: usual_duration(of_family) for family, of_family in durations.items()}
+        self._known.update((family, usual_duration(of_family)) for family, of_family in durations.items())

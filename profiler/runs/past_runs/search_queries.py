@@ -23,15 +23,6 @@ ACCOUNT = "cloud.account.id"
 REGION = "cloud.region"
 START = "event.start"
 STATUS = "task.status"
-_STOPPED = "stopped"
-_UNKNOWN = "unknown"
-_SIGN_IN_STATUSES = frozenset({401, 403})
-# Both engines refuse a response of more than 65,535 buckets.
-_MAX_BUCKETS = 20_000
-# The families in one search, each with up to five conditions: the engines refuse a query of more than 1,024.
-_MAX_FAMILIES = 100
-# A page has room for this share of runs that started at the same time as the oldest of the last ones.
-_PAGE_SHARE = 0.9
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -90,9 +81,9 @@ def _has_status(statuses: Sequence[str]) -> JsonObject:
     ``unknown``.
     """
     conditions: list[JsonObject] = [{"terms": {STATUS: list(statuses)}}]
-    if _STOPPED in statuses:
+    if "stopped" in statuses:
         conditions.append(none_of([exists(STATUS)]))
-    if _UNKNOWN in statuses:
+    if "unknown" in statuses:
         conditions.append({"bool": {"filter": [exists(STATUS)], "must_not": [{"terms": {STATUS: get_args(Status)}}]}})
     return any_of(conditions)
 
@@ -100,14 +91,6 @@ def _has_status(statuses: Sequence[str]) -> JsonObject:
 def indices_path(prefix: str, kind: str) -> str:
     """The path of a search in all indices of a kind. There may be no such index."""
     return f"/{quote(prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
-
-
-def reports_place(prefix: str) -> str:
-    """The name of the reports' indices in a sentence."""
-    return f"the indices {prefix}-reports-*"
-
-
-REMEDY = "check URL and --prefix, and that the forwarder works"
 
 
 def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
@@ -121,7 +104,7 @@ def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
     rows = hits.get("hits") if isinstance(hits, dict) else None
     if response.ok and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
         return body
-    if not response.ok and ("error" in body or response.status in _SIGN_IN_STATUSES):
+    if not response.ok and ("error" in body or response.status in (401, 403)):
         raise TaskProfilerError(
             f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check URL, sign-in "
             "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
@@ -146,18 +129,22 @@ def last_run_conditions(
     """Yield, for some families after the others, the conditions of a search for their last runs.
 
     Each search finds few enough runs for one page: a further page would find all of them again.
-
-    Raises TaskProfilerError if the search cluster fails or rejects a query.
     """
     path = indices_path(prefix, "reports")
-    step = max(1, min(_MAX_FAMILIES, round(_PAGE_SHARE * page_size) // last))
-    size = max(1, _MAX_BUCKETS // (last + 1))
+    # Each family has up to five conditions, and the engines refuse a query of more than 1,024. A tenth of the page is
+    # room for runs that started at the same time as the oldest of the last ones.
+    step = max(1, min(100, round(0.9 * page_size) // last))
+    size = max(1, 20_000 // (last + 1))  # both engines refuse a response of more than 65,535 buckets
     after: Mapping[str, Any] | None = None
     while True:
         query = _windows_query(selection, last, size, after)
         page = (search(server, path, query).get("aggregations") or _EMPTY).get("families", _EMPTY)
         buckets = page.get("buckets", ())
-        conditions = [_in_window(bucket) for bucket in buckets if _is_selected(bucket, selection)]
+        conditions = [
+            _in_window(bucket)
+            for bucket in buckets
+            if bucket["starts"]["buckets"] and selection.matches_family(_family(bucket))
+        ]
         for first in range(0, len(conditions), step):
             yield [any_of(conditions[first : first + step]), *filter_conditions(selection, START)]
         after = page.get("after_key")
@@ -186,11 +173,6 @@ def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[st
         "query": {"bool": {"filter": conditions}},
         "aggs": {"families": {"composite": composite, "aggs": {"starts": starts}}},
     }
-
-
-def _is_selected(bucket: Mapping[str, Any], selection: RunFilter) -> bool:
-    """Whether the filter selects the family, and any run of it has a start."""
-    return bool(bucket["starts"]["buckets"]) and selection.matches_family(_family(bucket))
 
 
 def _in_window(bucket: Mapping[str, Any]) -> JsonObject:

@@ -13,13 +13,21 @@ from profiler.core.errors import TaskProfilerError
 from profiler.record.activity_model import is_stacks_line
 from profiler.record.record_model import Container, Cost, Metrics, Report, encode
 from profiler.runs.past_runs.record_files import find_run_lines, messages
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, find_run, find_runs, group_lines, run_line
+from profiler.runs.past_runs.run_source import (
+    PastRun,
+    RunFilter,
+    find_run,
+    find_runs,
+    group_lines,
+    matching_runs,
+    run_line,
+)
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 
 
 def grouped(*reports: Report) -> list[PastRun]:
-    return [run for lines in group_lines(run_line(encode(one)) for one in reports) if (run := lines.decoded([]))]
+    return [*matching_runs(group_lines(run_line(encode(one)) for one in reports), RunFilter(), [])]
 
 
 def found(name: str | None, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
