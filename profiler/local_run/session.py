@@ -51,25 +51,19 @@ if TYPE_CHECKING:
     from profiler.aggregation.usage_by_command import ProcessTotals
     from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
-    from profiler.readers.linux.waited_target import Wait
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
 _CHILDREN_ARE_LOST = (
     "The command ignores SIGCHLD: the CPU time of its children is known only up to the last sample before their end."
 )
-_PLACEMENT_TIMEOUT_SECONDS = 1.0
 _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and the command may have "
     "run on."
 )
 _MAX_NAMES_SHOWN = 5
-# A command that ends sooner writes no file.
-_FIRST_WRITE_NS = NS_PER_SECOND // 10
-_MIN_SERIES_STEP = 0.75
 # A run that ends sooner has no notices, and does not import their modules.
 _FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
-_NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
@@ -80,18 +74,14 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         find_labels: Determines the default labels after the command has started; a given label replaces one of them.
         fetch_placement: Reads the ECS task in a background thread; None outside of ECS. A result after one second is
             ignored.
-        collectors: The collectors of accelerators. The caller stops them, because that may take a while and the report
-            need not wait for it.
+        collectors: The caller stops them, because that may take a while and the report need not wait for it.
         series_points: Half the largest number of steps of the record's time series; 0 for none.
         max_history_steps: The largest number of steps of the history's time series; 0 for none.
-        on_started: Called when the command runs.
-        pause: Called before the profiler stops because the terminal stopped the command.
         stuck_minutes: After how many idle minutes the command is stuck; 0 for never.
         expected_seconds: After how many seconds the command is overdue; None for never.
-        on_notice: Shows a notice about the running command.
         show: Shows a sample and the processes that it was made of.
-        keep_so_far: Writes down the report and the time series of the run so far, if that is due, for the case that
-            the profiler is killed.
+        pause: Called before the profiler stops because the terminal stopped the command.
+        keep_so_far: Writes down the run so far, if that is due, for the case that the profiler is killed.
     """
 
     name: str | None = None
@@ -116,10 +106,9 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 class RunResult(Struct, frozen=True, kw_only=True):
     """The result of a run.
 
-    ``exit_code`` is the exit code for this process. ``startup_error`` is a sentence if the command did not start.
-    ``series`` is the time series for the history, ``stacks_line`` the line of the call stacks. ``warnings`` are
-    sentences about what was required and has no readings. ``got_stop_signal`` is True if someone asked to stop it.
-    ``memory_bound_mb`` is an upper bound of the memory of a command of one process; None without a bound.
+    ``exit_code`` is for this process. ``startup_error`` is a sentence if the command did not start. ``series`` is for
+    the history. ``warnings`` are about what was required and has no readings. ``memory_bound_mb`` is an upper bound of
+    the memory of a command of one process; None without a bound.
     """
 
     exit_code: int
@@ -168,7 +157,7 @@ class _Session:
         self._warnings: tuple[str, ...] = ()
         self._placement_call = None
         if plan.fetch_placement is not None:
-            self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
+            self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, 1.0)
         labels = {**plan.find_labels(), **identity.labels}
         self._identity = replace(identity, labels=labels, host=with_processor(identity.host))
         self._usable_cpus = usable_cpus = len(os.sched_getaffinity(0))
@@ -205,7 +194,8 @@ class _Session:
         for collector in plan.collectors:
             collector.start()
         self._pace.leave_out(time.thread_time_ns() - began_ns)
-        first_write_ns = self._started.started_ns + min(_FIRST_WRITE_NS, self._interval_ns // 2)
+        # A command that ends sooner writes no file.
+        first_write_ns = self._started.started_ns + min(NS_PER_SECOND // 10, self._interval_ns // 2)
         while not supervisor.wait_until_exit(self._pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())):
             now_ns = self._clock.monotonic_ns()
             self._read(self._pace.begin(now_ns), now_ns)
@@ -250,29 +240,24 @@ class _Session:
                 self._plan.on_sample(sample)
                 if self._looks_for_notices and now_ns - self._started.started_ns >= self._first_notices_ns:
                     self._look_for_notices(sample)
-            self._show(sample)
-
-    def _show(self, sample: ContainerSample) -> None:
-        began_ns = time.thread_time_ns()
-        self._plan.show(sample, self._sampler.processes)
-        if not self._has_shown:  # the first time it imports the view
-            self._pace.leave_out(time.thread_time_ns() - began_ns)
-        self._has_shown = True
+            began_ns = time.thread_time_ns()
+            self._plan.show(sample, self._sampler.processes)
+            if not self._has_shown:  # the first time it imports the view
+                self._pace.leave_out(time.thread_time_ns() - began_ns)
+            self._has_shown = True
 
     def _look_for_notices(self, sample: ContainerSample) -> None:
         try:
             if self._notices is None:
                 self._notices = self._new_notices()
-            for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far, self._longest_wait):
+            longest_wait = (lambda _: None) if self._time is None else self._time.longest_wait
+            for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far, longest_wait):
                 self._plan.on_notice(line)
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._looks_for_notices = False
             self._warnings += (
                 f"The notifications failed ({type(error).__name__}): report this as a defect of task-profiler.",
             )
-
-    def _longest_wait(self, since_ns: int) -> "Wait | None":
-        return None if self._time is None else self._time.longest_wait(since_ns)
 
     def _new_notices(self) -> "LocalNotices":
         from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
@@ -336,6 +321,10 @@ class _Session:
         sampler = self._sampler
         group_peak = sampler.group_peak()
         memory_kills = self._prepared.own_cgroup.oom_kills()
+        shared_oom_kills = None  # the kills since the start in the group in which this process was started
+        if memory_kills is None and self._prepared.oom_kills_before is not None:
+            now = self._prepared.cgroups.oom_kills()
+            shared_oom_kills = None if now is None else max(now - self._prepared.oom_kills_before, 0)
         return RunObservation(
             started_ns=self._started.started_wall_ns,
             finished_ns=finished_wall_ns,
@@ -353,7 +342,7 @@ class _Session:
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
-            shared_oom_kills=self._shared_oom_kills() if memory_kills is None else None,
+            shared_oom_kills=shared_oom_kills,
             processes=() if self._processes is None else self._processes.top(),
             has_block_io=proc.read("/proc/self/io") is not None,
         )
@@ -389,11 +378,11 @@ class _Session:
     def _result(self, observed: RunObservation, ending: CommandExit) -> RunResult:
         plan = self._plan
         children_are_lost = ending.ignored_sigchld and not self._prepared.own_cgroup.has_cpu_accounting
-        conditions = ((self._samples.failures > 0, _NO_PROCESS_FOLDER), (children_are_lost, _CHILDREN_ARE_LOST))
-        warnings = (
-            *self._warnings,
-            *(warning for applies, warning in conditions if applies),
-        )
+        warnings = self._warnings
+        if self._samples.failures:
+            warnings += ("The command's processes could not be read in /proc.",)
+        if children_are_lost:
+            warnings += (_CHILDREN_ARE_LOST,)
         placement = None if self._placement_call is None else self._placement_call.result()
         self._sizes = self._read_sizes()  # a limit may have changed during the run
         record = self._record(observed, placement, warnings)
@@ -425,7 +414,7 @@ class _Session:
         if usage.last_read_ns is None:
             return 0.0
         mean_ns = (usage.last_read_ns - self._started.started_wall_ns) / usage.samples
-        return min(_MIN_SERIES_STEP * mean_ns, self._interval_ns) / NS_PER_MS
+        return min(0.75 * mean_ns, self._interval_ns) / NS_PER_MS
 
     def _idle_gpu_ns(self, start_ns: int, end_ns: int) -> int:
         offset_ns = self._read_ns(0)
@@ -434,11 +423,6 @@ class _Session:
     def _read_ns(self, monotonic_ns: int) -> int:
         """Convert a monotonic time to wall time, without the clock changes since the start."""
         return self._started.started_wall_ns + monotonic_ns - self._started.started_ns
-
-    def _shared_oom_kills(self) -> int | None:
-        """The kills since the start in the group in which this process was started."""
-        before, now = self._prepared.oom_kills_before, self._prepared.cgroups.oom_kills()
-        return None if now is None or before is None else max(now - before, 0)
 
 
 def _import_readers() -> None:
