@@ -116,8 +116,11 @@ def _possible(value: float | None, per: float = 1) -> float | None:
 
 def unseen_task(end: StoppedTask) -> SeenTask:
     """A task without minutes: it ended before Container Insights saw it."""
-    names = {"task_definition_family": end.family, "task_definition_revision": end.revision}
-    return SeenTask(end.cluster or "", PerformanceEvent(type="Task", task_id=end.id, timestamp=0, **names))
+    family, revision = end.family, end.revision
+    event = PerformanceEvent(
+        type="Task", task_id=end.id, timestamp=0, task_definition_family=family, task_definition_revision=revision
+    )
+    return SeenTask(end.cluster or "", event)
 
 
 class _Span(Struct, frozen=True, kw_only=True):
