@@ -32,8 +32,7 @@ def billed(number: int, seconds: float, **more: Any) -> Report:
 
 
 def hour_usd(vcpu: float, memory_mb: float) -> float:
-    found = present(prices("us-east-1", "X86_64", NONE))
-    return found.size_hour_usd(vcpu, memory_mb)
+    return present(prices("us-east-1", "X86_64", NONE)).size_hour_usd(vcpu, memory_mb)
 
 
 def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> None:
@@ -102,13 +101,10 @@ def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
         advice = advise(evidence_of([local(n, **more) for n in range(6)], on_fargate="eu-central-1"), Policy(), NONE)
         return "\n".join(advice.reasons)
 
-    assert (
-        "With 1 vCPU, 2 GB on Fargate in eu-central-1, a run costs at most $0.0017, about $0.052 a month at 30 r"
-        in sentences()
-    )
-    assert "Fargate's prices in eu-central-1 for ARM64 are unknown, so a run has no price." in sentences(
-        cpu_architecture="ARM64"
-    )
+    costs = "With 1 vCPU, 2 GB on Fargate in eu-central-1, a run costs at most $0.0017, about $0.052 a month at 30 r"
+    assert costs in sentences()
+    unknown = "Fargate's prices in eu-central-1 for ARM64 are unknown, so a run has no price."
+    assert unknown in sentences(cpu_architecture="ARM64")
     assert "depend on the CPU architecture, which is unknown" in sentences(cpu_architecture=None)
     assert "on Fargate in" not in "\n".join(advise(evidence_of([report()]), Policy(), NONE).reasons)
 
@@ -117,14 +113,11 @@ def gpu(use: float | None) -> tuple[Gpu, ...]:
     return (Gpu(uuid="GPU-1", utilization_percent=None if use is None else Distribution(avg=use, max=use)),)
 
 
+NEURON = Neuron(cores=(NeuronCore(index=0),))
+
+
 @pytest.mark.parametrize(
-    "devices",
-    [
-        {"gpus": gpu(80)},
-        {"gpus": gpu(None)},
-        {"gpus": (*gpu(0), *gpu(1))},
-        {"neuron": Neuron(cores=(NeuronCore(index=0),))},
-    ],
+    "devices", [{"gpus": gpu(80)}, {"gpus": gpu(None)}, {"gpus": (*gpu(0), *gpu(1))}, {"neuron": NEURON}]
 )
 def test_runs_that_used_gpus_or_neuron_devices_are_not_moved(devices: dict[str, Any]) -> None:
     used = local(**devices)
@@ -158,15 +151,10 @@ def short(number: int = 0, seconds: float = 20, pull_seconds: float = 15, **more
     return report(number, metrics={**times, "slowdown_at_vcpu": slowdown(**bounds)}, **more)
 
 
-def replace_metrics(one: Report, **values: Any) -> Report:
-    return replace(one, record=replace(one.record, metrics=replace(one.record.metrics, **values)))
-
-
 def test_without_a_run_at_the_current_vcpu_size_the_mean_is_over_all_runs() -> None:
     """The latest run died before its first sample, at a size that no measured run had."""
-    died = short(9, size=(2, 4096), peak_mb=None, p95=None, likely_out_of_memory=True, status="failure")
-    unmeasured = replace_metrics(died, slowdown_at_vcpu=None)
-    found = advise(evidence_of([*(billed(n, 3600, size=(1, 2048)) for n in range(5)), unmeasured]), Policy(), NONE)
+    died = report(9, size=(2, 4096), peak_mb=None, p95=None, likely_out_of_memory=True, status="failure")
+    found = advise(evidence_of([*(billed(n, 3600, size=(1, 2048)) for n in range(5)), died]), Policy(), NONE)
     assert found.choice.current == TaskSize(vcpu=2, memory_mb=4096)
     (now,) = [option for option in found.choice.options if option.size == Size(2, 4096)]
     assert now.usd_per_run == round(hour_usd(2, 4096), 8)

@@ -29,19 +29,10 @@ def test_a_few_odd_runs_do_not_move_it() -> None:
     assert found.per_run == pytest.approx(10, abs=0.5)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        [],
-        [100.0 * n for n in range(7)],
-        [100.0] * 30,
-        [100.0 + n % 2 for n in range(30)],
-        [300.0 - n for n in range(30)],
-    ],
-    ids=["none", "too few", "level", "up and down", "down"],
-)
-def test_what_does_not_clearly_grow_does_not_grow(values: list[float]) -> None:
-    assert growth(values) is None
+def test_what_does_not_clearly_grow_does_not_grow() -> None:
+    too_few, level = [100.0 * n for n in range(7)], [100.0] * 30
+    up_and_down, down = [100.0 + n % 2 for n in range(30)], [300.0 - n for n in range(30)]
+    assert [growth(values) for values in ([], too_few, level, up_and_down, down)] == [None] * 5
 
 
 def steady(random: Random, runs: int) -> list[float]:
@@ -90,24 +81,17 @@ def test_a_size_that_the_growth_passes_within_30_runs_is_not_recommended() -> No
     recommended = [row for row in found.choice.options if (row.size.vcpu, row.size.memory_mb) == (0.25, 2048)]
     assert [row.acceptable for row in recommended] == [True]
 
-
-def test_a_growth_that_the_size_holds_for_30_runs_changes_nothing() -> None:
     found = advice(growing(5, first_mb=600))
-    assert (found.choice.size.memory_mb, found.choice.outgrown) == (1024, None)
+    assert (found.choice.size.memory_mb, found.choice.outgrown) == (1024, None), "enough for 30 runs"
+    found = advice([report(n, peak_mb=90_000 + 5000 * n, size=(16, 122_880)) for n in range(10)])
+    assert found.choice.size.memory_mb == 244 * 1024, "there is no larger size"
 
 
 def test_the_other_containers_grow_too() -> None:
-    def beside(peak_mb: float) -> dict[str, Metrics]:
-        return {"side": Metrics(max_memory_used_mb=peak_mb)}
-
-    found = advice([report(n, peak_mb=400, others=beside(100 + 30 * n)) for n in range(12)])
+    side = [{"side": Metrics(max_memory_used_mb=100 + 30 * n)} for n in range(12)]
+    found = advice([report(n, peak_mb=400, others=beside) for n, beside in enumerate(side)])
     assert found.choice.size.memory_mb == 2048
     assert found.choice.outgrown is not None
-
-
-def test_beyond_the_largest_size_the_largest_is_recommended() -> None:
-    found = advice([report(n, peak_mb=90_000 + 5000 * n, size=(16, 122_880)) for n in range(10)])
-    assert found.choice.size.memory_mb == 244 * 1024
 
 
 @given(st.floats(min_value=0.1, max_value=200), st.integers(min_value=8, max_value=50), st.integers(100, 10_000))
