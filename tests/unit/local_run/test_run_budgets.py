@@ -9,13 +9,8 @@ from profiler.record.record_model import Metrics
 def check(
     *runs: Metrics, memory_mb: float | None = None, duration_ms: float | None = None, cpu_seconds: float | None = None
 ) -> tuple[str, ...]:
-    return failed_budgets(
-        runs,
-        memory_mb=memory_mb,
-        duration_ms=duration_ms,
-        cpu_seconds=cpu_seconds,
-        memory_bounds_mb=[None] * len(runs),
-    )
+    limits = {"memory_mb": memory_mb, "duration_ms": duration_ms, "cpu_seconds": cpu_seconds}
+    return failed_budgets(runs, **limits, memory_bounds_mb=[None] * len(runs))
 
 
 @pytest.mark.parametrize(("bound_mb", "failed"), [(None, 1), (30, 0), (500, 0), (501, 1)])
