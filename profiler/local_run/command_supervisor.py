@@ -39,9 +39,9 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
 class CommandExit(Struct, frozen=True, kw_only=True):
     """How the command ended.
 
-    ``was_only_process`` is True if the kernel has counted no other process of the command. ``ignored_sigchld`` is True
-    if the command did not wait for its children, so that the kernel discarded their CPU time. ``got_stop_signal`` is
-    True if this process got a signal that asks to stop, even if the command ignored it.
+    ``was_only_process``: the kernel has counted no other process of the command. ``ignored_sigchld``: the command did
+    not wait for its children, so that the kernel discarded their CPU time. ``got_stop_signal``: this process got a
+    signal that asks to stop, even if the command ignored it.
     """
 
     exit_code: int

@@ -221,11 +221,7 @@ def _processes_row(processes: Sequence[NamedProcesses], columns: int, glyphs: _G
 
 
 class LiveView:
-    """Draws the run so far, at most four times a second.
-
-    ``sizes`` are the limits. ``read_usual`` reads how long such runs usually take; it is called once, in a thread, and
-    may hang.
-    """
+    """Draws the run so far, at most four times a second. ``read_usual`` is called once, in a thread, and may hang."""
 
     def __init__(
         self,

@@ -20,11 +20,7 @@ _STEP_NS = 10 * NS_PER_SECOND
 
 
 class LocalNotices:
-    """The notices of one run.
-
-    ``read_network`` reads the bytes that were received and sent by the machine or container: an upper bound for the
-    command.
-    """
+    """The notices of one run. ``read_network`` reads the bytes of the machine or container: an upper bound."""
 
     def __init__(
         self, settings: NoticeSettings, started_ns: int, interval_ns: int, read_network: Callable[[], int | None]
@@ -47,10 +43,7 @@ class LocalNotices:
         record: Callable[[], Record],
         longest_wait: "Callable[[int], Wait | None]",
     ) -> "Iterator[NoticeLine]":
-        """Add a sample; returns a line for each condition that is met for the first time.
-
-        ``record`` builds the run's record. ``longest_wait`` returns the longest wait since a time.
-        """
+        """Add a sample; yield a line for each condition that is met for the first time, with the record so far."""
         findings = [self._notices.overdue(sample.read_ns)]
         if sample.read_ns >= self._next_ns:
             self._next_ns = sample.read_ns + self._step_ns

@@ -70,8 +70,7 @@ def apply_placement(
 ) -> Record:
     """Add the identity, log stream and durations of the ECS task to the record of a command.
 
-    ``is_named`` is True if the user gave the run a name, which then remains its family. ``finished_ns`` is None if the
-    command runs.
+    A name that the user gave remains the family. ``finished_ns`` is None if the command runs.
     """
     task, own = placement.task, placement.container
     identity = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns or started_ns), Host())
@@ -103,10 +102,7 @@ def apply_placement(
 
 
 class RunIdentity(Struct, frozen=True, kw_only=True):
-    """The identity of a run: its id and name, its labels, the machine, and its ECS task, if any.
-
-    ``is_named`` is True if the user gave the name.
-    """
+    """Whose run it is, where it runs, and whether the user gave the name (``is_named``)."""
 
     task_id: str
     family: str

@@ -222,7 +222,13 @@ class _Session:
             return
         is_tick = reading == "tick"
         began_ns = time.thread_time_ns()
-        _import_readers()
+        # The modules of the first full reading, which the shortest runs do without.
+        import profiler.aggregation.series_by_command
+        import profiler.aggregation.time_breakdown
+        import profiler.aggregation.usage_by_command
+        import profiler.readers.linux.script_names
+        import profiler.readers.linux.thread_times  # noqa: F401
+
         self._pace.leave_out(time.thread_time_ns() - began_ns)
         self._sample(self._clock.monotonic_ns(), is_tick=is_tick)  # the imports take some milliseconds
         self._has_tick = self._has_tick or is_tick
@@ -285,8 +291,13 @@ class _Session:
         from profiler.readers.linux.thread_times import ThreadReader
 
         if self._threads is None or self._time is None:
+            offset_ns, collectors = self._read_ns(0), self._plan.collectors
             self._threads = ThreadReader(time.thread_time_ns)
-            self._time = TimeAccount(self._started.started_wall_ns, self._interval_ns, self._idle_gpu_ns)
+            self._time = TimeAccount(
+                self._started.started_wall_ns,
+                self._interval_ns,
+                lambda start_ns, end_ns: idle_gpu_ns(collectors, start_ns - offset_ns, end_ns - offset_ns),
+            )
         sample = self._threads.read(self._sampler.processes, now_ns)
         if sample is not None:
             self._time.add(self._read_ns(now_ns), self._sampler.cpu_ns, sample, self._samples.usage.series)
@@ -387,7 +398,11 @@ class _Session:
         self._sizes = self._read_sizes()  # a limit may have changed during the run
         record = self._record(observed, placement, warnings)
         now_ns = self._clock.wall_ns()
-        record = _with_advice(record, plan.prices, now_ns, is_sampled=self._has_tick)
+        # There is evidence for advice: a tick, a lack of memory, the size of a task, or a GPU.
+        if self._has_tick or record.likely_out_of_memory or record.task_size is not None or record.gpus:
+            from profiler.sizing.advice import with_recommendation  # not for the shortest runs
+
+            record = with_recommendation(record, plan.prices, time=format_ms(now_ns))
         record = _with_survivors(record, self._sampler.survivors)
         startup_errors = (collector.startup_error for collector in plan.collectors)
         return RunResult(
@@ -416,31 +431,9 @@ class _Session:
         mean_ns = (usage.last_read_ns - self._started.started_wall_ns) / usage.samples
         return min(0.75 * mean_ns, self._interval_ns) / NS_PER_MS
 
-    def _idle_gpu_ns(self, start_ns: int, end_ns: int) -> int:
-        offset_ns = self._read_ns(0)
-        return idle_gpu_ns(self._plan.collectors, start_ns - offset_ns, end_ns - offset_ns)
-
     def _read_ns(self, monotonic_ns: int) -> int:
         """Convert a monotonic time to wall time, without the clock changes since the start."""
         return self._started.started_wall_ns + monotonic_ns - self._started.started_ns
-
-
-def _import_readers() -> None:
-    """Import the modules of the first full reading, which the shortest runs do without."""
-    import profiler.aggregation.series_by_command
-    import profiler.aggregation.time_breakdown
-    import profiler.aggregation.usage_by_command
-    import profiler.readers.linux.script_names
-    import profiler.readers.linux.thread_times  # noqa: F401
-
-
-def _with_advice(record: Record, prices: "PriceOverrides | None", now_ns: int, *, is_sampled: bool) -> Record:
-    """Add cost and recommendation, if there is evidence: a tick, a lack of memory, the size of a task, or a GPU."""
-    if not (is_sampled or record.likely_out_of_memory or record.task_size is not None or record.gpus):
-        return record
-    from profiler.sizing.advice import with_recommendation  # not for the shortest runs
-
-    return with_recommendation(record, prices, time=format_ms(now_ns))
 
 
 def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Record:

@@ -74,7 +74,13 @@ def read_run_sets(
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
     families = [[_FamilyRuns(name, suffix, selection) for name, suffix in _splits(text)] for text in texts]
-    _read_families(source, families, selection.runs)
+    everyone = [runs for readings in families for runs in readings]
+    patterns = tuple(sorted({pattern_of(runs.name) for runs in everyone}))
+    for run in source.runs(replace(selection.runs, families=patterns)):  # the runs of all families are read once
+        for runs in everyone:
+            runs.add(run)
+        if all(any(runs.is_full for runs in readings) for readings in families):
+            break
     found = [next((runs for runs in readings if runs.found), None) for readings in families]
     _check_one_place([runs for runs in found if runs is not None])
     a, b = (
@@ -166,17 +172,6 @@ def _counted(run: PastRun) -> tuple[Report | None, str]:
 def _without_course(report: Report) -> Report:
     """The report without its large parts: thousands of reports may be in memory."""
     return replace(report, record=replace(report.record, series=None, stacks=None, processes=()))
-
-
-def _read_families(source: RunSource, families: Sequence[Sequence[_FamilyRuns]], selection: RunFilter) -> None:
-    """Read the runs of all families once, until each set is full."""
-    everyone = [runs for readings in families for runs in readings]
-    patterns = tuple(sorted({pattern_of(runs.name) for runs in everyone}))
-    for run in source.runs(replace(selection, families=patterns)):
-        for runs in everyone:
-            runs.add(run)
-        if all(any(runs.is_full for runs in readings) for readings in families):
-            break
 
 
 def _check_one_place(found: Sequence[_FamilyRuns]) -> None:

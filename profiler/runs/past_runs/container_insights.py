@@ -48,10 +48,7 @@ _minute_decoder = msgspec.json.Decoder(Minute, strict=False)
 
 
 class InsightsSelection(Struct, frozen=True, kw_only=True):
-    """The clusters to read, the earliest start of a run (``since_ns``), and whether tasks of services count.
-
-    ``missing`` are sentences about clusters that were not found.
-    """
+    """What is read, from which earliest start on. ``missing`` are sentences about clusters that were not found."""
 
     clusters: tuple[str, ...]
     since_ns: int
@@ -62,11 +59,7 @@ class InsightsSelection(Struct, frozen=True, kw_only=True):
 
 
 class ContainerInsightsRuns(RunSource):
-    """The tasks in the performance log events of some clusters.
-
-    ``read_pages`` reads the pages of FilterLogEvents, and may be called by several threads. ``open_progress`` shows the
-    number of runs and the share of the time that was read.
-    """
+    """The tasks in the performance log events of some clusters. Several threads call ``read_pages``."""
 
     remedy = "use an earlier --since, or check whether tasks ran there"
     stacks_remedy = "Container Insights has none, so add the monitor"

@@ -10,7 +10,15 @@ from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Metrics, Record, Report
 from profiler.record.units import format_count
 from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
-from profiler.runs.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource, filter_of, pattern_of
+from profiler.runs.past_runs.run_source import (
+    CHECKPOINT,
+    PastRun,
+    RunFilter,
+    RunSource,
+    filter_of,
+    is_pattern,
+    pattern_of,
+)
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
 
 
@@ -55,9 +63,11 @@ def evidence_of_past_runs(runs: Iterable[PastRun], on_fargate: str | None = None
 
 def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:
     """Add at least the ``last`` newest matching runs of each family; returns the number of unfinished runs."""
+    is_one_name = len(selection.families) == 1 and not is_pattern(selection.families[0])
+    is_one_family = is_one_name and len(selection.accounts) == len(selection.regions) == 1
     unfinished = count = oldest_ns = 0
     for run in source.last_runs(selection, last):
-        if selection.selects_one_family and count >= last and run.started_ns < oldest_ns:
+        if is_one_family and count >= last and run.started_ns < oldest_ns:
             break
         if not _add(families, run):
             unfinished += 1

@@ -45,11 +45,7 @@ ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
 
 
 class LogGroupRuns(RunSource):
-    """The runs whose reports are in the log groups.
-
-    ``read_pages`` reads the pages of FilterLogEvents; its errors are not caught. ``open_progress`` shows the number of
-    runs and the share of the time that was read. ``keeps_notices``: notices about schedules are read with the runs.
-    """
+    """The runs whose reports are in the log groups. With ``keeps_notices``, notices about schedules are read, too."""
 
     remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
 

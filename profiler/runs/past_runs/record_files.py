@@ -32,10 +32,7 @@ STANDARD_INPUT = "-"
 
 
 class FileRuns(RunSource):
-    """The runs of a file of record lines, or of standard input for ``-``.
-
-    ``keeps_stacks``: the last 300 lines of call stacks stay in memory.
-    """
+    """The runs of a file of record lines, or of standard input for ``-``. The last 300 lines of stacks may be kept."""
 
     remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
 

@@ -135,12 +135,6 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def selects_one_family(self) -> bool:
-        """Whether all matching runs are of one family."""
-        is_one_name = len(self.families) == 1 and not is_pattern(self.families[0])
-        return is_one_name and len(self.accounts) == 1 and len(self.regions) == 1
-
-    @property
     def is_empty(self) -> bool:
         """Whether every run matches."""
         return self == RunFilter(reads_checkpoints=self.reads_checkpoints)
@@ -324,10 +318,7 @@ def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
 
 
 def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:
-    """Find one run. ``container`` selects one of several containers of its task.
-
-    Raises TaskProfilerError if no run matches, or several.
-    """
+    """Find the only run that matches. ``container`` selects one of several containers of its task."""
     runs = find_runs(source, selection)
     named = [run for run in runs if run.report.record.container.name == container]
     if len(runs) == 1 or named:

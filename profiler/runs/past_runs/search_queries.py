@@ -94,10 +94,7 @@ def indices_path(prefix: str, kind: str) -> str:
 
 
 def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
-    """Search, and return the body of the response.
-
-    Raises TaskProfilerError if the search cluster rejects the search, or if something else answers.
-    """
+    """Search, and return the body of the response of a search cluster that accepts the search."""
     response = server.request("POST", path, query)
     body = response.body if isinstance(response.body, dict) else {}
     hits = body.get("hits")
@@ -140,11 +137,11 @@ def last_run_conditions(
         query = _windows_query(selection, last, size, after)
         page = (search(server, path, query).get("aggregations") or _EMPTY).get("families", _EMPTY)
         buckets = page.get("buckets", ())
-        conditions = [
-            _in_window(bucket)
-            for bucket in buckets
-            if bucket["starts"]["buckets"] and selection.matches_family(_family(bucket))
-        ]
+        conditions = []
+        for bucket in buckets:
+            family = FamilyKey(str(bucket["key"]["name"]), bucket["key"]["account"], bucket["key"]["region"])
+            if bucket["starts"]["buckets"] and selection.matches_family(family):
+                conditions.append(_in_window(bucket, family))
         for first in range(0, len(conditions), step):
             yield [any_of(conditions[first : first + step]), *filter_conditions(selection, START)]
         after = page.get("after_key")
@@ -175,15 +172,9 @@ def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[st
     }
 
 
-def _in_window(bucket: Mapping[str, Any]) -> JsonObject:
+def _in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
     """The condition that a run is of the family, and not older than the oldest of its last runs."""
-    key = _family(bucket)
-    values = ((FAMILY, key.name), (ACCOUNT, key.account_id), (REGION, key.region))
+    values = ((FAMILY, family.name), (ACCOUNT, family.account_id), (REGION, family.region))
     start = {"gte": int(bucket["starts"]["buckets"][-1]["key"]), "format": "epoch_millis"}
     same = [none_of([exists(field)]) if value is None else term(field, value) for field, value in values]
     return {"bool": {"filter": [*same, {"range": {START: start}}]}}
-
-
-def _family(bucket: Mapping[str, Any]) -> FamilyKey:
-    key = bucket["key"]
-    return FamilyKey(str(key["name"]), key["account"], key["region"])

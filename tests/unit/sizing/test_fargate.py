@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -16,7 +18,7 @@ def test_storage_above_20_gib_is_charged_and_20496_mib_are_20_gib(storage_mb: fl
     assert charged_storage_gb(storage_mb) == charged_gb
 
 
-def cost(own: PriceOverrides = NONE, **record: object) -> tuple[float | None, str | None] | None:
+def cost(own: PriceOverrides = NONE, **record: Any) -> tuple[float | None, str | None] | None:
     found = cost_of(replace(report().record, **record), own)
     return None if found is None else (found.usd, found.price_basis)
 
@@ -45,7 +47,7 @@ def test_storage_without_a_price_leaves_the_cost_unknown() -> None:
     ],
     ids=str,
 )
-def test_without_a_price_or_a_size_the_cost_is_absent(record: dict[str, object]) -> None:
+def test_without_a_price_or_a_size_the_cost_is_absent(record: dict[str, Any]) -> None:
     assert cost(**record) is None
 
 

@@ -37,8 +37,8 @@ def record(
         max_memory_used_mb=max((value for value in memory if value is not None), default=None),
         max_memory_used_at=None if peak_at_ms is None else format_ms(START_NS + round(peak_at_ms * 1_000_000)),
     )
-    columns = {"vcpu_used": tuple(cpu) or None, "memory_used_mb": tuple(memory) or None}
-    series = Series(started_at=started_at, step_ms=STEP_MS, **columns)
+    vcpu_used, memory_used_mb = tuple(cpu) or None, tuple(memory) or None
+    series = Series(started_at=started_at, step_ms=STEP_MS, vcpu_used=vcpu_used, memory_used_mb=memory_used_mb)
     return Record(task_id="t", container=Container(name="batch"), started_at=started_at, metrics=metrics, series=series)
 
 
