@@ -21,12 +21,10 @@ def test_a_straight_line_grows_by_its_slope() -> None:
     assert found is not None
     assert (found.runs_until(240), found.runs_until(235), found.runs_until(200)) == (4, 3, None)
 
-
-def test_a_few_odd_runs_do_not_move_it() -> None:
+    # A few odd runs do not move it.
     values = [100.0 + 10 * n for n in range(20)]
     values[3], values[11] = 900, 5
-    found = present(growth(values))
-    assert found.per_run == pytest.approx(10, abs=0.5)
+    assert present(growth(values)).per_run == pytest.approx(10, abs=0.5)
 
 
 def test_what_does_not_clearly_grow_does_not_grow() -> None:

@@ -72,19 +72,14 @@ def factors(current: float | None, *bounds: Bounds) -> dict[float, tuple[float, 
     return {vcpu: (factor.min, factor.max) for vcpu, factor in found.items()}
 
 
-def test_the_factor_is_the_largest_of_any_run() -> None:
+def test_the_factor_is_the_largest_of_any_run_compared_with_the_current_size() -> None:
     found = factors(1, {"v0_25": (1.2, 1.9), "v0_5": (1.1, 1.1)}, {"v0_25": (1.5, 1.6)}, {})
     assert found == {0.25: (1.5, 1.9), 0.5: (1.1, 1.1)}
-
-
-def test_a_run_that_was_slower_at_the_current_size_too_is_compared_with_that() -> None:
-    """At 0.25 vCPU 2.4 to 3.0, at 0.5 vCPU 1.5 to 2.0: from 2.4 / 2.0 to 3.0 / 1.5 times as long."""
+    # At 0.25 vCPU 2.4 to 3.0, at 0.5 vCPU 1.5 to 2.0: from 2.4 / 2.0 to 3.0 / 1.5 times as long.
     assert factors(0.5, {"v0_25": (2.4, 3.0), "v0_5": (1.5, 2.0)}) == {0.25: (1.2, 2.0)}
     # At least as long as with more vCPUs, although the bounds would allow less.
     assert factors(0.5, {"v0_25": (1.5, 2.5), "v0_5": (1.5, 2.0)}) == {0.25: (1.0, 1.667)}
-
-
-def test_half_the_vcpus_take_at_most_twice_as_long() -> None:
+    # Half the vCPUs take at most twice as long.
     assert factors(1, {"v0_5": (2.06, 2.1)})[0.5] == (2, 2)
     assert factors(0.5, {"v0_25": (4, 8), "v0_5": (2, 4)}) == {0.25: (1, 2)}
 
@@ -205,6 +200,10 @@ def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
 
 
 def test_the_memory_need_may_ask_for_a_larger_vcpu_size() -> None:
+    """What keeps the memory from being smaller is said."""
+    least = reasons(measured(0, {"v0_5": (1.4, 2)}, peak_mb=400))
+    assert "2 GB of memory is the least that Fargate allows with 1 vCPU." in least
+    assert "512 MB of memory would be too little: with a margin of 20 %" in reasons(measured(0, peak_mb=500))
     found = advice([measured(0, peak_mb=8 * GB, size=(1, 8 * GB))])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (2, 10 * GB)
     assert "1 vCPU allows at most 8 GB of memory, which would be too little." in found.reasons
@@ -264,12 +263,10 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
     ):
         assert f"With 0.5 vCPU, a run would take {said}" in reasons(run)
 
-
-def test_the_record_of_a_run_has_no_reason_about_options_of_the_command() -> None:
+    # The record of a run has no reason about options of the command.
     evidence = evidence_of([measured(0, {"v0_5": (1.4, 1.9)}, saturated=60.0)])
-    brief = advise(evidence, Policy(), PriceOverrides(), brief=True).reasons
-    assert not any("--" in reason for reason in brief)
-    assert any("For 60 % of the time" in reason for reason in brief)
+    brief = "\n".join(advise(evidence, Policy(), PriceOverrides(), brief=True).reasons)
+    assert ("--" in brief, "For 60 % of the time" in brief) == (False, True)
 
 
 # --- the check --------------------------------------------------------------------------------
@@ -415,9 +412,3 @@ def test_the_memory_holds_the_need_and_is_more_than_a_run_died_at(
         assert (run.record.metrics.max_memory_used_mb or 0) <= memory_mb
         if run.record.likely_out_of_memory:
             assert memory_mb > (run.record.metrics.memory_size_mb or 0) or largest
-
-
-def test_what_keeps_the_memory_from_being_smaller_is_said() -> None:
-    least = reasons(measured(0, {"v0_5": (1.4, 2)}, peak_mb=400))
-    assert "2 GB of memory is the least that Fargate allows with 1 vCPU." in least
-    assert "512 MB of memory would be too little: with a margin of 20 %" in reasons(measured(0, peak_mb=500))
