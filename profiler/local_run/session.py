@@ -43,7 +43,6 @@ from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 from profiler.readers.linux.quick_memory import QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import mebibytes
-from profiler.settings import DEFAULT_SERIES_POINTS
 
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
@@ -84,18 +83,18 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         keep_so_far: Writes down the run so far, if that is due, for the case that the profiler is killed.
     """
 
-    name: str | None = None
-    interval_seconds: float = 1.0
-    labels: Mapping[str, str] = {}
+    name: str | None
+    interval_seconds: float
+    labels: Mapping[str, str]
     find_labels: Callable[[], Mapping[str, str]]
-    fetch_placement: Callable[[], Placement | None] | None = None
-    collectors: tuple[Collector, ...] = ()
-    prices: "PriceOverrides | None" = None
-    series_points: int = DEFAULT_SERIES_POINTS
+    fetch_placement: Callable[[], Placement | None] | None
+    collectors: tuple[Collector, ...]
+    prices: "PriceOverrides | None"
+    series_points: int
     max_history_steps: int = 0
-    stuck_minutes: float = 0
-    expected_seconds: float | None = None
-    on_notice: "Callable[[NoticeLine], None]" = lambda _: None
+    stuck_minutes: float
+    expected_seconds: float | None
+    on_notice: "Callable[[NoticeLine], None]"
     on_started: Callable[[], None] = lambda: None
     on_sample: Callable[[ContainerSample], None] = lambda _: None
     show: Callable[[ContainerSample, Sequence[ProcessReading]], None] = lambda sample, processes: None  # noqa: ARG005
@@ -142,13 +141,7 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
 class _Session:
     """One run, from the start of its command to the report."""
 
-    def __init__(
-        self,
-        prepared: PreparedRun,
-        started: StartedRun,
-        identity: RunIdentity,
-        plan: RunPlan,
-    ) -> None:
+    def __init__(self, prepared: PreparedRun, started: StartedRun, identity: RunIdentity, plan: RunPlan) -> None:
         self._prepared = prepared
         self._started = started
         self._plan = plan
@@ -255,7 +248,17 @@ class _Session:
     def _look_for_notices(self, sample: ContainerSample) -> None:
         try:
             if self._notices is None:
-                self._notices = self._new_notices()
+                from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
+                from profiler.local_run.local_notices import LocalNotices
+
+                plan, started = self._plan, self._started
+                interfaces = f"/proc/{started.command.pid}/net/dev"
+                self._notices = LocalNotices(
+                    NoticeSettings(stuck_minutes=plan.stuck_minutes, expected_seconds=plan.expected_seconds),
+                    started.started_wall_ns,
+                    self._interval_ns,
+                    lambda: proc.parse_interfaces(proc.read(interfaces) or b""),
+                )
             longest_wait = (lambda _: None) if self._time is None else self._time.longest_wait
             for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far, longest_wait):
                 self._plan.on_notice(line)
@@ -264,19 +267,6 @@ class _Session:
             self._warnings += (
                 f"The notifications failed ({type(error).__name__}): report this as a defect of task-profiler.",
             )
-
-    def _new_notices(self) -> "LocalNotices":
-        from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
-        from profiler.local_run.local_notices import LocalNotices
-
-        plan, started = self._plan, self._started
-        interfaces = f"/proc/{started.command.pid}/net/dev"
-        return LocalNotices(
-            NoticeSettings(stuck_minutes=plan.stuck_minutes, expected_seconds=plan.expected_seconds),
-            started.started_wall_ns,
-            self._interval_ns,
-            lambda: proc.parse_interfaces(proc.read(interfaces) or b""),
-        )
 
     def _add_processes(self, read_ns: int, total_bytes: int | None) -> None:
         from profiler.aggregation.usage_by_command import ProcessTotals  # the shortest runs have no sample
@@ -310,7 +300,6 @@ class _Session:
         )
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
-        """The report of the command while it runs, and its time series."""
         record = with_warnings(self._record_so_far(), (_PROFILER_WAS_KILLED,))
         return report(record, self._clock.wall_ns()), self._history_series()
 

@@ -56,11 +56,11 @@ class SizeOption(Struct, frozen=True, kw_only=True):
     @property
     def saving_percent(self) -> float | None:
         """The saving of a run in percent at the upper bound of its duration; negative if the size costs more."""
-        return self.saving_percent_at(None if self.factor is None else self.factor.max)
+        return None if self.factor is None else self.saving_percent_at(self.factor.max)
 
-    def saving_percent_at(self, factor: float | None) -> float | None:
+    def saving_percent_at(self, factor: float) -> float | None:
         """The saving of a run in percent if it takes ``factor`` times as long; None if a price is too small."""
-        if factor is None or self.hour_usd is None or not self.current_hour_usd:
+        if self.hour_usd is None or not self.current_hour_usd:
             return None
         ratio = self.hour_usd / self.current_hour_usd
         if ratio >= _MAX_PRICE_RATIO:

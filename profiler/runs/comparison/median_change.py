@@ -74,7 +74,9 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     low = high = math.nan
     if fewest >= MIN_RUNS:
         freedom = _freedom(_spread(medians_a) * other, len(a), _spread(medians_b) * base, len(b))
-        low, high = _ends(ratios, _NORMAL.cdf(-_student(freedom)))
+        # The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5).
+        student = _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
+        low, high = _ends(ratios, _NORMAL.cdf(-student))
         if low > 1 + _ROUNDING:
             verdict = "more"
         elif high < 1 - _ROUNDING:
@@ -125,11 +127,6 @@ def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> floa
     same = runs_b / (runs_a + runs_b)
     shares_of_a = (same, spread_a**2 / total if total else same)
     return min(1 / (share**2 / (runs_a - 1) + (1 - share) ** 2 / (runs_b - 1)) for share in shares_of_a)
-
-
-def _student(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5)."""
-    return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
 
 
 def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:

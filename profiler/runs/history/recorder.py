@@ -130,23 +130,21 @@ class HistoryRecorder:
         max_runs, warning = runs_to_keep(self._environment)
         if self._write_call is not None:
             self._write_call.result()
-        failure = self._add_to_history(line, report, series, max_runs, stacks_line) if max_runs else None
-        missing = None if failure is None else f"This run is not in the history. {failure}"
-        return tuple(sentence for sentence in (warning, missing) if sentence is not None)
-
-    def _add_to_history(
-        self, line: bytes, report: Report, series: RunSeries | None, max_runs: int, stacks_line: bytes | None
-    ) -> str | None:
+        failure = None
         try:
-            # The search has used a part of the time.
-            _, store = self._open(LOCK_TIMEOUT_SECONDS - self._search_seconds)
-            store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
+            if max_runs:
+                # The search has used a part of the time.
+                _, store = self._open(LOCK_TIMEOUT_SECONDS - self._search_seconds)
+                store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
+                store.add_abandoned_runs()
         except TaskProfilerError as error:
-            return str(error)
+            failure = f"This run is not in the history. {error}"
         except ImportError as error:
-            return f"This Python has no SQLite ({error}): use --no-history, or another Python."
-        store.add_abandoned_runs()
-        return None
+            failure = (
+                f"This run is not in the history. This Python has no SQLite ({error}): use --no-history, or another "
+                "Python."
+            )
+        return tuple(sentence for sentence in (warning, failure) if sentence is not None)
 
 
 def _points(report: Report, series: RunSeries | None) -> tuple[Point, ...]:

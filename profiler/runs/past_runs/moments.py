@@ -95,7 +95,9 @@ def _memory_peak(run: _Run) -> Iterator[Moment]:
     if not is_near_limit and highest < _PEAK_ABOVE_MEDIAN * median(known):
         return
     highest_ms = run.at_ms(run.memory_mb.index(highest))
-    at_ms = _time_of_highest_reading(run)
+    at_ns, at_ms = parse_ns(run.metrics.max_memory_used_at), None
+    if at_ns is not None and run.started_ns is not None and 0 <= (at_ns - run.started_ns) / NS_PER_MS <= run.length_ms:
+        at_ms = (at_ns - run.started_ns) / NS_PER_MS
     share = f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}" if size_mb else ""
     if at_ms is None and run.metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest:
         # The kernel counts a peak between two samples, without its time.
@@ -105,14 +107,6 @@ def _memory_peak(run: _Run) -> Iterator[Moment]:
         highest_ms = highest_ms if at_ms is None else at_ms
         text = f"memory peak {format_peak(peak_mb, run.metrics.memory_peak_source)} at {elapsed(highest_ms)}{share}"
     yield Moment(kind="memory-peak", start_ms=highest_ms, end_ms=highest_ms, text=text)
-
-
-def _time_of_highest_reading(run: _Run) -> float | None:
-    at_ns = parse_ns(run.metrics.max_memory_used_at)
-    if at_ns is None or run.started_ns is None:
-        return None
-    at_ms = (at_ns - run.started_ns) / NS_PER_MS
-    return at_ms if 0 <= at_ms <= run.length_ms else None
 
 
 def _stretches(run: _Run, kind: Literal["saturated", "idle"]) -> Iterator[Moment]:
