@@ -69,14 +69,12 @@ def _billed_time(runs: Iterable[RunFacts]) -> BilledTime:
 @lru_cache(maxsize=64)
 def _mean_ms(tasks: tuple[tuple[_Run, ...], ...], factor: float) -> float:
     """Cached: each size of the table needs the mean, and many sizes have the same factor."""
-    times_ms = [max(_billed_ms(run, factor) for run in runs) for runs in tasks]
-    return round(math.fsum(times_ms) / len(tasks), 3)
 
+    def time_ms(run: _Run) -> float:
+        until_ns = round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)
+        return run.was_ms if factor == 1 else billed_ms(0, until_ns) or run.was_ms
 
-def _billed_ms(run: _Run, factor: float) -> float:
-    if factor == 1:
-        return run.was_ms
-    return billed_ms(0, round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)) or run.was_ms
+    return round(math.fsum(max(map(time_ms, runs)) for runs in tasks) / len(tasks), 3)
 
 
 class Evidence(Struct, frozen=True, kw_only=True):

@@ -145,8 +145,12 @@ def facts_of(report: Report) -> RunFacts:
         unknown_memory=tuple(other.name for other in record.containers if _memory_of(other, record) is None),
         unknown_cpu=tuple(other.name for other in record.containers if _vcpu_p95(other.metrics) is None),
     )
+    task_mb = None if record.task_size is None else record.task_size.memory_mb
+    reached_mb = metrics.memory_size_mb if task_mb is None else task_mb
     model = None if record.processor is None else record.processor.model
     sampling, is_by_minute = record.sampling or Sampling(), is_sampled_each_minute(record)
+    has_gpus_of_others = record.gpu_scope == WHOLE_INSTANCE
+    knows_gpus = bool(record.gpus) and all(gpu.utilization_percent is not None for gpu in record.gpus)
     return RunFacts(
         key=(record.task_id, record.container.name, began),
         family=family_key(record),
@@ -164,16 +168,16 @@ def facts_of(report: Report) -> RunFacts:
         processor=short_processor_name(model) if model else None,
         out_of_memory=record.likely_out_of_memory is True,
         oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
-        reached_size_mb=_memory_size_mb(record) if may_have_lost_a_child(metrics) else None,
+        reached_size_mb=reached_mb if may_have_lost_a_child(metrics) else None,
         peak_source=known_peak_source(metrics),
         stats_period_ms=int(sampling.interval_ms or 0) if is_by_minute else sampling.stats_period_ms,
         duration_ms=metrics.duration_ms,
         billed_ms=metrics.billed_duration_ms,
         init_ms=metrics.init_duration_ms,
         is_by_minute=is_by_minute,
-        gpus_idle=_are_gpus_idle(record),
+        gpus_idle=all(map(is_idle, record.gpus)) if knows_gpus and not has_gpus_of_others else None,
         idle_gpu_hours=None if record.gpu_idle is None else record.gpu_idle.gpu_hours,
-        has_gpus_of_others=record.gpu_scope == WHOLE_INSTANCE,
+        has_gpus_of_others=has_gpus_of_others,
     )
 
 
@@ -214,12 +218,6 @@ def _bound(factor: float) -> float:
     return round(min(max(factor, 1.0), 1e6), 3)
 
 
-def _memory_size_mb(record: Record) -> float | None:
-    """Return the memory size of the task, else the batch's limit."""
-    size = record.task_size or TaskSize()
-    return record.metrics.memory_size_mb if size.memory_mb is None else size.memory_mb
-
-
 def _oom_size_mb(record: Record) -> float | None:
     """Return the size that was too small: the task's memory, or the batch's own limit plus the other containers."""
     size = record.task_size or TaskSize()
@@ -229,10 +227,3 @@ def _oom_size_mb(record: Record) -> float | None:
     if size.memory_mb is None or limit_mb >= size.memory_mb:
         return limit_mb
     return min(limit_mb + _others_memory_mb(record), size.memory_mb)
-
-
-def _are_gpus_idle(record: Record) -> bool | None:
-    is_known = all(gpu.utilization_percent is not None for gpu in record.gpus)
-    if not record.gpus or record.gpu_scope == WHOLE_INSTANCE or not is_known:
-        return None
-    return all(map(is_idle, record.gpus))

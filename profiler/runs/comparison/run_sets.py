@@ -87,7 +87,13 @@ def read_run_sets(
         _set_of_ids(source, text, readings, selection) if runs is None else runs.as_set(text, source)
         for text, runs, readings in zip(texts, found, families, strict=True)
     )
-    return (a, b), _overlap(a, b)
+    keys_a, keys_b = ({run_key(report) for report in one.reports} for one in (a, b))
+    if keys_a == keys_b:
+        raise UsageError(f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets.")
+    common = len(keys_a & keys_b)
+    are = f"{format_count(common, 'run')} {'is' if common == 1 else 'are'}"
+    remark = f"{are} in both sets, which makes a difference look smaller than it is."
+    return (a, b), (remark,) if common else ()
 
 
 def _splits(text: str) -> Iterator[tuple[str, str | None]]:
@@ -218,17 +224,6 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
             raise TaskProfilerError(f"The run {record.task_id} has no report yet: compare it when it has ended.")
         reports[run_key(report)] = _without_course(report)
     return RunSet(text=text, reports=tuple(reports.values()))
-
-
-def _overlap(a: RunSet, b: RunSet) -> Sequence[str]:
-    keys_a, keys_b = ({run_key(report) for report in one.reports} for one in (a, b))
-    if keys_a == keys_b:
-        raise UsageError(f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets.")
-    common = len(keys_a & keys_b)
-    if not common:
-        return ()
-    are = f"{format_count(common, 'run')} {'is' if common == 1 else 'are'}"
-    return (f"{are} in both sets, which makes a difference look smaller than it is.",)
 
 
 def _listed(names: Sequence[str]) -> str:
