@@ -10,34 +10,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
-from profiler.sizing.advice import Advice, advise, as_json
-from profiler.sizing.choose_size import DeploymentTarget, Policy
-from profiler.sizing.evidence import LAST_RUNS
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.advice import as_json
+from profiler.sizing.choose_size import DeploymentTarget
 from profiler.sizing.run_facts import facts_of
-from tests.runs import evidence_of, report, slowdown
-from tests.unit.sizing.test_what_if import Need, families, runs_of
+from tests.runs import report, slowdown
+from tests.unit.sizing.test_what_if import Need, advice, families, reasons, runs_of
 
 GB = 1024
-NONE = PriceOverrides()
-
-
-def advice(
-    reports: Iterable[Report],
-    policy: Policy | None = None,
-    target: DeploymentTarget | None = None,
-    last: int = LAST_RUNS,
-) -> Advice:
-    return advise(evidence_of(reports, last=last), policy or Policy(), NONE, target)
 
 
 def size(reports: Iterable[Report], **more: Any) -> tuple[float | None, float | None]:
     chosen = advice(reports, **more).choice.size
     return chosen.vcpu, chosen.memory_mb
-
-
-def reasons(*reports: Report, **more: Any) -> str:
-    return "\n".join(advice(reports, **more).reasons)
 
 
 def killed(number: int = 0, *, limit_mb: float = 2048, **more: Any) -> Report:

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.record.record_model import Metrics, Report
-from profiler.sizing.advice import Advice, advise
-from profiler.sizing.choose_size import GROWTH_RUNS, Policy
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.choose_size import GROWTH_RUNS
 from profiler.sizing.trend import Growth, growth
 from tests.runs import evidence_of, report
+from tests.unit.sizing.test_what_if import advice
 from tests.values import present
 
 
@@ -59,10 +58,6 @@ def test_growth_beyond_the_noise_is_seen(runs: int, percent: float) -> None:
     found = [one.per_run for one in families if one is not None]
     assert len(found) >= 97
     assert found == pytest.approx([10 * percent] * len(found), rel=0.8)
-
-
-def advice(reports: list[Report]) -> Advice:
-    return advise(evidence_of(reports), Policy(), PriceOverrides())
 
 
 def growing(per_run: float, *, runs: int = 12, first_mb: float = 700) -> list[Report]:

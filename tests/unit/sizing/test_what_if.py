@@ -21,6 +21,7 @@ from profiler.sizing.duration_factors import (
     saturated_percent,
     smaller_vcpus,
 )
+from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
@@ -45,9 +46,10 @@ def measured(number: int = 0, bounds: Bounds | None = None, *, saturated: float 
     return report(number, metrics=metrics, **more)
 
 
-def advice(reports: Iterable[Report], target: DeploymentTarget | None = None, **policy: Any) -> Advice:
-    evidence = evidence_of(reports)
-    return advise(evidence, Policy(**policy), PriceOverrides(), target)
+def advice(
+    reports: Iterable[Report], target: DeploymentTarget | None = None, last: int = LAST_RUNS, **policy: Any
+) -> Advice:
+    return advise(evidence_of(reports, last=last), Policy(**policy), PriceOverrides(), target)
 
 
 def size(*reports: Report, **policy: Any) -> tuple[float | None, float | None]:
@@ -84,16 +86,18 @@ def test_the_factor_is_the_largest_of_any_run_compared_with_the_current_size() -
     assert factors(0.5, {"v0_25": (4, 8), "v0_5": (2, 4)}) == {0.25: (1, 2)}
 
 
-def test_saturation_is_the_mean_over_the_time_of_the_runs_at_the_current_size() -> None:
-    runs = [
-        facts_of(measured(0, saturated=80.0, metrics={"duration_ms": 3000})),
-        facts_of(measured(1, saturated=20.0, metrics={"duration_ms": 1000})),
-        facts_of(measured(2, saturated=100.0, size=(2, 4096))),
-        facts_of(report(3)),
+def test_saturation_and_wait_are_means_over_the_time_of_the_runs_at_the_current_size() -> None:
+    reports = [
+        measured(0, saturated=80.0, metrics={"duration_ms": 3000, "cpu_wait_percent": 30.0}),
+        measured(1, saturated=20.0, metrics={"duration_ms": 1000, "cpu_wait_percent": 10.0}),
+        measured(2, saturated=100.0, metrics={"cpu_wait_percent": 90.0}, size=(2, 4096)),
+        report(3),
     ]
-    assert saturated_percent(runs, 1) == 65
-    assert saturated_percent(runs, 2) == 100
-    assert saturated_percent(runs, 4) is None
+    runs = [facts_of(one) for one in reports]
+    assert [saturated_percent(runs, vcpu) for vcpu in (1, 2, 4)] == [65, 100, None]
+    assert [cpu_wait_percent(runs, vcpu) for vcpu in (1, 2, 4)] == [25, 90, None]
+    evidence = evidence_of(reports)
+    assert (evidence.saturated_percent, evidence.cpu_wait_percent) == (65, 25)
     unknown = facts_of(measured(0, saturated=50.0, metrics={"duration_ms": None}))
     assert saturated_percent([unknown], 1) == 50
     assert saturated_percent([replace(unknown, duration_ms=0)], 1) is None
@@ -154,35 +158,21 @@ def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
     assert "For 90 %" not in reasons(measured(0, saturated=4.9))
 
 
-def waiting(number: int, percent: float | None, *, saturated: float = 0.0, **more: Any) -> Report:
-    metrics = {"cpu_wait_percent": percent, **more.pop("metrics", {})}
-    return measured(number, saturated=saturated, metrics=metrics, **more)
+def waiting(percent: float | None, *, saturated: float = 0.0) -> Report:
+    return measured(saturated=saturated, metrics={"cpu_wait_percent": percent})
 
 
 def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_cpu() -> None:
     shared = "it shares its CPU with others, or its threads run in short bursts."
     waits = "Threads that could run waited for a CPU 14 % of the time although the task"
     for saturated, share in ((3, "3"), (0.3, "0.3")):
-        text = reasons(waiting(0, 14.2, saturated=saturated))
+        text = reasons(waiting(14.2, saturated=saturated))
         assert f"{waits} used all of its vCPUs for only {share} % of it: {shared}" in text
-    assert f"{waits} was never saturated: {shared}" in reasons(waiting(0, 14.2))
-    assert "waited for a CPU 14 % of the time." in reasons(waiting(0, 14.2, saturated=90))
-    assert "waited" not in reasons(waiting(0, 9.9))
-    assert "waited" not in reasons(waiting(0, None))
+    assert f"{waits} was never saturated: {shared}" in reasons(waiting(14.2))
+    assert "waited for a CPU 14 % of the time." in reasons(waiting(14.2, saturated=90))
+    assert "waited" not in reasons(waiting(9.9))
+    assert "waited" not in reasons(waiting(None))
     assert "waited" not in reasons(report(0, metrics={"cpu_wait_percent": 50.0, "vcpu_saturated_percent": None}))
-
-
-def test_the_wait_of_several_runs_is_the_mean_weighted_by_time_at_the_current_size() -> None:
-    runs = [
-        waiting(0, 30.0, metrics={"duration_ms": 3000}),
-        waiting(1, 10.0, metrics={"duration_ms": 1000}),
-        waiting(2, None),
-        waiting(3, 90.0, size=(2, 4096)),
-        waiting(4, None),
-    ]
-    assert cpu_wait_percent([facts_of(run) for run in runs], 1) == 25
-    assert evidence_of(runs).cpu_wait_percent == 25
-    assert evidence_of(runs[2:3]).cpu_wait_percent is None
 
 
 def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
