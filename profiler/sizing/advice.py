@@ -27,11 +27,6 @@ class Advice(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
 
     @property
-    def family(self) -> str:
-        """The name of the task definition's family."""
-        return self.evidence.family.name
-
-    @property
     def risk(self) -> str | None:
         """A sentence if the current memory may be too small. A kill at a size below the current one does not count."""
         evidence, size = self.evidence, self.choice.current or TaskSize()
@@ -70,7 +65,7 @@ def as_json(advice: Advice) -> Mapping[str, object]:
     """Build the object that ``recommend --json`` prints; unknown values are null."""
     evidence, choice, saturated_percent = advice.evidence, advice.choice, advice.evidence.saturated_percent
     return {
-        "family": advice.family,
+        "family": evidence.family.name,
         "accountId": evidence.family.account_id,
         "region": evidence.family.region,
         **({"onFargate": evidence.on_fargate} if evidence.is_moved else {}),

@@ -74,27 +74,12 @@ def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
     return round(min(max(slowdown / current_slowdown, 1.0), limit), _DIGITS)
 
 
-def saturated_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:
-    """Return the share of the time, in percent, in which the runs at the current size used all of their vCPUs."""
-    return _mean_percent(runs, current_vcpu, lambda run: run.saturated_percent)
-
-
-def cpu_wait_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:
-    """Return how long threads of the runs at the current size waited for a CPU: a share of the time they needed one."""
-    return _mean_percent(runs, current_vcpu, lambda run: run.cpu_wait_percent)
-
-
-def _mean_percent(
-    runs: Iterable[RunFacts], current_vcpu: float | None, read: Callable[[RunFacts], float | None]
-) -> float | None:
-    """The mean weighted by the runs' durations. A run of unknown duration hardly counts.
-
-    Runs at another vCPU size do not count: they do not show how busy the task is now.
-    """
+def mean_percent(runs: Iterable[RunFacts], read: Callable[[RunFacts], float | None]) -> float | None:
+    """Return the mean weighted by the runs' durations. A run of unknown duration hardly counts."""
     known = [
         (percent, 1 if run.duration_ms is None else run.duration_ms)
         for run in runs
-        if (percent := read(run)) is not None and run.task.vcpu == current_vcpu
+        if (percent := read(run)) is not None
     ]
     total_ms = math.fsum(duration_ms for _, duration_ms in known)
     if not total_ms:

@@ -20,7 +20,7 @@ from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import PeakSource, Report
 from profiler.record.units import billed_ms
 from profiler.record.worth_a_word import SATURATED_PERCENT
-from profiler.sizing.duration_factors import DurationFactor, cpu_wait_percent, duration_factors, saturated_percent
+from profiler.sizing.duration_factors import DurationFactor, duration_factors, mean_percent
 from profiler.sizing.on_fargate import facts_on_fargate
 from profiler.sizing.run_facts import RunFacts, Task
 
@@ -223,8 +223,9 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         batch_p99_mb=None if largest is None else largest.memory_p99_mb,
         slowdowns=duration_factors(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
-        saturated_percent=saturated_percent(runs, current_vcpu),
-        cpu_wait_percent=cpu_wait_percent(runs, current_vcpu),
+        # Runs at another vCPU size do not show how busy the task is now.
+        saturated_percent=mean_percent(runs_now, lambda run: run.saturated_percent),
+        cpu_wait_percent=mean_percent(runs_now, lambda run: run.cpu_wait_percent),
         processors=tuple(Counter(run.processor for run in runs if run.processor is not None).most_common()),
         oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
         reached_size_mb=max_known(*(run.reached_size_mb for run in runs)),

@@ -272,7 +272,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
         when = "is too small already" if left is None else f"would be too small in about {format_count(left, 'run')}"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    elif needed is not None and needed.is_notable:
+    elif needed is not None and needed.per_run * (needed.runs - 1) >= 0.05 * needed.now:  # a rise by 5 % over the runs
         limits_mb = {limit for limit in (size_mb, current_mb) if limit is not None and limit > passed_mb}
         passed = [text for limit_mb in sorted(limits_mb) if (text := _limit_passed(needed, limit_mb)) is not None]
         passes = f": it will pass {' and '.join(passed)}" if passed else ""

@@ -18,11 +18,6 @@ class Growth(Struct, frozen=True, kw_only=True):
     now: float
     runs: int
 
-    @property
-    def is_notable(self) -> bool:
-        """Whether the line rises by at least 5 % over the runs."""
-        return self.per_run * (self.runs - 1) >= 0.05 * self.now
-
     def after(self, runs: int) -> float:
         """Return the line's value after ``runs`` further runs."""
         return self.now + self.per_run * runs

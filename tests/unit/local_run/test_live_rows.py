@@ -102,8 +102,7 @@ def test_a_notice_stays_beside_the_curve_of_the_cpu(columns: int) -> None:
     assert (" memory runs out", RED) in cpu
     assert len(text(cpu)) <= columns
 
-
-def test_names_are_cut_and_harmless() -> None:
+    # Names are cut and harmless.
     figures = LiveFigures(elapsed_ms=0, processes=[NamedProcesses("\x1b[2J" + "n" * 90, 1, 0, 0)])
     (row,) = shown(figures)[3:]
     assert "\x1b" not in row

@@ -60,8 +60,7 @@ def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
     )
     assert (record.status, record.exit_code) == ("success", 0)
 
-
-def test_what_ecs_does_not_say_stays_as_it_was() -> None:
+    # What ECS does not say stays as it was.
     record = place(Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")))
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
     assert (record.log_group, record.task_size, record.metrics.billed_duration_ms) == (None, None, None)

@@ -11,11 +11,9 @@ NONE = PriceOverrides()
 GB = 1024
 
 
-@pytest.mark.parametrize(
-    ("storage_mb", "charged_gb"), [(None, 0), (20480, 0), (20496, 0), (21 * GB, 1), (30 * GB + 16, 10), (200 * GB, 180)]
-)
-def test_storage_above_20_gib_is_charged_and_20496_mib_are_20_gib(storage_mb: float | None, charged_gb: int) -> None:
-    assert charged_storage_gb(storage_mb) == charged_gb
+def test_storage_above_20_gib_is_charged_and_20496_mib_are_20_gib() -> None:
+    sizes_mb = (None, 20480, 20496, 21 * GB, 30 * GB + 16, 200 * GB)
+    assert [charged_storage_gb(storage_mb) for storage_mb in sizes_mb] == [0, 0, 0, 1, 10, 180]
 
 
 def cost(own: PriceOverrides = NONE, **record: Any) -> tuple[float | None, str | None] | None:
@@ -35,20 +33,10 @@ def test_storage_without_a_price_leaves_the_cost_unknown() -> None:
     assert found.usd == pytest.approx((0.04656 + 2 * 0.00511 + 10 * 0.0006) / 6, abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"launch_type": "EC2"},
-        {"region": "us-gov-west-1"},
-        {"region": None},
-        {"cpu_architecture": "ARM64", "region": "eu-central-1"},
-        {"cpu_architecture": None},
-        {"task_size": None},
-    ],
-    ids=str,
-)
-def test_without_a_price_or_a_size_the_cost_is_absent(record: dict[str, Any]) -> None:
-    assert cost(**record) is None
+def test_without_a_price_or_a_size_the_cost_is_absent() -> None:
+    assert cost(launch_type="EC2") is cost(cpu_architecture="ARM64", region="eu-central-1") is None
+    assert cost(region="us-gov-west-1") is cost(region=None) is None
+    assert cost(cpu_architecture=None) is cost(task_size=None) is None
 
 
 def test_the_settings_replace_the_table() -> None:

@@ -16,9 +16,7 @@ from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.duration_factors import (
     MIN_SLOWER_FACTOR,
     DurationFactor,
-    cpu_wait_percent,
     duration_factors,
-    saturated_percent,
     smaller_vcpus,
 )
 from profiler.sizing.evidence import LAST_RUNS
@@ -91,16 +89,13 @@ def test_saturation_and_wait_are_means_over_the_time_of_the_runs_at_the_current_
         measured(0, saturated=80.0, metrics={"duration_ms": 3000, "cpu_wait_percent": 30.0}),
         measured(1, saturated=20.0, metrics={"duration_ms": 1000, "cpu_wait_percent": 10.0}),
         measured(2, saturated=100.0, metrics={"cpu_wait_percent": 90.0}, size=(2, 4096)),
-        report(3),
     ]
-    runs = [facts_of(one) for one in reports]
-    assert [saturated_percent(runs, vcpu) for vcpu in (1, 2, 4)] == [65, 100, None]
-    assert [cpu_wait_percent(runs, vcpu) for vcpu in (1, 2, 4)] == [25, 90, None]
-    evidence = evidence_of(reports)
-    assert (evidence.saturated_percent, evidence.cpu_wait_percent) == (65, 25)
-    unknown = facts_of(measured(0, saturated=50.0, metrics={"duration_ms": None}))
-    assert saturated_percent([unknown], 1) == 50
-    assert saturated_percent([replace(unknown, duration_ms=0)], 1) is None
+    for vcpu, percents in ((1, (65, 25)), (2, (100, 90)), (4, (None, None))):
+        evidence = evidence_of([*reports, report(4, size=(vcpu, 2048 * vcpu))])
+        assert (evidence.saturated_percent, evidence.cpu_wait_percent) == percents
+    for duration_ms, percent in ((None, 50), (0, None)):
+        unknown = measured(saturated=50.0, metrics={"duration_ms": duration_ms})
+        assert evidence_of([unknown]).saturated_percent == percent
 
 
 # --- the table and the choice -----------------------------------------------------------------

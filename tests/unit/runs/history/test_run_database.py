@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.record.record_model import Container, Record, Report, encode
+from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import Status
 from profiler.runs.history import run_database
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.step_series import Point, StepSeries
 from tests.fakes import FakeClock
-from tests.report_page import rows, step
+from tests.report_page import report, rows, step
 from tests.shown_runs import waiting, waiting_stacks
 
 POINT = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
@@ -31,14 +31,6 @@ class ImpatientClock(FakeClock):
     def monotonic_ns(self) -> int:
         self.advance(60)
         return super().monotonic_ns()
-
-
-def report(task_id: str, *, day: int = 1, family: str | None = "etl", status: Status = "success") -> Report:
-    started_at = f"2026-11-{day:02d}T06:00:00.000Z"
-    record = Record(
-        task_id=task_id, family=family, container=Container(name="batch"), status=status, started_at=started_at
-    )
-    return Report(time="2026-11-30T00:00:00.000Z", type="task.report", record=record)
 
 
 def keep(history: HistoryStore, *reports: Report, max_runs: int = 100) -> None:

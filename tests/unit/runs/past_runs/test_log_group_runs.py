@@ -49,9 +49,7 @@ def test_one_search_in_the_stream_around_the_end() -> None:
         }
     ]
 
-
-def test_stacks_in_the_monitors_own_stream_are_found_there() -> None:
-    """The record names the batch's stream also where TASK_PROFILER_REPORT_STREAM is monitor."""
+    # The record names the batch's stream also where TASK_PROFILER_REPORT_STREAM is monitor.
     group = PlayedGroup(STACKS)
     group.is_in_another_stream = True
     assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(waiting()) == waiting_stacks()
