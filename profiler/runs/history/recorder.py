@@ -92,9 +92,9 @@ class HistoryRecorder:
 
     def _open(self, max_wait_seconds: float) -> "tuple[str, HistoryStore]":
         """The history's path and its runs. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
+        path = history_path(self._option, self._environment)
         from profiler.runs.history.run_database import HistoryStore  # see the module's docstring
 
-        path = history_path(self._option, self._environment)
         return path, HistoryStore(path, self._clock, max_wait_seconds)
 
     @property
