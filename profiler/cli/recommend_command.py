@@ -144,7 +144,7 @@ def _table(
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (_FAMILY_COLUMN, *(Column(title) for title, _ in places), *_COLUMNS)
     rows = (
-        (advice.family, *(get(advice.evidence.family) or UNKNOWN for _, get in places), *_row(advice))
+        (advice.evidence.family.name, *(get(advice.evidence.family) or UNKNOWN for _, get in places), *_row(advice))
         for advice in advices
     )
     yield from table(columns, rows, width=width)

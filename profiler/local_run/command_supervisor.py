@@ -17,13 +17,8 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.prepared_run import HANDLED_SIGNALS, asks_to_stop, stop_if_pending
 from profiler.readers.linux import proc
 
-_TERMINAL_STOP_SIGNALS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-_STOP_REQUEST_SIGNAL = signal.SIGTERM
 _SI_KERNEL = 0x80  # siginfo.h
-_PR_SET_CHILD_SUBREAPER = 36
-_TERMINAL = "/dev/tty"
 _RUSAGE_BLOCK_BYTES = 512
-_BYTES_PER_KIB = 1024
 _EXIT_BY_SIGNAL = 128
 
 
@@ -40,22 +35,13 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
         """The bytes read from and written to storage."""
         return proc.BlockBytes(read_bytes=self.block_read_bytes, write_bytes=self.block_write_bytes)
 
-    def with_added(self, cpu_seconds: float, blocks: tuple[int, int], max_rss_bytes: int) -> "ReapedUsage":
-        """Return the sum with the usage of one more process; ``blocks`` are (read, written) of 512 bytes."""
-        return ReapedUsage(
-            cpu_ns=self.cpu_ns + round(cpu_seconds * NS_PER_SECOND),
-            block_read_bytes=self.block_read_bytes + blocks[0] * _RUSAGE_BLOCK_BYTES,
-            block_write_bytes=self.block_write_bytes + blocks[1] * _RUSAGE_BLOCK_BYTES,
-            max_rss_bytes=max(self.max_rss_bytes, max_rss_bytes),
-        )
-
 
 class CommandExit(Struct, frozen=True, kw_only=True):
     """How the command ended.
 
-    ``was_only_process`` is True if the kernel has counted no other process of the command. ``ignored_sigchld`` is True
-    if the command did not wait for its children, so that the kernel discarded their CPU time. ``got_stop_signal`` is
-    True if this process got a signal that asks to stop, even if the command ignored it.
+    ``was_only_process``: the kernel has counted no other process of the command. ``ignored_sigchld``: the command did
+    not wait for its children, so that the kernel discarded their CPU time. ``got_stop_signal``: this process got a
+    signal that asks to stop, even if the command ignored it.
     """
 
     exit_code: int
@@ -68,7 +54,7 @@ class CommandExit(Struct, frozen=True, kw_only=True):
 
 def become_subreaper() -> None:
     """Let orphans of the command become children of this process (prctl), so that they are counted."""
-    arguments = (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    arguments = (36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     try:
         # The package ctypes creates some forty types when it is imported, which takes 2 ms of every run.
         from _ctypes import call_function, dlopen, dlsym
@@ -84,13 +70,12 @@ def become_subreaper() -> None:
 class Supervisor:
     """Supervises one command until it ends.
 
-    Args:
-        unrelated_children: Children of this process that are not the command's.
-        before_stop: Called before this process stops because the terminal stopped the command.
+    ``unrelated_children`` are children of this process that are not the command's. ``before_stop`` is called before
+    this process stops because the terminal stopped the command.
     """
 
     def __init__(
-        self, pid: int, clock: Clock, unrelated_children: Container[int], before_stop: Callable[[], None] = lambda: None
+        self, pid: int, clock: Clock, unrelated_children: Container[int], before_stop: Callable[[], None]
     ) -> None:
         self.pid = pid
         self._clock = clock
@@ -115,13 +100,20 @@ class Supervisor:
                     return True
                 self._stop_with_command()
             elif info.si_signo == signal.SIGCONT:
-                self._continue_with_command()
+                stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
+                if stat is not None and stat.state == proc.STOPPED:
+                    self._send(signal.SIGCONT)
             else:
                 self._forward(info)
 
     def finish(self) -> CommandExit:
         """Reap the ended command and all orphans that have ended."""
-        had_children, ignored_sigchld = self._zombie_children_state()
+        # Readable until the command is reaped: the page faults of a child that it waited for (an unreadable state
+        # counts as a child), and whether it ignored SIGCHLD.
+        stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
+        had_children = stat is None or stat.children_faults > 0 or stat.children_cpu_ticks > 0
+        ignored_signals = proc.parse_status(proc.read(f"/proc/{self.pid}/status") or b"").ignored_signals
+        ignored_sigchld = bool(ignored_signals >> (signal.SIGCHLD - 1) & 1)
         _, status, used = os.wait4(self.pid, 0)
         self._add_usage(used)
         self._reap_others()
@@ -129,22 +121,12 @@ class Supervisor:
         ended_by_signal = -code if code < 0 else code - _EXIT_BY_SIGNAL
         return CommandExit(
             exit_code=_EXIT_BY_SIGNAL - code if code < 0 else code,
-            is_stop_requested=bool(self._forwarded & {ended_by_signal, _STOP_REQUEST_SIGNAL}),
+            is_stop_requested=bool(self._forwarded & {ended_by_signal, signal.SIGTERM}),
             was_only_process=not (had_children or ignored_sigchld or self._orphans),
             ignored_sigchld=ignored_sigchld,
             reaped=self.reaped,
             got_stop_signal=any(map(asks_to_stop, self._forwarded)),
         )
-
-    def _zombie_children_state(self) -> tuple[bool, bool]:
-        """Whether the command waited for a child (whose page faults it has), and whether it ignored SIGCHLD.
-
-        Both are readable until the command is reaped. An unreadable state counts as a child.
-        """
-        stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
-        status = proc.parse_status(proc.read(f"/proc/{self.pid}/status") or b"")
-        waited = stat is None or stat.children_faults > 0 or stat.children_cpu_ticks > 0
-        return waited, bool(status.ignored_signals >> (signal.SIGCHLD - 1) & 1)
 
     def _reap_others(self) -> bool:
         """Reap ended orphans; returns True if the command itself has ended (it is not reaped)."""
@@ -166,8 +148,12 @@ class Supervisor:
                 self._add_usage(used)
 
     def _add_usage(self, used: resource.struct_rusage) -> None:
-        self.reaped = self.reaped.with_added(
-            used.ru_utime + used.ru_stime, (used.ru_inblock, used.ru_oublock), used.ru_maxrss * _BYTES_PER_KIB
+        before = self.reaped
+        self.reaped = ReapedUsage(
+            cpu_ns=before.cpu_ns + round((used.ru_utime + used.ru_stime) * NS_PER_SECOND),
+            block_read_bytes=before.block_read_bytes + used.ru_inblock * _RUSAGE_BLOCK_BYTES,
+            block_write_bytes=before.block_write_bytes + used.ru_oublock * _RUSAGE_BLOCK_BYTES,
+            max_rss_bytes=max(before.max_rss_bytes, used.ru_maxrss * 1024),
         )
 
     def _forward(self, info: signal.struct_siginfo) -> None:
@@ -205,17 +191,12 @@ class Supervisor:
     def _stop_with_command(self) -> None:
         """If the terminal stopped the command, stop this process too, so that the shell sees a stopped job."""
         stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
-        if stopped is None or stopped.si_status not in _TERMINAL_STOP_SIGNALS:
+        if stopped is None or stopped.si_status not in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
             return
         self._before_stop()
         # The kernel discards this signal if no shell could continue this process (an orphaned process group).
         os.kill(self._own_pid, signal.SIGTSTP)
         stop_if_pending()
-
-    def _continue_with_command(self) -> None:
-        stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
-        if stat is not None and stat.state == proc.STOPPED:
-            self._send(signal.SIGCONT)
 
     def _send(self, number: int) -> None:
         with suppress(PermissionError):  # the command belongs to another user now, as with sudo
@@ -224,7 +205,7 @@ class Supervisor:
 
 def _has_terminal() -> bool:
     try:
-        descriptor = os.open(_TERMINAL, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        descriptor = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:
         return False
     os.close(descriptor)

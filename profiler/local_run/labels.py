@@ -12,9 +12,8 @@ from profiler.core.text import without_surrogates
 
 MAX_LABELS = 32
 MAX_LABEL_CHARS = 256
-# Compiled at their use: each takes 0.1 ms, and most runs need neither.
+# Compiled at its use, which takes 0.1 ms.
 _NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
-_COMMIT = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"  # SHA-1 or SHA-256
 # The variables that the usual runners set for a command. Task tokens of Step Functions are secrets: never add them.
 _RUNNER_LABELS: Mapping[str, str] = {
     "AWS_BATCH_JOB_ID": "batch.job",
@@ -27,11 +26,7 @@ _RUNNER_LABELS: Mapping[str, str] = {
 
 
 def parse_labels(words: Iterable[str]) -> dict[str, str]:
-    """Parse ``NAME=VALUE`` words.
-
-    Raises:
-        UsageError: for the first word that is not a label.
-    """
+    """Parse ``NAME=VALUE`` words. Raises UsageError for the first one that is not a label."""
     labels: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -68,16 +63,12 @@ def git_commit(folder: str) -> str | None:
     while True:
         git = os.path.join(folder, ".git")
         if os.path.exists(git):
-            return _commit_of(_git_folder(git))
+            # In a worktree or submodule, .git is a file with the path of the folder.
+            link = _read(git) if os.path.isfile(git) else None
+            return _commit_of(git if link is None else os.path.join(folder, link.removeprefix("gitdir: ")))
         folder, below = os.path.dirname(folder), folder
         if folder == below:
             return None
-
-
-def _git_folder(git: str) -> str:
-    """``.git`` itself, or the folder that it points to in a worktree or submodule."""
-    link = _read(git) if os.path.isfile(git) else None
-    return os.path.join(os.path.dirname(git), link.removeprefix("gitdir: ")) if link is not None else git
 
 
 def _commit_of(git: str) -> str | None:
@@ -85,8 +76,7 @@ def _commit_of(git: str) -> str | None:
     if head is None or not head.startswith("ref: "):
         return _commit(head)
     reference = head.removeprefix("ref: ")
-    shared = _read(os.path.join(git, "commondir"))
-    for folder in (git, os.path.join(git, shared) if shared is not None else git):
+    for folder in (git, os.path.join(git, _read(os.path.join(git, "commondir")) or "")):
         commit = _commit(_read(os.path.join(folder, reference))) or _packed_ref(folder, reference)
         if commit is not None:
             return commit
@@ -102,7 +92,8 @@ def _packed_ref(git: str, reference: str) -> str | None:
 
 
 def _commit(text: str | None) -> str | None:
-    return text if text is not None and re.fullmatch(_COMMIT, text) else None
+    """The text if it is a commit, in SHA-1 or SHA-256."""
+    return text if text is not None and re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) else None
 
 
 def _read(path: str) -> str | None:

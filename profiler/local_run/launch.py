@@ -18,19 +18,10 @@ from profiler.core.text import without_surrogates
 MAX_NAME_CHARS = 255
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-_SHELL = "/bin/sh"
-# Python ignores these two signals from its start; their earlier state is unknown.
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-# Python adds this variable to its own environment when it starts in the C locale (PEP 538).
-_LOCALE_VARIABLE = b"LC_CTYPE"
-
 _EXECUTE = b"x"
 # With these errors, execvp tries the next folder of PATH.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _REFUSED = (errno.EACCES, errno.EPERM)
-_SHELL_CHARACTERS = frozenset(" |&;<>$`*?\n")
-# Below these limits the profiler may fail, or leave the command too little. Root has no limit of processes.
-_MIN_FILES, _MIN_PROCESSES = 32, 16
 
 Environment = Mapping[bytes, bytes]
 Words = tuple[str, ...]
@@ -83,10 +74,10 @@ class NoProcessError(Exception):
 
 
 def low_limit() -> str | None:
-    """The limit that is too low for a profiler, as a part of a sentence; None: the limits are high enough."""
-    limits = [("n", resource.RLIMIT_NOFILE, _MIN_FILES)]
-    if os.geteuid() != 0:
-        limits.append(("u", resource.RLIMIT_NPROC, _MIN_PROCESSES))
+    """The limit that is too low, as a part of a sentence: the profiler may fail, or leave the command too little."""
+    limits = [("n", resource.RLIMIT_NOFILE, 32)]
+    if os.geteuid() != 0:  # root has no limit of processes
+        limits.append(("u", resource.RLIMIT_NPROC, 16))
     for option, kind, least in limits:
         limit, _ = resource.getrlimit(kind)
         if limit != resource.RLIM_INFINITY and limit < least:
@@ -115,9 +106,8 @@ class HeldCommand:
     ``posix_spawn`` is not used: glibc's leaves two of its own signals ignored in the command, and it cannot make a
     signal ignored that is not ignored here.
 
-    Args:
-        enter: Called by the forked process at once; it may be slow. It does not raise.
-        measure: The last action of the forked process before the exec; its result is one line. It does not raise.
+    The forked process calls ``enter`` at once, which may be slow, and ``measure`` last before the exec, whose result is
+    one line. Neither raises.
     """
 
     def __init__(
@@ -219,10 +209,13 @@ def _run_child(execute: Callable[[int], None], enter: Callable[[], None], gate: 
 
 
 def restore_caller_environment(own: Mapping[bytes, bytes], initial: bytes | None) -> Environment:
-    """The environment without the variable that Python added; ``initial`` is ``/proc/self/environ``."""
-    if initial is None or any(entry.startswith(_LOCALE_VARIABLE + b"=") for entry in initial.split(b"\0")):
+    """The environment without the variable that Python adds when it starts in the C locale (PEP 538).
+
+    ``initial`` is ``/proc/self/environ``.
+    """
+    if initial is None or any(entry.startswith(b"LC_CTYPE=") for entry in initial.split(b"\0")):
         return own
-    return {name: value for name, value in own.items() if name != _LOCALE_VARIABLE}
+    return {name: value for name, value in own.items() if name != b"LC_CTYPE"}
 
 
 def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
@@ -234,19 +227,19 @@ def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
 
 
 def _exec_first_usable(paths: Iterable[str], words: Words, environment: Environment) -> list[int]:
-    """Execute the first usable program, as ``execvp`` does. Returns the error numbers only if none is usable."""
+    """Execute the first usable program, as ``execvp`` does. Returns the error numbers only if none is usable.
+
+    The shell executes a script without ``#!``, as for ``execvp``, ``env`` and every shell.
+    """
     errors: list[int] = []
     for path in paths:
-        errors.append(_exec(path, words, environment))
-        if errors[-1] not in (*_ABSENT, *_REFUSED):
+        number = _exec_program(path, words, environment)
+        if number == errno.ENOEXEC:
+            number = _exec_program("/bin/sh", ("/bin/sh", path, *words[1:]), environment)
+        errors.append(number)
+        if number not in (*_ABSENT, *_REFUSED):
             break
     return errors
-
-
-def _exec(path: str, words: Words, environment: Environment) -> int:
-    """Execute the program; a script without ``#!`` by the shell, as ``execvp``, ``env`` and every shell do."""
-    number = _exec_program(path, words, environment)
-    return _exec_program(_SHELL, (_SHELL, path, *words[1:]), environment) if number == errno.ENOEXEC else number
 
 
 def _exec_program(path: str, words: Words, environment: Environment) -> int:
@@ -261,13 +254,15 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
     unusable: StartFailure | None = None
     for path, number in attempts:
         if number in _REFUSED:
-            unusable = unusable or _not_executable(path, _refusal_reason(path))
+            is_folder = os.path.isdir(path)  # noqa: PTH112  a word of the command line
+            program = f"permission denied; if it is a program, run chmod +x {path}"
+            unusable = unusable or _not_executable(path, "it is a folder" if is_folder else program)
         elif number not in _ABSENT:
             return _not_executable(path, os.strerror(number))
         elif os.path.exists(path):  # noqa: PTH110  a word of the command line
             unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
     where = "does not exist" if "/" in name else "was not found in PATH"
-    is_shell = not _SHELL_CHARACTERS.isdisjoint(name)
+    is_shell = not frozenset(" |&;<>$`*?\n").isdisjoint(name)
     advice = f"for a shell's command line, write sh -c {shorten_name(name)!r}" if is_shell else "check its spelling"
     reason = f"The command {shorten_name(name)!r} {where}; {advice}."
     return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
@@ -277,16 +272,11 @@ def _not_executable(path: str, reason: str) -> StartFailure:
     return StartFailure(exit_code=NOT_EXECUTABLE, reason=f"{shorten_name(path)} cannot be executed: {reason}.")
 
 
-def _refusal_reason(path: str) -> str:
-    if os.path.isdir(path):  # noqa: PTH112  a word of the command line
-        return "it is a folder"
-    return f"permission denied; if it is a program, run chmod +x {path}"
-
-
 def _restore_signal_state(signals: CallerSignals) -> None:
     for number in signals.ignored:
         signal.signal(number, signal.SIG_IGN)
-    for number in _IGNORED_BY_PYTHON:
+    # Python ignores these two signals from its start; their earlier state is unknown.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     # Python's own handler would swallow a pending Ctrl-C; the default action ends the child.
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:

@@ -32,12 +32,9 @@ _MIN_PICTURE_WIDTH = 16
 _LABEL_WIDTH, _VALUE_WIDTH = 7, 10
 # The pictures keep their width while the texts get a little longer and shorter.
 _TEXT_WIDTH_STEP = 4
-# The rows take at most a third of the terminal.
-_MAX_SHARE = 3
 _MAX_NAME_CHARS = 24
 _UNKNOWN = "-"
 _MS_PER_SECOND = 1000
-_FIRST_STEP_NS = NS_PER_SECOND // 50
 # The command may be sampled more often.
 _MIN_DRAW_PAUSE_NS = NS_PER_SECOND // 4
 # Shorter runs do not read the history. The read thus does not disturb the fine samples of the first seconds.
@@ -45,7 +42,6 @@ _USUAL_AFTER_NS = 2 * NS_PER_SECOND
 # With fewer successes, or if some take several times as long as others, the time left would be a guess.
 _MIN_USUAL_RUNS = 3
 _MAX_P95_TO_MEDIAN = 3
-_SHORT_NOTICES = {"memory": "memory runs out"}
 
 ReadUsual = Callable[[], "UsualDuration | None"]
 
@@ -119,7 +115,7 @@ def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> 
         _time_row(figures, width if time_text else 0, glyphs),
         _processes_row(figures.processes, terminal.columns, glyphs),
     ]
-    return rows[: max(terminal.rows // _MAX_SHARE, 1)]
+    return rows[: max(terminal.rows // 3, 1)]
 
 
 def _head(label: str, value: str) -> tuple[Part, Part]:
@@ -187,17 +183,16 @@ def _time_row(figures: LiveFigures, bar_width: int, glyphs: _Glyphs) -> Row:
     now, usual = _clock(figures.elapsed_ms), figures.usual
     head, text = _head("Time", now), _time_text(figures)
     if usual is None:
-        texts = (_counts(figures), figures.without_usual and f"time left unknown: {figures.without_usual}")
+        processes = sum(named.count for named in figures.processes)
+        threads = "" if figures.threads is None else f", {format_count(figures.threads, 'thread')}"
+        counts = f"{processes} process{'' if processes == 1 else 'es'}{threads}" if processes else ""
+        texts = (counts, figures.without_usual and f"time left unknown: {figures.without_usual}")
         return (*head, (glyphs.dot.join(filter(None, texts)), DIM))
     bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)
-    if bar_width:
-        share = figures.elapsed_ms / usual.median_ms if usual.median_ms else 1
-        return (
-            *head,
-            *bar(share, bar_colour, width=bar_width, ascii_only=glyphs.is_ascii),
-            (f" {text}", colour),
-        )
-    return head[0], (now, ""), (f" {text}", colour)
+    if not bar_width:
+        return head[0], (now, ""), (f" {text}", colour)
+    share = figures.elapsed_ms / usual.median_ms if usual.median_ms else 1
+    return *head, *bar(share, bar_colour, width=bar_width, ascii_only=glyphs.is_ascii), (f" {text}", colour)
 
 
 def _clock(milliseconds: float) -> str:
@@ -207,19 +202,17 @@ def _clock(milliseconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def _counts(figures: LiveFigures) -> str:
-    processes = sum(named.count for named in figures.processes)
-    threads = "" if figures.threads is None else f", {format_count(figures.threads, 'thread')}"
-    return f"{processes} process{'' if processes == 1 else 'es'}{threads}" if processes else ""
-
-
 def _processes_row(processes: Sequence[NamedProcesses], columns: int, glyphs: _Glyphs) -> Row:
     """As many of the processes as fit."""
     parts: list[Part] = [(f"{'Top':<{_LABEL_WIDTH}}", BOLD)]
     room = columns - _LABEL_WIDTH
     for named in processes:
         before = glyphs.dot if len(parts) > 1 else ""
-        name, numbers = _entry(named, glyphs)
+        name = printable(named.name)
+        if len(name) > _MAX_NAME_CHARS:
+            name = name[: _MAX_NAME_CHARS - len(glyphs.ellipsis)] + glyphs.ellipsis
+        count = f" {glyphs.times}{named.count}" if named.count > 1 else ""
+        numbers = f"{count} {named.vcpu:.1f} vCPU {_format_bytes(named.memory_bytes)}"
         room -= len(before) + columns_of(name) + len(numbers)
         if room < 0 and before:
             break
@@ -227,20 +220,8 @@ def _processes_row(processes: Sequence[NamedProcesses], columns: int, glyphs: _G
     return parts
 
 
-def _entry(named: NamedProcesses, glyphs: _Glyphs) -> tuple[str, str]:
-    name = printable(named.name)
-    if len(name) > _MAX_NAME_CHARS:
-        name = name[: _MAX_NAME_CHARS - len(glyphs.ellipsis)] + glyphs.ellipsis
-    count = f" {glyphs.times}{named.count}" if named.count > 1 else ""
-    return name, f"{count} {named.vcpu:.1f} vCPU {_format_bytes(named.memory_bytes)}"
-
-
 class LiveView:
-    """Draws the run so far, at most four times a second.
-
-    ``sizes`` are the limits. ``read_usual`` reads how long such runs usually take; it is called once, in a thread, and
-    may hang.
-    """
+    """Draws the run so far, at most four times a second. ``read_usual`` is called once, in a thread, and may hang."""
 
     def __init__(
         self,
@@ -258,14 +239,19 @@ class LiveView:
         self._ascii_only = ascii_only
         self._usual: UsualDuration | None = None
         self._without_usual = "" if read_usual is not None else "no history"
-        self._course = RunSeries(started_ns, _FIRST_STEP_NS, MAX_PICTURE_WIDTH)
+        self._course = RunSeries(started_ns, NS_PER_SECOND // 50, MAX_PICTURE_WIDTH)
         self._last = self._drawn = ContainerSample(read_ns=started_ns, cpu_ns=0)
         self._drawn_cpu_ns: Mapping[tuple[int, int], int] = {}
         self._notices: tuple[str, ...] = ()
 
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
         """Count a sample and its processes, and draw if the next drawing is due."""
-        self._add_to_course(sample)
+        last, self._last = self._last, sample
+        if last.cpu_ns is not None and sample.cpu_ns is not None:
+            self._course.add_cpu(last.read_ns, sample.read_ns, max(sample.cpu_ns - last.cpu_ns, 0))
+        if sample.memory_used_bytes is not None:
+            held_ns = max(sample.read_ns - last.read_ns, 0)
+            self._course.add_memory(sample.read_ns, sample.memory_used_bytes, held_ns=held_ns)
         if self._read_usual is not None and sample.read_ns - self._started_ns >= _USUAL_AFTER_NS:
             read, self._read_usual = self._read_usual, None
             start_thread(threading.Thread(target=lambda: self._keep_usual(read), name="usual-duration", daemon=True))
@@ -277,7 +263,8 @@ class LiveView:
 
     def on_notice(self, line: "NoticeLine") -> None:
         """Show the kind of a notice from now on."""
-        self._notices = (*self._notices, _SHORT_NOTICES.get(line.notice.kind, line.notice.kind))
+        kind = line.notice.kind
+        self._notices = (*self._notices, "memory runs out" if kind == "memory" else kind)
 
     def close(self) -> None:
         """Remove the view."""
@@ -293,14 +280,6 @@ class LiveView:
             self._without_usual = "earlier durations differ too much"
         else:
             self._usual = usual
-
-    def _add_to_course(self, sample: ContainerSample) -> None:
-        last, self._last = self._last, sample
-        if last.cpu_ns is not None and sample.cpu_ns is not None:
-            self._course.add_cpu(last.read_ns, sample.read_ns, max(sample.cpu_ns - last.cpu_ns, 0))
-        if sample.memory_used_bytes is not None:
-            held_ns = max(sample.read_ns - last.read_ns, 0)
-            self._course.add_memory(sample.read_ns, sample.memory_used_bytes, held_ns=held_ns)
 
     def _figures(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> LiveFigures:
         elapsed_ns = sample.read_ns - self._drawn.read_ns

@@ -17,21 +17,16 @@ if TYPE_CHECKING:
 
 # The kernel counts the CPU time of a process in ticks of 10 ms, which are 1 % of a vCPU in one second.
 _STEP_NS = 10 * NS_PER_SECOND
-_MIN_WINDOW_STEPS = 12
 
 
 class LocalNotices:
-    """The notices of one run.
-
-    ``read_network`` reads the bytes that were received and sent by the machine or container: an upper bound for the
-    command.
-    """
+    """The notices of one run. ``read_network`` reads the bytes of the machine or container: an upper bound."""
 
     def __init__(
         self, settings: NoticeSettings, started_ns: int, interval_ns: int, read_network: Callable[[], int | None]
     ) -> None:
         window_ns = round(settings.stuck_minutes * 60 * NS_PER_SECOND)
-        self._step_ns = max(min(_STEP_NS, window_ns // _MIN_WINDOW_STEPS or _STEP_NS), interval_ns)
+        self._step_ns = max(min(_STEP_NS, window_ns // 12 or _STEP_NS), interval_ns)
         self._notices = RunNotices(settings, started_ns, interval_ns=self._step_ns)
         self._read_network = read_network
         self._next_ns = 0
@@ -48,14 +43,20 @@ class LocalNotices:
         record: Callable[[], Record],
         longest_wait: "Callable[[int], Wait | None]",
     ) -> "Iterator[NoticeLine]":
-        """Add a sample; returns a line for each condition that is met for the first time.
-
-        ``record`` builds the run's record. ``longest_wait`` returns the longest wait since a time.
-        """
+        """Add a sample; yield a line for each condition that is met for the first time, with the record so far."""
         findings = [self._notices.overdue(sample.read_ns)]
         if sample.read_ns >= self._next_ns:
             self._next_ns = sample.read_ns + self._step_ns
-            findings += self._notices.add(self._reading(sample, memory_size_bytes))
+            blocks = sample.block_read_bytes, sample.block_write_bytes
+            reading = NoticeReading(
+                at_ns=sample.read_ns,
+                cpu_ns=sample.cpu_ns,
+                network_bytes=self._read_network(),
+                block_bytes=None if blocks[0] is None or blocks[1] is None else blocks[0] + blocks[1],
+                memory_used_bytes=sample.memory_used_bytes,
+                memory_size_bytes=memory_size_bytes,
+            )
+            findings += self._notices.add(reading)
         for finding in findings:
             if finding is not None:
                 from profiler.record.notice_model import NoticeLine  # most runs have no notice
@@ -64,14 +65,3 @@ class LocalNotices:
                 notice = self._notices.describe(finding, longest_wait)
                 so_far = replace(so_far, status="running", finished_at=None, notices=self.raised)
                 yield NoticeLine(time=format_ms(finding.at_ns), notice=notice, record=so_far)
-
-    def _reading(self, sample: ContainerSample, memory_size_bytes: float | None) -> NoticeReading:
-        blocks = sample.block_read_bytes, sample.block_write_bytes
-        return NoticeReading(
-            at_ns=sample.read_ns,
-            cpu_ns=sample.cpu_ns,
-            network_bytes=self._read_network(),
-            block_bytes=None if blocks[0] is None or blocks[1] is None else blocks[0] + blocks[1],
-            memory_used_bytes=sample.memory_used_bytes,
-            memory_size_bytes=memory_size_bytes,
-        )

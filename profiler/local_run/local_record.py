@@ -46,7 +46,6 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms,
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
-_LAUNCH_TYPE = "LOCAL"
 _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
 
 
@@ -71,8 +70,7 @@ def apply_placement(
 ) -> Record:
     """Add the identity, log stream and durations of the ECS task to the record of a command.
 
-    ``is_named`` is True if the user gave the run a name, which then remains its family. ``finished_ns`` is None if the
-    command runs.
+    A name that the user gave remains the family. ``finished_ns`` is None if the command runs.
     """
     task, own = placement.task, placement.container
     identity = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns or started_ns), Host())
@@ -104,10 +102,7 @@ def apply_placement(
 
 
 class RunIdentity(Struct, frozen=True, kw_only=True):
-    """The identity of a run: its id and name, its labels, the machine, and its ECS task, if any.
-
-    ``is_named`` is True if the user gave the name.
-    """
+    """Whose run it is, where it runs, and whether the user gave the name (``is_named``)."""
 
     task_id: str
     family: str
@@ -163,13 +158,7 @@ def resolve_peak(
     a single process, the larger of the group's and the process's mark is the peak. If the group lacks memory of several
     processes, its mark is a lower bound like the samples. The mark is also a lower bound if a process between two
     samples may have been larger than the group: the process's mark includes the profiler's own memory at the fork.
-
-    Args:
-        sampled_bytes: The largest sampled memory.
-        ending: The exit of the command with the kernel's resource usage.
-        group: The peak of the command's own control group, if it has one.
-        had_several_processes: More than one process was seen in the tree.
-        floor_bytes: The profiler's own high-water mark at the fork; None if unknown.
+    ``floor_bytes`` is the profiler's own high-water mark at the fork.
     """
     process_peak = _process_peak(
         sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes
@@ -267,9 +256,7 @@ def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits)
     command that failed or was killed; if the command succeeded, the victim is unknown.
     """
     if not observed.memory_kills and observed.shared_oom_kills:
-        if end.exit_code == 0:
-            return OutOfMemory()
-        return OutOfMemory(likely=True, evidence="kernel-counter")
+        return OutOfMemory() if end.exit_code == 0 else OutOfMemory(likely=True, evidence="kernel-counter")
     return out_of_memory(
         end,
         memory_max_bytes=observed.peak.size_bytes,
@@ -293,7 +280,7 @@ def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -
     return Record(
         task_id=identity.task_id,
         family=identity.family,
-        launch_type=_LAUNCH_TYPE,
+        launch_type="LOCAL",
         cpu_architecture=identity.host.cpu_architecture,
         processor=processor_of(identity.host),
         visible=visible_of(identity.host),

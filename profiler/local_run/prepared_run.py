@@ -34,9 +34,6 @@ from profiler.readers.linux.process_tree import ProcessTree, list_children
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 OTHER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 HANDLED_SIGNALS = frozenset((*STOP_SIGNALS, *OTHER_SIGNALS, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD))
-_STDIN = 0
-_CLEAR_PEAK = b"5"  # proc(5), clear_refs
-
 _Session = TypeVar("_Session")
 
 
@@ -136,7 +133,11 @@ def prepare_run(
 
     try:
         oom_kills_before = cgroups.oom_kills()
-        preexisting_children = _find_descendants(clock)
+        # All descendants, because the kernel makes this process the parent of a descendant whose own parent ends.
+        preexisting_children: tuple[int, ...] = ()
+        if list_children(os.getpid(), threads=1):
+            tree = ProcessTree(os.getpid(), (), clock.monotonic_ns)
+            preexisting_children = tuple(pid for pid, _ in tree.identities())
         caller_environment = read_caller_environment(environment)
         session = make_session() if own_cgroup.is_entered_at_once else None
         with HeldCommand(words, caller_environment, signals, own_cgroup.enter, measure) as held:
@@ -161,13 +162,6 @@ def read_caller_environment(environment: Environment) -> Environment:
     return restore_caller_environment(environment, proc.read("/proc/self/environ"))
 
 
-def _find_descendants(clock: Clock) -> tuple[int, ...]:
-    """Find all descendants, because the kernel makes this process the parent of a descendant whose own parent ends."""
-    if not list_children(os.getpid(), threads=1):
-        return ()
-    return tuple(pid for pid, _ in ProcessTree(os.getpid(), (), clock.monotonic_ns).identities())
-
-
 def begin_runs() -> None:
     """Prepare several runs of one command: none may have an effect on the next.
 
@@ -177,8 +171,8 @@ def begin_runs() -> None:
     # last report. The forked process only executes the command.
     warnings.simplefilter("ignore", DeprecationWarning)
     null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, _STDIN)
-    if null != _STDIN:
+    os.dup2(null, 0)
+    if null != 0:
         os.close(null)
 
 
@@ -187,7 +181,7 @@ def leave_run() -> float:
     with suppress(OSError):
         descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
         try:
-            os.write(descriptor, _CLEAR_PEAK)
+            os.write(descriptor, b"5")  # proc(5), clear_refs
         finally:
             os.close(descriptor)
     return time.process_time()

@@ -18,10 +18,8 @@ def failed_budgets(
 ) -> tuple[str, ...]:
     """Check the budgets of runs that succeeded; None: without a budget.
 
-    A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``.
-
-    Returns at most two sentences: one with all budgets that were exceeded, and one with those that could not be
-    checked.
+    A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``. One sentence has
+    all budgets that were exceeded, another one those that could not be checked.
     """
     memory = [
         bound_mb
@@ -34,7 +32,7 @@ def failed_budgets(
     cpu_limit_ms = None if cpu_seconds is None else cpu_seconds * _MS_PER_SECOND
     exceeded, texts, unknown, names = set[int](), list[str](), set[int](), list[str]()
     for name, values, limit, write in (
-        ("memory", memory, memory_mb, _write_memory),
+        ("memory", memory, memory_mb, lambda size_mb: (format_memory(size_mb), f"{_exact(size_mb)} MB")),
         ("duration", durations, duration_ms, _write_duration),
         ("CPU time", cpu_ms, cpu_limit_ms, _write_duration),
     ):
@@ -60,10 +58,6 @@ def failed_budgets(
             "budget if the command is always this short."
         )
     return tuple(sentences)
-
-
-def _write_memory(megabytes: float) -> tuple[str, str]:
-    return format_memory(megabytes), f"{_exact(megabytes)} MB"
 
 
 def _write_duration(milliseconds: float) -> tuple[str, str]:

@@ -56,10 +56,9 @@ class GroupMemory:
 
         ``tree_bytes`` is the memory of the processes together; ``is_exact``: it counts no page twice.
         """
-        reading = self._cgroup.memory()
+        reading = self._memory()
         if reading is None:
             return None
-        self._update_cache_peak(reading)
         now = {process.identity: process.pid for process in processes}
         self._has_escaped_process = self._has_escaped_process or any(
             not self._cgroup.contains(pid) for identity, pid in now.items() if identity not in self._known_members
@@ -67,19 +66,19 @@ class GroupMemory:
         self._known_members = frozenset(now)
         if self._has_escaped_process:
             return None
-        if tree_bytes is None:
-            return self._counted(reading, reading.used_bytes)
-        return self._counted(reading, self._total.read(reading, processes, tree_bytes, is_exact=is_exact))
+        used_bytes = reading.used_bytes
+        if tree_bytes is not None:
+            used_bytes = self._total.read(reading, processes, tree_bytes, is_exact=is_exact)
+        return self._counted(reading, used_bytes)
 
     def read_quickly(self, tree: QuickMemory) -> MemoryReading | None:
         """The command's memory between two calls of :meth:`read`.
 
         ``tree`` is read only if the group's own memory does not suffice.
         """
-        reading = None if self._has_escaped_process else self._cgroup.memory()
+        reading = None if self._has_escaped_process else self._memory()
         if reading is None:
             return None
-        self._update_cache_peak(reading)
         used_bytes = self._total.of_group(reading)
         if used_bytes is None:
             tree_bytes = tree.read()
@@ -100,9 +99,7 @@ class GroupMemory:
 
         Read after the end: page cache remains after the processes.
         """
-        reading = self._cgroup.memory()
-        if reading is not None:
-            self._update_cache_peak(reading)
+        self._memory()
         return self._peak()
 
     def _peak(self) -> GroupPeak:
@@ -117,15 +114,17 @@ class GroupMemory:
         self.used_peak_bytes = max(self.used_peak_bytes or 0, used_bytes)
         return replace(reading, used_bytes=used_bytes)
 
-    def _update_cache_peak(self, reading: MemoryReading) -> None:
-        self.cache_peak_bytes = max(self.cache_peak_bytes, reading.cache_bytes or 0)
+    def _memory(self) -> MemoryReading | None:
+        reading = self._cgroup.memory()
+        if reading is not None:
+            self.cache_peak_bytes = max(self.cache_peak_bytes, reading.cache_bytes or 0)
+        return reading
 
 
 class CommandSampler:
     """Samples the process tree of one command, and its control group if it has one.
 
-    Args:
-        startup_cpu_ns: The CPU time that was used to start the command; it is subtracted.
+    ``startup_cpu_ns`` is the CPU time that was used to start the command; it is subtracted.
     """
 
     name = "processes"
@@ -160,7 +159,7 @@ class CommandSampler:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The largest memory use of all samples, in bytes."""
+        """The largest memory use of all samples."""
         of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
         return max_known(of_processes, self._group_memory.bounded(self._memory.peak_bytes))
 
@@ -256,12 +255,7 @@ class SampleBuffer:
     """Passes samples to the statistics with a delay, so that a short last step can be merged with the one before.
 
     A rate over a step of a few milliseconds is mostly rounding of the counters. Many samples at once cost a third of
-    one after the other.
-
-    Args:
-        vcpu_size: The vCPUs that the command can use at most.
-        series_points: Half the largest number of steps of the time series; 0 for none.
-        finest_ns: The least time between two samples.
+    one after the other. ``series_points`` is half the largest number of steps of the time series; 0 for none.
     """
 
     def __init__(

@@ -28,9 +28,7 @@ _QUICK_PERCENT = 0.15
 class SamplingPace:
     """Determines the time and the kind of each reading of one run.
 
-    Args:
-        started_ns: The start of the command (monotonic).
-        cpu_ns: The CPU time that the sampling thread had used before.
+    ``started_ns`` is the start of the command (monotonic), ``cpu_ns`` the CPU time that the sampling thread had used.
     """
 
     def __init__(self, started_ns: int, interval_ns: int, cpu_ns: int) -> None:
@@ -54,12 +52,7 @@ class SamplingPace:
         self._cpu_ns += cpu_ns
 
     def next_ns(self, now_ns: int, cpu_ns: int) -> int:
-        """The time of the next reading.
-
-        Args:
-            now_ns: The time after the last one.
-            cpu_ns: The CPU time that the sampling thread has used so far.
-        """
+        """The time of the next reading; ``cpu_ns`` is the CPU time that the sampling thread has used so far."""
         if self._tick_ns is None:
             self._tick_ns = now_ns + round(self._ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
         step_ns = max(FINEST_NS, (now_ns - self._started_ns) // _STEP_DIVISOR)

@@ -43,7 +43,6 @@ from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 from profiler.readers.linux.quick_memory import QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import mebibytes
-from profiler.settings import DEFAULT_SERIES_POINTS
 
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
@@ -51,25 +50,19 @@ if TYPE_CHECKING:
     from profiler.aggregation.usage_by_command import ProcessTotals
     from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
-    from profiler.readers.linux.waited_target import Wait
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
 _CHILDREN_ARE_LOST = (
     "The command ignores SIGCHLD: the CPU time of its children is known only up to the last sample before their end."
 )
-_PLACEMENT_TIMEOUT_SECONDS = 1.0
 _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and the command may have "
     "run on."
 )
 _MAX_NAMES_SHOWN = 5
-# A command that ends sooner writes no file.
-_FIRST_WRITE_NS = NS_PER_SECOND // 10
-_MIN_SERIES_STEP = 0.75
 # A run that ends sooner has no notices, and does not import their modules.
 _FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
-_NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
@@ -80,32 +73,28 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         find_labels: Determines the default labels after the command has started; a given label replaces one of them.
         fetch_placement: Reads the ECS task in a background thread; None outside of ECS. A result after one second is
             ignored.
-        collectors: The collectors of accelerators. The caller stops them, because that may take a while and the report
-            need not wait for it.
+        collectors: The caller stops them, because that may take a while and the report need not wait for it.
         series_points: Half the largest number of steps of the record's time series; 0 for none.
         max_history_steps: The largest number of steps of the history's time series; 0 for none.
-        on_started: Called when the command runs.
-        pause: Called before the profiler stops because the terminal stopped the command.
         stuck_minutes: After how many idle minutes the command is stuck; 0 for never.
         expected_seconds: After how many seconds the command is overdue; None for never.
-        on_notice: Shows a notice about the running command.
         show: Shows a sample and the processes that it was made of.
-        keep_so_far: Writes down the report and the time series of the run so far, if that is due, for the case that
-            the profiler is killed.
+        pause: Called before the profiler stops because the terminal stopped the command.
+        keep_so_far: Writes down the run so far, if that is due, for the case that the profiler is killed.
     """
 
-    name: str | None = None
-    interval_seconds: float = 1.0
-    labels: Mapping[str, str] = {}
+    name: str | None
+    interval_seconds: float
+    labels: Mapping[str, str]
     find_labels: Callable[[], Mapping[str, str]]
-    fetch_placement: Callable[[], Placement | None] | None = None
-    collectors: tuple[Collector, ...] = ()
-    prices: "PriceOverrides | None" = None
-    series_points: int = DEFAULT_SERIES_POINTS
+    fetch_placement: Callable[[], Placement | None] | None
+    collectors: tuple[Collector, ...]
+    prices: "PriceOverrides | None"
+    series_points: int
     max_history_steps: int = 0
-    stuck_minutes: float = 0
-    expected_seconds: float | None = None
-    on_notice: "Callable[[NoticeLine], None]" = lambda _: None
+    stuck_minutes: float
+    expected_seconds: float | None
+    on_notice: "Callable[[NoticeLine], None]"
     on_started: Callable[[], None] = lambda: None
     on_sample: Callable[[ContainerSample], None] = lambda _: None
     show: Callable[[ContainerSample, Sequence[ProcessReading]], None] = lambda sample, processes: None  # noqa: ARG005
@@ -116,10 +105,9 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 class RunResult(Struct, frozen=True, kw_only=True):
     """The result of a run.
 
-    ``exit_code`` is the exit code for this process. ``startup_error`` is a sentence if the command did not start.
-    ``series`` is the time series for the history, ``stacks_line`` the line of the call stacks. ``warnings`` are
-    sentences about what was required and has no readings. ``got_stop_signal`` is True if someone asked to stop it.
-    ``memory_bound_mb`` is an upper bound of the memory of a command of one process; None without a bound.
+    ``exit_code`` is for this process. ``startup_error`` is a sentence if the command did not start. ``series`` is for
+    the history. ``warnings`` are about what was required and has no readings. ``memory_bound_mb`` is an upper bound of
+    the memory of a command of one process; None without a bound.
     """
 
     exit_code: int
@@ -153,13 +141,7 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
 class _Session:
     """One run, from the start of its command to the report."""
 
-    def __init__(
-        self,
-        prepared: PreparedRun,
-        started: StartedRun,
-        identity: RunIdentity,
-        plan: RunPlan,
-    ) -> None:
+    def __init__(self, prepared: PreparedRun, started: StartedRun, identity: RunIdentity, plan: RunPlan) -> None:
         self._prepared = prepared
         self._started = started
         self._plan = plan
@@ -168,7 +150,7 @@ class _Session:
         self._warnings: tuple[str, ...] = ()
         self._placement_call = None
         if plan.fetch_placement is not None:
-            self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
+            self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, 1.0)
         labels = {**plan.find_labels(), **identity.labels}
         self._identity = replace(identity, labels=labels, host=with_processor(identity.host))
         self._usable_cpus = usable_cpus = len(os.sched_getaffinity(0))
@@ -205,7 +187,8 @@ class _Session:
         for collector in plan.collectors:
             collector.start()
         self._pace.leave_out(time.thread_time_ns() - began_ns)
-        first_write_ns = self._started.started_ns + min(_FIRST_WRITE_NS, self._interval_ns // 2)
+        # A command that ends sooner writes no file.
+        first_write_ns = self._started.started_ns + min(NS_PER_SECOND // 10, self._interval_ns // 2)
         while not supervisor.wait_until_exit(self._pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())):
             now_ns = self._clock.monotonic_ns()
             self._read(self._pace.begin(now_ns), now_ns)
@@ -232,7 +215,13 @@ class _Session:
             return
         is_tick = reading == "tick"
         began_ns = time.thread_time_ns()
-        _import_readers()
+        # The modules of the first full reading, which the shortest runs do without.
+        import profiler.aggregation.series_by_command
+        import profiler.aggregation.time_breakdown
+        import profiler.aggregation.usage_by_command
+        import profiler.readers.linux.script_names
+        import profiler.readers.linux.thread_times  # noqa: F401
+
         self._pace.leave_out(time.thread_time_ns() - began_ns)
         self._sample(self._clock.monotonic_ns(), is_tick=is_tick)  # the imports take some milliseconds
         self._has_tick = self._has_tick or is_tick
@@ -250,42 +239,34 @@ class _Session:
                 self._plan.on_sample(sample)
                 if self._looks_for_notices and now_ns - self._started.started_ns >= self._first_notices_ns:
                     self._look_for_notices(sample)
-            self._show(sample)
-
-    def _show(self, sample: ContainerSample) -> None:
-        began_ns = time.thread_time_ns()
-        self._plan.show(sample, self._sampler.processes)
-        if not self._has_shown:  # the first time it imports the view
-            self._pace.leave_out(time.thread_time_ns() - began_ns)
-        self._has_shown = True
+            began_ns = time.thread_time_ns()
+            self._plan.show(sample, self._sampler.processes)
+            if not self._has_shown:  # the first time it imports the view
+                self._pace.leave_out(time.thread_time_ns() - began_ns)
+            self._has_shown = True
 
     def _look_for_notices(self, sample: ContainerSample) -> None:
         try:
             if self._notices is None:
-                self._notices = self._new_notices()
-            for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far, self._longest_wait):
+                from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
+                from profiler.local_run.local_notices import LocalNotices
+
+                plan, started = self._plan, self._started
+                interfaces = f"/proc/{started.command.pid}/net/dev"
+                self._notices = LocalNotices(
+                    NoticeSettings(stuck_minutes=plan.stuck_minutes, expected_seconds=plan.expected_seconds),
+                    started.started_wall_ns,
+                    self._interval_ns,
+                    lambda: proc.parse_interfaces(proc.read(interfaces) or b""),
+                )
+            longest_wait = (lambda _: None) if self._time is None else self._time.longest_wait
+            for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far, longest_wait):
                 self._plan.on_notice(line)
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._looks_for_notices = False
             self._warnings += (
                 f"The notifications failed ({type(error).__name__}): report this as a defect of task-profiler.",
             )
-
-    def _longest_wait(self, since_ns: int) -> "Wait | None":
-        return None if self._time is None else self._time.longest_wait(since_ns)
-
-    def _new_notices(self) -> "LocalNotices":
-        from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
-        from profiler.local_run.local_notices import LocalNotices
-
-        plan, started = self._plan, self._started
-        interfaces = f"/proc/{started.command.pid}/net/dev"
-        return LocalNotices(
-            NoticeSettings(stuck_minutes=plan.stuck_minutes, expected_seconds=plan.expected_seconds),
-            started.started_wall_ns,
-            self._interval_ns,
-            lambda: proc.parse_interfaces(proc.read(interfaces) or b""),
-        )
 
     def _add_processes(self, read_ns: int, total_bytes: int | None) -> None:
         from profiler.aggregation.usage_by_command import ProcessTotals  # the shortest runs have no sample
@@ -300,8 +281,13 @@ class _Session:
         from profiler.readers.linux.thread_times import ThreadReader
 
         if self._threads is None or self._time is None:
+            offset_ns, collectors = self._read_ns(0), self._plan.collectors
             self._threads = ThreadReader(time.thread_time_ns)
-            self._time = TimeAccount(self._started.started_wall_ns, self._interval_ns, self._idle_gpu_ns)
+            self._time = TimeAccount(
+                self._started.started_wall_ns,
+                self._interval_ns,
+                lambda start_ns, end_ns: idle_gpu_ns(collectors, start_ns - offset_ns, end_ns - offset_ns),
+            )
         sample = self._threads.read(self._sampler.processes, now_ns)
         if sample is not None:
             self._time.add(self._read_ns(now_ns), self._sampler.cpu_ns, sample, self._samples.usage.series)
@@ -314,7 +300,6 @@ class _Session:
         )
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
-        """The report of the command while it runs, and its time series."""
         record = with_warnings(self._record_so_far(), (_PROFILER_WAS_KILLED,))
         return report(record, self._clock.wall_ns()), self._history_series()
 
@@ -336,6 +321,10 @@ class _Session:
         sampler = self._sampler
         group_peak = sampler.group_peak()
         memory_kills = self._prepared.own_cgroup.oom_kills()
+        shared_oom_kills = None  # the kills since the start in the group in which this process was started
+        if memory_kills is None and self._prepared.oom_kills_before is not None:
+            now = self._prepared.cgroups.oom_kills()
+            shared_oom_kills = None if now is None else max(now - self._prepared.oom_kills_before, 0)
         return RunObservation(
             started_ns=self._started.started_wall_ns,
             finished_ns=finished_wall_ns,
@@ -353,7 +342,7 @@ class _Session:
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
-            shared_oom_kills=self._shared_oom_kills() if memory_kills is None else None,
+            shared_oom_kills=shared_oom_kills,
             processes=() if self._processes is None else self._processes.top(),
             has_block_io=proc.read("/proc/self/io") is not None,
         )
@@ -389,16 +378,20 @@ class _Session:
     def _result(self, observed: RunObservation, ending: CommandExit) -> RunResult:
         plan = self._plan
         children_are_lost = ending.ignored_sigchld and not self._prepared.own_cgroup.has_cpu_accounting
-        conditions = ((self._samples.failures > 0, _NO_PROCESS_FOLDER), (children_are_lost, _CHILDREN_ARE_LOST))
-        warnings = (
-            *self._warnings,
-            *(warning for applies, warning in conditions if applies),
-        )
+        warnings = self._warnings
+        if self._samples.failures:
+            warnings += ("The command's processes could not be read in /proc.",)
+        if children_are_lost:
+            warnings += (_CHILDREN_ARE_LOST,)
         placement = None if self._placement_call is None else self._placement_call.result()
         self._sizes = self._read_sizes()  # a limit may have changed during the run
         record = self._record(observed, placement, warnings)
         now_ns = self._clock.wall_ns()
-        record = _with_advice(record, plan.prices, now_ns, is_sampled=self._has_tick)
+        # There is evidence for advice: a tick, a lack of memory, the size of a task, or a GPU.
+        if self._has_tick or record.likely_out_of_memory or record.task_size is not None or record.gpus:
+            from profiler.sizing.advice import with_recommendation  # not for the shortest runs
+
+            record = with_recommendation(record, plan.prices, time=format_ms(now_ns))
         record = _with_survivors(record, self._sampler.survivors)
         startup_errors = (collector.startup_error for collector in plan.collectors)
         return RunResult(
@@ -425,38 +418,11 @@ class _Session:
         if usage.last_read_ns is None:
             return 0.0
         mean_ns = (usage.last_read_ns - self._started.started_wall_ns) / usage.samples
-        return min(_MIN_SERIES_STEP * mean_ns, self._interval_ns) / NS_PER_MS
-
-    def _idle_gpu_ns(self, start_ns: int, end_ns: int) -> int:
-        offset_ns = self._read_ns(0)
-        return idle_gpu_ns(self._plan.collectors, start_ns - offset_ns, end_ns - offset_ns)
+        return min(0.75 * mean_ns, self._interval_ns) / NS_PER_MS
 
     def _read_ns(self, monotonic_ns: int) -> int:
         """Convert a monotonic time to wall time, without the clock changes since the start."""
         return self._started.started_wall_ns + monotonic_ns - self._started.started_ns
-
-    def _shared_oom_kills(self) -> int | None:
-        """The kills since the start in the group in which this process was started."""
-        before, now = self._prepared.oom_kills_before, self._prepared.cgroups.oom_kills()
-        return None if now is None or before is None else max(now - before, 0)
-
-
-def _import_readers() -> None:
-    """Import the modules of the first full reading, which the shortest runs do without."""
-    import profiler.aggregation.series_by_command
-    import profiler.aggregation.time_breakdown
-    import profiler.aggregation.usage_by_command
-    import profiler.readers.linux.script_names
-    import profiler.readers.linux.thread_times  # noqa: F401
-
-
-def _with_advice(record: Record, prices: "PriceOverrides | None", now_ns: int, *, is_sampled: bool) -> Record:
-    """Add cost and recommendation, if there is evidence: a tick, a lack of memory, the size of a task, or a GPU."""
-    if not (is_sampled or record.likely_out_of_memory or record.task_size is not None or record.gpus):
-        return record
-    from profiler.sizing.advice import with_recommendation  # not for the shortest runs
-
-    return with_recommendation(record, prices, time=format_ms(now_ns))
 
 
 def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Record:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-BAR_WIDTH = 30
 RED, GREEN, YELLOW, _GREY = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[90m"
 BOLD, DIM = "\x1b[1m", "\x1b[2m"
 _RESET = "\x1b[0m"
@@ -57,8 +56,7 @@ class BottomRows:
         room = "" if before == self._reserved else _make_room(len(texts), erase=before is not None)
         # The command may have reset the terminal: the region is set each time. This moves the cursor to the top.
         region = f"\x1b[1;{terminal.rows - len(texts)}r"
-        drawn = _at_bottom(texts, terminal)
-        self._write(f"{room}{_SAVE_CURSOR}{region}{drawn}{_RESTORE_CURSOR}")
+        self._write(f"{room}{_SAVE_CURSOR}{region}{_at_bottom(texts, terminal)}{_RESTORE_CURSOR}")
 
     def close(self) -> None:
         """Clear the rows and restore the scrolling region. The cursor does not move."""
@@ -88,7 +86,7 @@ def _at_bottom(texts: Sequence[str], terminal: Terminal) -> str:
     return "".join(f"\x1b[{first + row};1H{_CLEAR_LINE}{text}" for row, text in enumerate(texts))
 
 
-def bar(share: float, colour: str = GREEN, *, width: int = BAR_WIDTH, ascii_only: bool = False) -> tuple[Part, Part]:
+def bar(share: float, colour: str = GREEN, *, width: int = 30, ascii_only: bool = False) -> tuple[Part, Part]:
     """A bar, filled to the share (0 to 1) in steps of half a character."""
     whole, half = ("=", "-") if ascii_only else ("━", "╸")
     halves = int(2 * width * min(max(share, 0), 1))

@@ -22,10 +22,8 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import Interval, Record, Report, Series
 from profiler.record.units import MIB, VCPU_DIGITS
 
-_GPU_DIGITS = 2
 # The fields of the first version are always written. Later fields are omitted from the end while they are None.
 _MIN_ROW_LENGTH = 3
-_MAX_EQUAL_STEPS = 1000
 
 Column = Sequence[float | None]
 
@@ -62,9 +60,6 @@ class Point(Struct, frozen=True, kw_only=True, array_like=True):
     gpu_memory_bytes: int | None = None
 
 
-_encoder = msgspec.json.Encoder()
-
-
 @cache
 def _decoder() -> msgspec.json.Decoder[tuple[Point, ...]]:
     """The decoder. It is slow to make, so it is not made during a measured run."""
@@ -73,15 +68,14 @@ def _decoder() -> msgspec.json.Decoder[tuple[Point, ...]]:
 
 def encode_points(points: Iterable[Point]) -> bytes:
     """Points as JSON, such as ``[[1000,0.5,1048576],[2000,null,1048576,4096,0]]``."""
-    return _encoder.encode([_row(point) for point in points])
-
-
-def _row(point: Point) -> tuple[float | int | None, ...]:
-    row: tuple[float | int | None, ...] = astuple(point)
-    length = len(row)
-    while length > _MIN_ROW_LENGTH and row[length - 1] is None:
-        length -= 1
-    return row[:length]
+    rows = []
+    for point in points:
+        row = astuple(point)
+        length = len(row)
+        while length > _MIN_ROW_LENGTH and row[length - 1] is None:
+            length -= 1
+        rows.append(row[:length])
+    return msgspec.json.encode(rows)
 
 
 def points_of(series: RunSeries, duration_ms: float | None) -> tuple[Point, ...]:
@@ -97,7 +91,7 @@ def points_of(series: RunSeries, duration_ms: float | None) -> tuple[Point, ...]
                 memory_used_bytes=memory_bytes,
                 block_read_bytes=read_bytes,
                 block_write_bytes=write_bytes,
-                gpu_percent=None if gpu_percent is None else round(gpu_percent, _GPU_DIGITS),
+                gpu_percent=None if gpu_percent is None else round(gpu_percent, 2),
                 gpu_memory_bytes=None if gpus_bytes is None else round(gpus_bytes),
             )
         )
@@ -106,7 +100,7 @@ def points_of(series: RunSeries, duration_ms: float | None) -> tuple[Point, ...]
 
 
 def decode_points(text: bytes) -> StepSeries:
-    """The series in the history's JSON. Raises ``msgspec.DecodeError`` if the text has another format."""
+    """The series in the history's JSON. Raises msgspec.DecodeError for another format."""
     points = _decoder().decode(text)
     return StepSeries(
         ends_ms=[point.elapsed_ms for point in points],
@@ -202,12 +196,12 @@ def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
 
 
 def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:
-    """CPU and memory in equal steps, the shortest of the series; None without steps. Holes stay holes."""
+    """CPU and memory in at most 1,000 equal steps, the shortest of the series; None without steps. Holes stay holes."""
     ends_ms = (0, *steps.ends_ms)
     if ends_ms[-1] <= 0:
         return None
     lengths_ms = [end - start for start, end in pairwise(ends_ms) if end > start]
-    step_ms = max(min(lengths_ms), ends_ms[-1] // _MAX_EQUAL_STEPS, 1)
+    step_ms = max(min(lengths_ms), ends_ms[-1] // 1000, 1)
     length = -(-ends_ms[-1] // step_ms)
     vcpu: list[float | None] = [None] * length
     memory: list[float | None] = [None] * length

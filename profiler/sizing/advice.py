@@ -18,9 +18,6 @@ from profiler.sizing.reasons import reasons
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
-_RUNNING = "running"
-_SATURATED_DIGITS = 1
-
 
 class Advice(Struct, frozen=True, kw_only=True):
     """The recommended size for a family, with the evidence and the reasons."""
@@ -30,16 +27,8 @@ class Advice(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
 
     @property
-    def family(self) -> str:
-        """The name of the task definition's family."""
-        return self.evidence.family.name
-
-    @property
     def risk(self) -> str | None:
-        """A sentence if the current memory may be too small, or None.
-
-        An out-of-memory kill at a size below the current one no longer counts.
-        """
+        """A sentence if the current memory may be too small. A kill at a size below the current one does not count."""
         evidence, size = self.evidence, self.choice.current or TaskSize()
         size_mb, oom_size_mb, peak_mb = size.memory_mb, evidence.oom_size_mb, evidence.required_memory_mb
         if evidence.out_of_memory and (size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb):
@@ -64,10 +53,9 @@ def advise(
     *,
     brief: bool = False,
 ) -> Advice:
-    """Recommend a size for a family.
+    """Recommend a size for a family, which runs at ``target``, else where its latest run did.
 
-    Without ``target``, the task is expected to run where its latest run did. ``brief`` leaves out the reasons about
-    sizes that were not chosen.
+    ``brief`` leaves out the reasons about sizes that were not chosen.
     """
     choice = recommend_size(evidence, policy, price_overrides, target)
     return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice, brief=brief))
@@ -75,9 +63,9 @@ def advise(
 
 def as_json(advice: Advice) -> Mapping[str, object]:
     """Build the object that ``recommend --json`` prints; unknown values are null."""
-    evidence, choice = advice.evidence, advice.choice
+    evidence, choice, saturated_percent = advice.evidence, advice.choice, advice.evidence.saturated_percent
     return {
-        "family": advice.family,
+        "family": evidence.family.name,
         "accountId": evidence.family.account_id,
         "region": evidence.family.region,
         **({"onFargate": evidence.on_fargate} if evidence.is_moved else {}),
@@ -95,11 +83,7 @@ def as_json(advice: Advice) -> Mapping[str, object]:
             "ignored": evidence.ignored,
             "peakMB": as_number(evidence.required_memory_mb),
             "p95Vcpu": None if evidence.required_vcpu is None else round(evidence.required_vcpu, VCPU_DIGITS),
-            "saturatedPercent": (
-                None
-                if evidence.saturated_percent is None
-                else as_number(round(evidence.saturated_percent, _SATURATED_DIGITS))
-            ),
+            "saturatedPercent": None if saturated_percent is None else as_number(round(saturated_percent, 1)),
             "peakSource": evidence.peak_source,
             "statsPeriodMs": evidence.stats_period_ms,
             "from": evidence.first_started_at,
@@ -130,29 +114,22 @@ def with_recommendation(record: Record, price_overrides: PriceOverrides | None, 
     The record of a running task is returned unchanged. Advice on GPUs follows the reasons for the size; it is
     left out if the GPUs may belong to other tasks of the instance.
     """
-    if record.status == _RUNNING:
+    if record.status == "running":
         return record
     # As in a record that was read: the task metadata endpoint may have delivered anything.
     possible = without_impossible(record) or record
     prices = price_overrides or PriceOverrides()
-    advice = _recommendation(possible, prices, time)
+    advice = None
+    run = facts_of(Report(time=time, type="task.report", record=possible))
+    evidence = evidence_of_runs(run.family, [run])
+    if evidence is not None:
+        advised = advise(evidence, Policy(), prices, brief=True)
+        size, saving_percent = advised.choice.size, advised.choice.saving_percent
+        advice = Recommendation(
+            vcpu=size.vcpu, memory_mb=size.memory_mb, saving_percent=saving_percent, reasons=advised.reasons
+        )
     of_gpus = () if record.gpu_scope == WHOLE_INSTANCE else tuple(gpu_advice(record))
     if of_gpus:
         advice = advice or Recommendation()
         advice = replace(advice, reasons=(*advice.reasons, *of_gpus))
     return replace(record, cost=cost_of(possible, prices), recommendation=advice)
-
-
-def _recommendation(record: Record, price_overrides: PriceOverrides, time: str) -> Recommendation | None:
-    run = facts_of(Report(time=time, type="task.report", record=record))
-    evidence = evidence_of_runs(run.family, [run])
-    if evidence is None:
-        return None
-    advice = advise(evidence, Policy(), price_overrides, brief=True)
-    choice = advice.choice
-    return Recommendation(
-        vcpu=as_number(choice.size.vcpu),
-        memory_mb=as_number(choice.size.memory_mb),
-        saving_percent=choice.saving_percent,
-        reasons=advice.reasons,
-    )

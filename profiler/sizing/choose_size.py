@@ -30,17 +30,12 @@ from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 GROWTH_RUNS = 30
 # The margin above the means of minutes, which do not show shorter peaks.
 MINUTE_MARGIN_PERCENT = 50
-_VCPU_STEP = 0.25
-_MEMORY_STEP_MB = 64
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """The limits of a recommended size.
+    """The limits of a recommended size. With ``faster``, a saturated task gets the next larger vCPU size.
 
-    Attributes:
-        memory_margin_percent: The margin above the largest memory requirement.
-        max_slowdown_percent: How much longer a run may take than at the current size.
-        faster: Whether a saturated task gets the next larger vCPU size.
+    The margin is above the largest memory requirement, the slowdown is compared with the current size.
     """
 
     memory_margin_percent: float = 20
@@ -56,17 +51,14 @@ class DeploymentTarget(Struct, frozen=True, kw_only=True):
 
 
 class SizeDecision(Struct, frozen=True, kw_only=True):
-    """The recommended size.
+    """The recommended size, and the ``current`` one of the latest run's task.
 
     Attributes:
-        current: Size of the latest run's task; None if unknown.
-        need: The memory that a size must have.
         needs_more_vcpu: The runs need more than Fargate has; ``needs_more_memory`` alike.
         growth: The growth of the required memory; None if it does not grow.
         outgrown: The size that would be enough without the growth; None if the growth does not change the size.
         chosen: The recommended size with the duration and the cost of its runs; None outside Fargate.
         options: The table of sizes, by vCPU; empty outside Fargate.
-        policy: The limits that the size holds.
     """
 
     current: TaskSize | None
@@ -192,22 +184,17 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     """
     vcpu = memory_mb = None
     if evidence.required_vcpu is not None:
-        rounded, limit = _step_up(evidence.required_vcpu, 0, _VCPU_STEP), evidence.latest.vcpu_limit
+        rounded, limit = _step_up(evidence.required_vcpu, 0, 0.25), evidence.latest.vcpu_limit
         if limit is not None and evidence.required_vcpu <= limit:
             rounded = min(rounded, limit)
-        vcpu = as_number(min(rounded, _vcpu_not_slower(evidence) or rounded))
+        not_slower = None
+        if evidence.slowdowns is not None and evidence.vcpu_without_slowdown is None:
+            factors = ((vcpu, evidence.slowdowns.get(vcpu, SAME_DURATION)) for vcpu in smaller_vcpus(limit))
+            not_slower = next((vcpu for vcpu, factor in factors if factor.max < MIN_SLOWER_FACTOR), None)
+        vcpu = as_number(min(rounded, not_slower or rounded))
     if evidence.has_memory:
-        memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, _MEMORY_STEP_MB))
+        memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, 64))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
-
-
-def _vcpu_not_slower(evidence: Evidence) -> float | None:
-    """The smallest size of Fargate below the current one that slows down no run; None if that is unknown."""
-    if evidence.slowdowns is None or evidence.vcpu_without_slowdown is not None:
-        return None
-    limit = evidence.latest.vcpu_limit
-    factors = ((vcpu, evidence.slowdowns.get(vcpu, SAME_DURATION)) for vcpu in smaller_vcpus(limit))
-    return next((vcpu for vcpu, factor in factors if factor.max < MIN_SLOWER_FACTOR), None)
 
 
 def _step_up(minimum: float, above: float, step: float) -> float:

@@ -16,13 +16,10 @@ from profiler.record.worth_a_word import SATURATED_PERCENT
 from profiler.sizing.fargate import LEGAL_VCPUS
 from profiler.sizing.run_facts import RunFacts
 
-FACTOR_DIGITS = 3
-_PERCENT_DIGITS = 3
+_DIGITS = 3
 _NO_SLOWDOWN = SlowdownBounds(min=1, max=1)
 # From here on, a run counts as slower.
 MIN_SLOWER_FACTOR = 1.05
-# Only for the weighted mean: a run of unknown duration counts only without any other.
-UNKNOWN_DURATION_MS = 1
 
 
 class DurationFactor(Struct, frozen=True, kw_only=True):
@@ -50,8 +47,8 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Ma
             (slowdown.get(vcpu, _NO_SLOWDOWN), slowdown.get(current_vcpu or 0, _NO_SLOWDOWN)) for slowdown in slowdowns
         ]
         factors[vcpu] = DurationFactor(
-            min=max(quotient(there.min, now.max, limit) for there, now in bounds),
-            max=max(quotient(there.max, now.min, limit) for there, now in bounds),
+            min=max(_quotient(there.min, now.max, limit) for there, now in bounds),
+            max=max(_quotient(there.max, now.min, limit) for there, now in bounds),
         )
     return {vcpu: factor for vcpu, factor in factors.items() if factor.max > 1}
 
@@ -64,48 +61,27 @@ def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
 def larger_factor(vcpu: float, seen_vcpu: float, saturated: float | None) -> DurationFactor:
     """Return the bounds of the duration with ``vcpu``, more than the ``seen_vcpu`` that the runs had.
 
-    Args:
-        vcpu: The larger size.
-        seen_vcpu: The size of the runs.
-        saturated: The percentage of the time in which the runs used all of it: all of this time is shortened in
-            proportion to the sizes, or none of it. None: unknown.
+    ``saturated`` is the percentage of the time in which the runs used all of it: all of this time is shortened in
+    proportion to the sizes, or none of it.
     """
     if saturated is None or saturated < SATURATED_PERCENT:
         return SAME_DURATION
-    return DurationFactor(min=round(1 - saturated / 100 * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1)
+    return DurationFactor(min=round(1 - saturated / 100 * (1 - seen_vcpu / vcpu), _DIGITS), max=1)
 
 
-def quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
+def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
     """Divide a bound at another size by a bound at the current size; the result is between 1 and ``limit``."""
-    return round(min(max(slowdown / current_slowdown, 1.0), limit), FACTOR_DIGITS)
+    return round(min(max(slowdown / current_slowdown, 1.0), limit), _DIGITS)
 
 
-def saturated_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:
-    """Return the share of the time, in percent, in which the runs at the current size used all of their vCPUs."""
-    return _mean_percent(runs, current_vcpu, lambda run: run.saturated_percent)
-
-
-def cpu_wait_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:
-    """Return how long threads of the runs at the current size waited for a CPU, as a share of the time they needed one.
-
-    It is the mean of the runs' percentages.
-    """
-    return _mean_percent(runs, current_vcpu, lambda run: run.cpu_wait_percent)
-
-
-def _mean_percent(
-    runs: Iterable[RunFacts], current_vcpu: float | None, read: Callable[[RunFacts], float | None]
-) -> float | None:
-    """The mean weighted by the runs' durations.
-
-    Runs at another vCPU size do not count: they do not show how busy the task is now.
-    """
+def mean_percent(runs: Iterable[RunFacts], read: Callable[[RunFacts], float | None]) -> float | None:
+    """Return the mean weighted by the runs' durations. A run of unknown duration hardly counts."""
     known = [
-        (percent, UNKNOWN_DURATION_MS if run.duration_ms is None else run.duration_ms)
+        (percent, 1 if run.duration_ms is None else run.duration_ms)
         for run in runs
-        if (percent := read(run)) is not None and run.task.vcpu == current_vcpu
+        if (percent := read(run)) is not None
     ]
     total_ms = math.fsum(duration_ms for _, duration_ms in known)
     if not total_ms:
         return None
-    return round(math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, _PERCENT_DIGITS)
+    return round(math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, _DIGITS)

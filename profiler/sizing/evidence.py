@@ -20,7 +20,7 @@ from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import PeakSource, Report
 from profiler.record.units import billed_ms
 from profiler.record.worth_a_word import SATURATED_PERCENT
-from profiler.sizing.duration_factors import DurationFactor, cpu_wait_percent, duration_factors, saturated_percent
+from profiler.sizing.duration_factors import DurationFactor, duration_factors, mean_percent
 from profiler.sizing.on_fargate import facts_on_fargate
 from profiler.sizing.run_facts import RunFacts, Task
 
@@ -31,9 +31,6 @@ MAX_FINE_PERIOD_MS = 2000
 """With a longer period of the statistics, sampled peaks can miss a short spike."""
 MIN_MINUTES = 10
 """A run of fewer minutes is too short for the means of minutes to show its memory peak."""
-_FAILURE = "failure"
-_STOPPED = "stopped"
-_MS_DIGITS = 3
 
 
 class _Run(NamedTuple):
@@ -58,7 +55,7 @@ class BilledTime(Struct, frozen=True):
         return _mean_ms(self.tasks, factor) if self.tasks else None
 
 
-def billed_time(runs: Iterable[RunFacts]) -> BilledTime:
+def _billed_time(runs: Iterable[RunFacts]) -> BilledTime:
     """Collect the billed times of runs by task. A run of unknown duration changes as a whole."""
     tasks: dict[str, list[_Run]] = {}
     for run in runs:
@@ -72,14 +69,12 @@ def billed_time(runs: Iterable[RunFacts]) -> BilledTime:
 @lru_cache(maxsize=64)
 def _mean_ms(tasks: tuple[tuple[_Run, ...], ...], factor: float) -> float:
     """Cached: each size of the table needs the mean, and many sizes have the same factor."""
-    times_ms = [max(_billed_ms(run, factor) for run in runs) for runs in tasks]
-    return round(math.fsum(times_ms) / len(tasks), _MS_DIGITS)
 
+    def time_ms(run: _Run) -> float:
+        until_ns = round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)
+        return run.was_ms if factor == 1 else billed_ms(0, until_ns) or run.was_ms
 
-def _billed_ms(run: _Run, factor: float) -> float:
-    if factor == 1:
-        return run.was_ms
-    return billed_ms(0, round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)) or run.was_ms
+    return round(math.fsum(max(map(time_ms, runs)) for runs in tasks) / len(tasks), 3)
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -87,16 +82,14 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     Attributes:
         runs: Number of measured runs. ``failed`` and ``stopped`` count some of them.
-        out_of_memory: Number of all runs that ran out of memory. ``out_of_memory_unmeasured`` counts the ones that are
-            not in ``runs``.
+        out_of_memory: Number of all runs that ran out of memory; ``out_of_memory_unmeasured`` are not in ``runs``.
         ignored: Number of the remaining runs, without measurements.
         required_memory_mb: The largest requirement of any run, other containers included; ``required_vcpu`` alike.
         batch_peak_mb: The batch's part of it. ``batch_p99_mb``: the 99th percentile of its memory in the same run.
         slowdowns: The bounds of the duration at each vCPU size at which a run would be slower than at the size of
             ``latest``; None if no run has such bounds.
         vcpu_without_slowdown: The largest vCPU requirement of the runs that have no such bounds (schema 1.0).
-        saturated_percent: The share of the time in which the runs at the current vCPU size used all of it.
-        cpu_wait_percent: How long their threads waited for a CPU, as a share of the time they needed one.
+        saturated_percent: Of the runs at the current vCPU size; ``cpu_wait_percent`` alike.
         processors: The number of runs on each processor, by its short name, the most frequent first.
         oom_size_mb: The largest memory size at which a run ran out of memory.
         reached_size_mb: The largest at which the usage reached the limit unseen, where a child may have been killed.
@@ -105,13 +98,10 @@ class Evidence(Struct, frozen=True, kw_only=True):
         window_tasks: The number of tasks in the window, measured or not. Each container of a task may have a report.
         latest: The task of the latest measured run, with the size of the latest run, measured or not.
         billed: The billed time of the tasks at the current vCPU size; of all tasks if none of them had this size.
-        has_run_at_current_vcpu: Whether a measured run had this size.
         peaks_mb: The batch's peaks in the order of time. ``needs_mb``: the memory that the task required.
         idle_gpu_hours: The mean of the runs that have it; of the instances' GPUs if ``has_gpus_of_others`` is True.
-        is_by_minute: Whether some of the runs were measured by the means of minutes.
-        is_too_short: Whether all runs are, and too short for them.
-        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
-        is_moved: Whether some of the runs count so.
+        is_by_minute: Whether some runs were measured by the means of minutes. ``is_too_short``: all, and too short.
+        on_fargate: The Region in which runs outside Fargate count as if they had run there. ``is_moved``: some do.
     """
 
     family: FamilyKey
@@ -207,19 +197,23 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
     if not runs:
         return None
     killed = [run for run in window if run.out_of_memory]
-    killed_unmeasured = sum(1 for run in killed if not run.is_measured)
+    killed_unmeasured = sum(not run.is_measured for run in killed)
     with_peak = [run for run in runs if run.peak_mb is not None]
-    latest = _latest_task(runs[-1].task, window[-1].task)
+    latest, newest = runs[-1].task, window[-1].task
+    if newest.size is not None:
+        sizes = {"vcpu_size": newest.vcpu_size, "memory_size_mb": newest.memory_size_mb}
+        latest = replace(latest, size=newest.size, **sizes)
     current_vcpu = latest.vcpu
     runs_now = [run for run in runs if run.task.vcpu == current_vcpu]
     largest = max(with_peak, key=lambda run: run.needed_memory_mb or 0, default=None)
     idle_flags = [run.gpus_idle for run in runs if run.gpus_idle is not None]
+    sources = {run.peak_source for run in runs}
     return Evidence(
         family=family,
         runs=len(runs),
         latest=latest,
-        failed=sum(1 for run in runs if run.status == _FAILURE),
-        stopped=sum(1 for run in runs if run.status == _STOPPED),
+        failed=sum(run.status == "failure" for run in runs),
+        stopped=sum(run.status == "stopped" for run in runs),
         out_of_memory=len(killed),
         out_of_memory_unmeasured=killed_unmeasured,
         ignored=len(window) - len(runs) - killed_unmeasured,
@@ -229,18 +223,19 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         batch_p99_mb=None if largest is None else largest.memory_p99_mb,
         slowdowns=duration_factors(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
-        saturated_percent=saturated_percent(runs, current_vcpu),
-        cpu_wait_percent=cpu_wait_percent(runs, current_vcpu),
+        # Runs at another vCPU size do not show how busy the task is now.
+        saturated_percent=mean_percent(runs_now, lambda run: run.saturated_percent),
+        cpu_wait_percent=mean_percent(runs_now, lambda run: run.cpu_wait_percent),
         processors=tuple(Counter(run.processor for run in runs if run.processor is not None).most_common()),
         oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
         reached_size_mb=max_known(*(run.reached_size_mb for run in runs)),
-        peak_source=_least_exact(run.peak_source for run in runs),
+        peak_source="sampled" if "sampled" in sources else "kernel" if "kernel" in sources else None,
         stats_period_ms=max_known(*(run.stats_period_ms for run in runs)),
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
         window_tasks=len({run.task_id for run in window}),
-        billed=billed_time(runs_now or runs),
+        billed=_billed_time(runs_now or runs),
         has_run_at_current_vcpu=bool(runs_now),
         peaks_mb=tuple(run.peak_mb for run in with_peak if run.peak_mb is not None),
         needs_mb=tuple(run.needed_memory_mb for run in runs if run.needed_memory_mb is not None),
@@ -252,15 +247,3 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         on_fargate=on_fargate,
         is_moved=any(run.is_moved for run in runs),
     )
-
-
-def _latest_task(measured: Task, latest: Task) -> Task:
-    if latest.size is None:
-        return measured
-    return replace(measured, size=latest.size, vcpu_size=latest.vcpu_size, memory_size_mb=latest.memory_size_mb)
-
-
-def _least_exact(sources: Iterable[PeakSource | None]) -> PeakSource | None:
-    """Return ``sampled`` if one of the peaks was sampled: the highest peak is not more exact than that."""
-    known = {source for source in sources if source is not None}
-    return "sampled" if "sampled" in known else "kernel" if known else None

@@ -3,12 +3,10 @@
 https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
-
-_MB_PER_GB = 1024
 
 
 class Size(Struct, frozen=True, order=True):
@@ -18,21 +16,16 @@ class Size(Struct, frozen=True, order=True):
     memory_mb: float
 
 
-def _sizes() -> tuple[Size, ...]:
-    gb = _MB_PER_GB
-    memories_mb: Mapping[float, tuple[int, ...]] = {
-        0.25: (512, gb, 2 * gb),
-        0.5: tuple(range(gb, 4 * gb + 1, gb)),
-        1: tuple(range(2 * gb, 8 * gb + 1, gb)),
-        2: tuple(range(4 * gb, 16 * gb + 1, gb)),
-        4: tuple(range(8 * gb, 30 * gb + 1, gb)),
-        8: tuple(range(16 * gb, 60 * gb + 1, 4 * gb)),
-        16: tuple(range(32 * gb, 120 * gb + 1, 8 * gb)),
-        32: (60 * gb, 120 * gb, 244 * gb),
-    }
-    return tuple(Size(vcpu, memory_mb) for vcpu, sizes_mb in memories_mb.items() for memory_mb in sizes_mb)
-
-
-LEGAL_SIZES: Final = _sizes()
+_MEMORIES_GB: Mapping[float, Sequence[float]] = {
+    0.25: (0.5, 1, 2),
+    0.5: range(1, 5),
+    1: range(2, 9),
+    2: range(4, 17),
+    4: range(8, 31),
+    8: range(16, 61, 4),
+    16: range(32, 121, 8),
+    32: (60, 120, 244),
+}
+LEGAL_VCPUS: Final = tuple(_MEMORIES_GB)
+LEGAL_SIZES: Final = tuple(Size(vcpu, round(1024 * gb)) for vcpu, sizes_gb in _MEMORIES_GB.items() for gb in sizes_gb)
 LARGEST: Final = LEGAL_SIZES[-1]
-LEGAL_VCPUS: Final = tuple(sorted({size.vcpu for size in LEGAL_SIZES}))

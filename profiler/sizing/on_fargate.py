@@ -27,7 +27,9 @@ def facts_on_fargate(report: Report, region: str | None) -> RunFacts:
 
 def record_on_fargate(record: Record, region: str) -> Record:
     """The record, as if its run had been on Fargate. Its duration in whole seconds, at least 60, is billed."""
-    if record.launch_type == FARGATE or _has_used_devices(record):
+    # A GPU that may be another task's does not count.
+    uses_gpus = record.gpu_scope != WHOLE_INSTANCE and any(not is_idle(gpu) for gpu in record.gpus)
+    if record.launch_type == FARGATE or uses_gpus or (record.neuron is not None and record.neuron.cores):
         return record
     metrics, size = record.metrics, record.task_size or TaskSize()
     duration_ns = None if metrics.duration_ms is None else round(metrics.duration_ms * NS_PER_MS)
@@ -57,9 +59,3 @@ def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOv
     size = moved.task_size or TaskSize()
     is_legal = size.vcpu is not None and size.memory_mb is not None and Size(size.vcpu, size.memory_mb) in LEGAL_SIZES
     return cost_of(moved, price_overrides) if moved.launch_type == FARGATE and is_legal else None
-
-
-def _has_used_devices(record: Record) -> bool:
-    """Whether the run used devices. A GPU that may be another task's does not count."""
-    uses_gpus = record.gpu_scope != WHOLE_INSTANCE and any(not is_idle(gpu) for gpu in record.gpus)
-    return uses_gpus or (record.neuron is not None and bool(record.neuron.cores))

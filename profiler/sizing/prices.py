@@ -10,18 +10,13 @@ from typing import ClassVar, Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.record.record_model import Cost, Record
+from profiler.record.record_model import Cost, Record, TaskSize
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 
-# ECS runs these tasks on EC2 instances, in the second case on instances that it manages. They have no price per task.
-ON_INSTANCES: Final = ("EC2", "MANAGED_INSTANCES")
 X86: Final = "X86_64"
 PRICE_TABLE_DATE: Final = "2026-09"
 
 _MB_PER_GB = 1024
-_MS_PER_HOUR = 3_600_000
-_INCLUDED_STORAGE_GB = 20
-_USD_DIGITS = 8
 
 # USD per vCPU hour, GB hour and storage GB hour; None where no source was found.
 PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] = {
@@ -75,7 +70,7 @@ class PriceOverrides(Struct, frozen=True, kw_only=True):
 def parse_price(text: str) -> float:
     """Parse the USD of a setting. Raises ValueError if it is not a finite number of at least 0."""
     price = float(text)
-    if not math.isfinite(price) or price < 0:
+    if not 0 <= price < math.inf:
         raise ValueError(text)
     return price
 
@@ -142,26 +137,19 @@ def _basis(region: str | None, architecture: str | None, overrides: PriceOverrid
 
 def charged_storage_gb(storage_mb: float | None) -> int:
     """Return the charged GiB of storage, above the included 20 GiB. ECS reports 20 GiB as 20496 MiB."""
-    return 0 if storage_mb is None else max(round(storage_mb / _MB_PER_GB) - _INCLUDED_STORAGE_GB, 0)
+    return 0 if storage_mb is None else max(round(storage_mb / _MB_PER_GB) - 20, 0)
 
 
 def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
     """Calculate the cost of the run: billed duration × price per hour; None if one of them is unknown."""
-    billed_ms = record.metrics.billed_duration_ms
-    hour_usd, basis = _fargate_hour_usd(record, overrides)
-    if record.launch_type in ON_INSTANCES:
+    metrics, size, hour_usd, basis = record.metrics, record.task_size or TaskSize(), None, ""
+    if record.launch_type in ("EC2", "MANAGED_INSTANCES"):  # these tasks have no price of their own
         hour_usd, basis = overrides.hour_usd, f"{record.launch_type} with {overrides.HOUR_NAME}"
-    if billed_ms is None or hour_usd is None:
+    elif record.launch_type == FARGATE and size.vcpu is not None and size.memory_mb is not None:
+        region_prices = prices(record.region, record.cpu_architecture, overrides)
+        if region_prices is not None:
+            hour_usd = region_prices.hour_usd(size.vcpu, size.memory_mb, metrics.ephemeral_storage_size_mb)
+            basis = region_prices.basis
+    if metrics.billed_duration_ms is None or hour_usd is None:
         return None
-    return Cost(usd=round(billed_ms / _MS_PER_HOUR * hour_usd, _USD_DIGITS), price_basis=basis)
-
-
-def _fargate_hour_usd(record: Record, overrides: PriceOverrides) -> tuple[float | None, str | None]:
-    """The price of the task's size on Fargate, and how it was found; None if it is unknown."""
-    size, region_prices = record.task_size, prices(record.region, record.cpu_architecture, overrides)
-    if record.launch_type != FARGATE or region_prices is None:
-        return None, None
-    if size is None or size.vcpu is None or size.memory_mb is None:
-        return None, None
-    hour_usd = region_prices.hour_usd(size.vcpu, size.memory_mb, record.metrics.ephemeral_storage_size_mb)
-    return hour_usd, region_prices.basis
+    return Cost(usd=round(metrics.billed_duration_ms / 3_600_000 * hour_usd, 8), price_basis=basis)

@@ -1,7 +1,7 @@
 """The sentences that explain a recommended size."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.units import (
@@ -24,10 +24,6 @@ from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 
 _MAX_RUNS_AHEAD = 1000
 _LOW_USE_SHARE = 0.5
-_SPIKE_SHARE = 0.5
-_MIN_OTHERS_MB = 1
-# A smaller size is an invalid record, and its share could be infinite.
-_MIN_TASK_MB = 1
 _MAX_NAMES = 5
 _MIN_PERCENT = 0.5
 
@@ -37,8 +33,8 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
 
     ``brief`` leaves out the sizes that were not chosen and the options that would choose them.
     """
-    sentences = (
-        *_basis(evidence),
+    return (
+        _basis(evidence),
         *_memory(evidence, choice),
         *_cpu(evidence, choice),
         *_saturated(evidence, choice, brief=brief),
@@ -47,14 +43,14 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
         *_price_on_fargate(evidence, choice),
         *_cost(evidence, choice),
         *(() if brief else (*_memory_floor(evidence, choice), *_smaller_vcpu(evidence, choice))),
-        *_trend(evidence, choice),
-        *_devices(evidence),
+        *_growth(evidence, choice),
+        *_spike_and_devices(evidence),
         *_caveats(evidence, choice),
+        *_comparability(evidence, choice),
     )
-    return tuple(sentences)
 
 
-def _basis(evidence: Evidence) -> Iterator[str]:
+def _basis(evidence: Evidence) -> str:
     outcomes = [
         f"{count} {outcome}"
         for count, outcome in (
@@ -72,14 +68,10 @@ def _basis(evidence: Evidence) -> Iterator[str]:
     if evidence.required_vcpu is not None:
         parts.append(f"for 95 % of the time at most {format_vcpu(evidence.required_vcpu)}")
     others_mb = (evidence.required_memory_mb or 0) - (evidence.batch_peak_mb or evidence.required_memory_mb or 0)
-    others_text = (
-        f"; {format_memory(others_mb)} of this memory is for the other containers"
-        if others_mb >= _MIN_OTHERS_MB
-        else ""
-    )
+    others_text = f"; {format_memory(others_mb)} of this memory is for the other containers" if others_mb >= 1 else ""
     unmeasured = evidence.out_of_memory_unmeasured
     unmeasured_text = f"; {unmeasured} more ran out of memory before the first measurement" if unmeasured else ""
-    yield f"{runs} used {' and '.join(parts)}{others_text}{unmeasured_text}."
+    return f"{runs} used {' and '.join(parts)}{others_text}{unmeasured_text}."
 
 
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -92,17 +84,19 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             "The memory usage reached the limit between two samples, and a child process may have been killed there: "
             f"less than {format_memory(evidence.reached_size_mb)} is not recommended."
         )
-    elif size_mb and size_mb >= _MIN_TASK_MB and required_mb is not None and required_mb >= HIGH_USE_SHARE * size_mb:
+    # A size below 1 MB is an invalid record, and its share could be infinite.
+    elif size_mb and size_mb >= 1 and required_mb is not None and required_mb >= HIGH_USE_SHARE * size_mb:
         share = _share(required_mb, size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
     elif size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
         yield f"Only {_share(required_mb, size_mb)} of the task's {format_memory(size_mb)} was ever used."
     own_mb = evidence.latest.memory_size_mb
-    has_own_limit = own_mb is not None and size_mb is not None and own_mb < size_mb
-    if has_own_limit and (oom_size_mb is not None or choice.changes) and own_mb != choice.size.memory_mb:
+    if own_mb is None or size_mb is None or own_mb >= size_mb or own_mb == choice.size.memory_mb:
+        return
+    if oom_size_mb is not None or choice.changes:
         yield (
-            f"The container {evidence.latest.container!r} has its own memory limit of {format_memory(own_mb or 0)}: "
-            "check that it fits the new size."
+            f"The container {evidence.latest.container!r} has its own memory limit of {format_memory(own_mb)}: check "
+            "that it fits the new size."
         )
 
 
@@ -141,27 +135,24 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     waited, saturated = evidence.cpu_wait_percent, evidence.saturated_percent
     if waited is None or saturated is None or waited < MIN_CPU_WAIT_PERCENT:
         return
-    sentence = f"Threads that could run waited for a CPU {format_percent(waited)} of the time"
-    if saturated >= SATURATED_PERCENT:
-        yield f"{sentence}."
-    else:
+    although = ""
+    if saturated < SATURATED_PERCENT:
         rarely = f"used all of its vCPUs for only {format_percent(saturated)} of it"
-        although = rarely if saturated else "was never saturated"
-        yield (
-            f"{sentence} although the task {although}: it shares its CPU with others, or its threads run in short "
-            "bursts."
+        although = (
+            f" although the task {rarely if saturated else 'was never saturated'}: it shares its CPU with others, or "
+            "its threads run in short bursts"
         )
+    yield f"Threads that could run waited for a CPU {format_percent(waited)} of the time{although}."
 
 
 def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if not choice.is_fargate:
         return
-    split = ": split the work"
     if choice.size.vcpu == LARGEST.vcpu:
-        ending = split if choice.needs_more_vcpu else ""
+        ending = ": split the work" if choice.needs_more_vcpu else ""
         yield f"{format_vcpu(LARGEST.vcpu)} is the largest size that Fargate has{ending}."
     if choice.size.memory_mb == LARGEST.memory_mb:
-        ending = split if choice.needs_more_memory else ""
+        ending = ": split the work" if choice.needs_more_memory else ""
         yield f"{format_memory(LARGEST.memory_mb)} is the largest memory that Fargate has{ending}."
     if not evidence.has_cpu:
         yield "CPU use was not measured, so the vCPU size stays as it is."
@@ -187,15 +178,13 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if saved_usd is None:
         yield f"{change}{duration}."
         return
-    usd_per_run = abs(saved_usd)
-    monthly_runs = runs_per_month(evidence)
-    monthly = (
-        f", about {format_usd(usd_per_run * monthly_runs)} a month at {monthly_runs:.0f} runs"
-        if monthly_runs is not None
-        else ""
-    )
     at_least = "at least " if evidence.latest.is_on_spot else ""
-    yield f"{change}: {at_least}{format_usd(usd_per_run)} a run{monthly}{duration}."
+    yield f"{change}: {at_least}{format_usd(abs(saved_usd))} a run{_monthly(abs(saved_usd), evidence)}{duration}."
+
+
+def _monthly(usd_per_run: float, evidence: Evidence) -> str:
+    runs = runs_per_month(evidence)
+    return "" if runs is None else f", about {format_usd(usd_per_run * runs)} a month at {runs:.0f} runs"
 
 
 def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -203,16 +192,15 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
     chosen, region = choice.chosen, evidence.on_fargate
     if not evidence.is_moved or chosen is None or evidence.latest.region != region:
         return
-    usd, monthly_runs = chosen.usd_per_run, runs_per_month(evidence)
+    usd = chosen.usd_per_run
     if chosen.hour_usd is None:
         architecture = evidence.latest.cpu_architecture
         of = f"for {architecture} are unknown" if architecture else "depend on the CPU architecture, which is unknown"
         yield f"Fargate's prices in {region} {of}, so a run has no price."
     elif usd is not None:
-        monthly = f", about {format_usd(usd * monthly_runs)} a month at {monthly_runs:.0f} runs" if monthly_runs else ""
         size = format_task_size(chosen.size.vcpu, chosen.size.memory_mb)
         most = "at most " if choice.factor.max > 1 else ""
-        yield f"With {size} on Fargate in {region}, a run costs {most}{format_usd(usd)}{monthly}."
+        yield f"With {size} on Fargate in {region}, a run costs {most}{format_usd(usd)}{_monthly(usd, evidence)}."
 
 
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -249,8 +237,12 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             "95 % of the time, and their reports do not show how much longer they would take."
         )
     elif option.factor.max > 1:
+        # The option that would choose the size, if only its duration excludes it.
+        chosen, hint = choice.chosen, ""
+        if not option.is_fast_enough and chosen is not None and option.comparable_cost < chosen.comparable_cost:
+            hint = f": --max-slowdown {math.ceil(100 * (option.factor.max - 1) - ROUNDING)} accepts that"
         duration = f"With {name}, a run would take {_times(option.factor)} as long"
-        yield f"{duration}{_cost_range(option, option.factor)}{_hint(option, choice)}."
+        yield f"{duration}{_cost_range(option, option.factor)}{hint}."
 
 
 def _cost_range(option: SizeOption, factor: DurationFactor) -> str:
@@ -265,27 +257,8 @@ def _cost_range(option: SizeOption, factor: DurationFactor) -> str:
     return f" and cost between {format_percent(most)} less and {format_percent(-least)} more"
 
 
-def _hint(option: SizeOption, choice: SizeDecision) -> str:
-    """The option that would choose the size, if only its duration excludes it."""
-    if option.is_fast_enough or option.factor is None or choice.chosen is None:
-        return ""
-    if option.comparable_cost >= choice.chosen.comparable_cost:
-        return ""
-    return f": --max-slowdown {math.ceil(100 * (option.factor.max - 1) - ROUNDING)} accepts that"
-
-
 def _times(factor: DurationFactor) -> str:
     return f"{format_range(factor.min, factor.max)} times"
-
-
-def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    yield from _growth(evidence, choice)
-    peak_mb, p99_mb = evidence.batch_peak_mb, evidence.batch_p99_mb
-    if peak_mb is not None and p99_mb is not None and p99_mb < _SPIKE_SHARE * peak_mb:
-        yield (
-            f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the time, "
-            f"at most {format_memory(p99_mb)} otherwise."
-        )
 
 
 def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -299,7 +272,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
         when = "is too small already" if left is None else f"would be too small in about {format_count(left, 'run')}"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    elif needed is not None and needed.is_notable:
+    elif needed is not None and needed.per_run * (needed.runs - 1) >= 0.05 * needed.now:  # a rise by 5 % over the runs
         limits_mb = {limit for limit in (size_mb, current_mb) if limit is not None and limit > passed_mb}
         passed = [text for limit_mb in sorted(limits_mb) if (text := _limit_passed(needed, limit_mb)) is not None]
         passes = f": it will pass {' and '.join(passed)}" if passed else ""
@@ -320,25 +293,17 @@ def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
     return f"the limit of {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
 
 
-def _devices(evidence: Evidence) -> Iterator[str]:
+def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
+    peak_mb, p99_mb = evidence.batch_peak_mb, evidence.batch_p99_mb
+    if peak_mb is not None and p99_mb is not None and p99_mb < 0.5 * peak_mb:
+        yield (
+            f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the time, "
+            f"at most {format_memory(p99_mb)} otherwise."
+        )
     if evidence.gpus_idle and evidence.runs > 1:  # the record of a single run has a warning for each GPU
         yield (
             "The GPUs were allocated but never used in any run: run the task without GPUs, or check why the program "
             "does not find them."
-        )
-
-
-def _minutes(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    """The limits of the means of minutes."""
-    if evidence.is_by_minute:
-        yield (
-            "The runs were sampled each minute, by Container Insights: shorter peaks are not included, so the memory "
-            f"has a margin of {choice.policy.memory_margin_percent:g} %."
-        )
-    if evidence.is_too_short:
-        yield (
-            f"No run took {MIN_MINUTES} minutes, which is too short for values of each minute: less memory than now is "
-            "not recommended."
         )
 
 
@@ -353,27 +318,42 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     if evidence.stopped and evidence.runs == evidence.stopped:
         yield "Every run was stopped before its end, so the task may need more."
-    yield from _minutes(evidence, choice)
+    if evidence.is_by_minute:
+        yield (
+            "The runs were sampled each minute, by Container Insights: shorter peaks are not included, so the memory "
+            f"has a margin of {choice.policy.memory_margin_percent:g} %."
+        )
+    if evidence.is_too_short:
+        yield (
+            f"No run took {MIN_MINUTES} minutes, which is too short for values of each minute: less memory than now is "
+            "not recommended."
+        )
     is_coarse = (evidence.stats_period_ms or 0) > MAX_FINE_PERIOD_MS and not evidence.is_by_minute
     if evidence.peak_source == "sampled" and is_coarse:
         period = format_duration(round(evidence.stats_period_ms or 0, -2))
         yield f"The statistics were refreshed only every {period}: shorter peaks are not included."
+
+
+def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """What the runs and their sizes cannot be compared with."""
     if len(evidence.processors) > 1:
-        shown = [f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors[:_MAX_NAMES]]
-        listed = ", ".join(shown) + (", …" if len(evidence.processors) > _MAX_NAMES else "")
+        listed = _listed([f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors])
         yield f"The runs had different processors, so their durations and CPU use are hard to compare: {listed}."
     for what, names in (
         ("memory of {} was not measured and has no limit to use instead", evidence.latest.unknown_memory),
         ("CPU use of {} was not measured", evidence.latest.unknown_cpu),
     ):
         if names:
-            listed = ", ".join(repr(name) for name in names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
-            yield f"The {what.format(listed)}: it is not included."
+            yield f"The {what.format(_listed([repr(name) for name in names]))}: it is not included."
     if not choice.is_fargate:
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""
         yield f"This is the requirement rounded up: outside Fargate, a size has no price{why}."
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:_MAX_NAMES]) + (", …" if len(texts) > _MAX_NAMES else "")
 
 
 def _share(part: float, whole: float) -> str:

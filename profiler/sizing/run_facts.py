@@ -32,22 +32,13 @@ from profiler.record.record_model import (
 from profiler.record.spot_price import is_on_spot
 from profiler.record.worth_a_word import counted_cpu_wait
 
-_NO_DISTRIBUTION = Distribution()
-# More than any number of CPUs.
-_MAX_SLOWDOWN = 1e6
-_SLOWDOWN_DIGITS = 3
-
 
 class Task(Struct, frozen=True, kw_only=True):
     """The resources of a run's task, and where the task ran.
 
-    Attributes:
-        size: The size of the task.
-        vcpu_size: The limit of the batch container; ``memory_size_mb`` alike.
-        is_on_spot: Whether it is known to have run on Fargate Spot.
-        max_threads: The most processes and threads that were seen in it.
-        unknown_memory: The containers that have neither a measurement nor a limit of their memory. What the task needed
-            does not include them. ``unknown_cpu``: those whose CPU use was not measured, alike.
+    ``vcpu_size`` and ``memory_size_mb`` are the limits of the batch container. ``max_threads`` are the most processes
+    and threads that were seen in it. What the task needed does not include the containers ``unknown_memory``, which
+    have neither a measurement nor a limit of their memory, and ``unknown_cpu``, whose CPU use was not measured.
     """
 
     size: TaskSize | None = None
@@ -86,12 +77,11 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         saturated_percent: The share of the time in which the task used all of its vCPUs.
         cpu_wait_percent: How long threads waited for a CPU, as a share of this time and of the CPU time together; 0 if
             the wait is too short to count.
-        processor: The short name of the machine's processor.
         oom_size_mb: The size that was too small if the run ran out of memory.
         reached_size_mb: The size at which a child may have been killed.
         init_ms: The time of the image pull and the start, before ``duration_ms``.
-        is_by_minute: Whether only the means of whole minutes are known.
-        is_moved: Whether the run counts as if it had run on Fargate, although it ran elsewhere.
+        is_by_minute: Only the means of whole minutes are known.
+        is_moved: The run counts as if it had run on Fargate, although it ran elsewhere.
         gpus_idle: None without GPUs that are known to belong to the batch.
         idle_gpu_hours: The idle time of all GPUs; of the instance's if ``has_gpus_of_others`` is True.
     """
@@ -141,7 +131,26 @@ def facts_of(report: Report) -> RunFacts:
     began = record.started_at or report.time
     peak_mb, vcpu = metrics.max_memory_used_mb, _vcpu_p95(metrics)
     vcpus = [vcpu, *(_vcpu_p95(container.metrics) for container in record.containers)]
-    task = _task_of(record)
+    task = Task(
+        size=record.task_size,
+        launch_type=record.launch_type,
+        region=record.region,
+        cpu_architecture=record.cpu_architecture,
+        storage_mb=metrics.ephemeral_storage_size_mb,
+        is_on_spot=is_on_spot(record.cost),
+        container=record.container.name,
+        vcpu_size=metrics.vcpu_size,
+        memory_size_mb=metrics.memory_size_mb,
+        max_threads=metrics.max_pids,
+        unknown_memory=tuple(other.name for other in record.containers if _memory_of(other, record) is None),
+        unknown_cpu=tuple(other.name for other in record.containers if _vcpu_p95(other.metrics) is None),
+    )
+    task_mb = None if record.task_size is None else record.task_size.memory_mb
+    reached_mb = metrics.memory_size_mb if task_mb is None else task_mb
+    model = None if record.processor is None else record.processor.model
+    sampling, is_by_minute = record.sampling or Sampling(), is_sampled_each_minute(record)
+    has_gpus_of_others = record.gpu_scope == WHOLE_INSTANCE
+    knows_gpus = bool(record.gpus) and all(gpu.utilization_percent is not None for gpu in record.gpus)
     return RunFacts(
         key=(record.task_id, record.container.name, began),
         family=family_key(record),
@@ -152,46 +161,23 @@ def facts_of(report: Report) -> RunFacts:
         needed_memory_mb=None if peak_mb is None else peak_mb + _others_memory_mb(record),
         needed_vcpu=None if vcpu is None else min(sum_known(*vcpus) or 0, task.vcpu_limit or math.inf),
         peak_mb=peak_mb,
-        memory_p99_mb=(metrics.memory_used_mb or _NO_DISTRIBUTION).p99,
+        memory_p99_mb=(metrics.memory_used_mb or Distribution()).p99,
         slowdown=_slowdown(metrics),
         saturated_percent=metrics.vcpu_saturated_percent,
         cpu_wait_percent=counted_cpu_wait(record),
-        processor=_processor_of(record),
+        processor=short_processor_name(model) if model else None,
         out_of_memory=record.likely_out_of_memory is True,
         oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
-        reached_size_mb=_memory_size_mb(record) if may_have_lost_a_child(metrics) else None,
+        reached_size_mb=reached_mb if may_have_lost_a_child(metrics) else None,
         peak_source=known_peak_source(metrics),
-        stats_period_ms=_stats_period_ms(record),
+        stats_period_ms=int(sampling.interval_ms or 0) if is_by_minute else sampling.stats_period_ms,
         duration_ms=metrics.duration_ms,
         billed_ms=metrics.billed_duration_ms,
         init_ms=metrics.init_duration_ms,
-        is_by_minute=is_sampled_each_minute(record),
-        gpus_idle=_are_gpus_idle(record),
+        is_by_minute=is_by_minute,
+        gpus_idle=all(map(is_idle, record.gpus)) if knows_gpus and not has_gpus_of_others else None,
         idle_gpu_hours=None if record.gpu_idle is None else record.gpu_idle.gpu_hours,
-        has_gpus_of_others=record.gpu_scope == WHOLE_INSTANCE,
-    )
-
-
-def _stats_period_ms(record: Record) -> int | None:
-    sampling = record.sampling or Sampling()
-    return int(sampling.interval_ms or 0) if is_sampled_each_minute(record) else sampling.stats_period_ms
-
-
-def _task_of(record: Record) -> Task:
-    """Return the task of a run."""
-    return Task(
-        size=record.task_size,
-        launch_type=record.launch_type,
-        region=record.region,
-        cpu_architecture=record.cpu_architecture,
-        storage_mb=record.metrics.ephemeral_storage_size_mb,
-        is_on_spot=is_on_spot(record.cost),
-        container=record.container.name,
-        vcpu_size=record.metrics.vcpu_size,
-        memory_size_mb=record.metrics.memory_size_mb,
-        max_threads=record.metrics.max_pids,
-        unknown_memory=tuple(other.name for other in record.containers if _memory_of(other, record) is None),
-        unknown_cpu=tuple(other.name for other in record.containers if _vcpu_p95(other.metrics) is None),
+        has_gpus_of_others=has_gpus_of_others,
     )
 
 
@@ -227,20 +213,9 @@ def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
     return slowdowns
 
 
-def _processor_of(record: Record) -> str | None:
-    model = None if record.processor is None else record.processor.model
-    return short_processor_name(model) if model else None
-
-
 def _bound(factor: float) -> float:
-    """No run is faster with fewer vCPUs."""
-    return round(min(max(factor, 1.0), _MAX_SLOWDOWN), _SLOWDOWN_DIGITS)
-
-
-def _memory_size_mb(record: Record) -> float | None:
-    """Return the memory size of the task, else the batch's limit."""
-    size = record.task_size or TaskSize()
-    return record.metrics.memory_size_mb if size.memory_mb is None else size.memory_mb
+    """No run is faster with fewer vCPUs, or slower by more than any number of CPUs."""
+    return round(min(max(factor, 1.0), 1e6), 3)
 
 
 def _oom_size_mb(record: Record) -> float | None:
@@ -252,11 +227,3 @@ def _oom_size_mb(record: Record) -> float | None:
     if size.memory_mb is None or limit_mb >= size.memory_mb:
         return limit_mb
     return min(limit_mb + _others_memory_mb(record), size.memory_mb)
-
-
-def _are_gpus_idle(record: Record) -> bool | None:
-    if not record.gpus or record.gpu_scope == WHOLE_INSTANCE:
-        return None
-    if any(gpu.utilization_percent is None for gpu in record.gpus):
-        return None
-    return all(is_idle(gpu) for gpu in record.gpus)

@@ -9,9 +9,6 @@ from msgspec import Struct
 MIN_TREND_RUNS = 8
 # All pairs of these runs are compared. Older runs are weaker evidence for the future.
 _MAX_TREND_RUNS = 200
-# The 95th percentile of the normal distribution: 90 % of the slopes are within this many standard deviations.
-_NORMAL_95 = 1.6449
-_MIN_NOTABLE_SHARE = 0.05
 
 
 class Growth(Struct, frozen=True, kw_only=True):
@@ -20,11 +17,6 @@ class Growth(Struct, frozen=True, kw_only=True):
     per_run: float
     now: float
     runs: int
-
-    @property
-    def is_notable(self) -> bool:
-        """Whether the line rises by at least 5 % over the runs."""
-        return self.per_run * (self.runs - 1) >= _MIN_NOTABLE_SHARE * self.now
 
     def after(self, runs: int) -> float:
         """Return the line's value after ``runs`` further runs."""
@@ -47,18 +39,16 @@ def growth(values: Sequence[float]) -> Growth | None:
     if count < MIN_TREND_RUNS:
         return None
     slopes = sorted((recent[b] - recent[a]) / (b - a) for a, b in combinations(range(count), 2))
-    lowest = (len(slopes) - _NORMAL_95 * math.sqrt(_kendall_variance(recent))) / 2
+    # Kendall's statistic is the number of rising pairs less falling pairs. Its variance is that of a random order.
+    ties = [len(list(same)) for _, same in groupby(sorted(recent))]
+    variance = (_variance_term(count) - sum(map(_variance_term, ties))) / 18
+    # 90 % of a normal distribution is within 1.6449 standard deviations.
+    lowest = (len(slopes) - 1.6449 * math.sqrt(variance)) / 2
     if slopes[max(math.floor(lowest), 0)] <= 0:
         return None
     slope = median(slopes)
     level = median(sorted(value - slope * index for index, value in enumerate(recent)))
     return Growth(per_run=slope, now=level + slope * (count - 1), runs=count)
-
-
-def _kendall_variance(values: Sequence[float]) -> float:
-    """Return the variance of the number of rising pairs less falling pairs, for a random order."""
-    ties = [len(list(same)) for _, same in groupby(sorted(values))]
-    return (_variance_term(len(values)) - sum(map(_variance_term, ties))) / 18
 
 
 def _variance_term(count: int) -> int:

@@ -10,15 +10,9 @@ from profiler.sizing.prices import REFERENCE_PRICES, Prices
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9
-_COST_DIGITS = 12
 # More than between any two sizes of Fargate: the current size is not a real one.
 _MAX_PRICE_RATIO = 1e6
-_SAVING_DIGITS = 1
-_USD_DIGITS = 8
-_HOURS_DIGITS = 6
-_MS_PER_HOUR = 3_600_000
 _NS_PER_DAY = 86_400 * 1_000_000_000
-_DAYS_PER_MONTH = 365.25 / 12
 
 
 class MemoryNeed(Struct, frozen=True, kw_only=True):
@@ -33,17 +27,11 @@ class MemoryNeed(Struct, frozen=True, kw_only=True):
 
 
 class SizeOption(Struct, frozen=True, kw_only=True):
-    """The duration and the cost of a family's runs at one size.
+    """The duration and the cost of a family's runs at one size; None: unknown.
 
-    Attributes:
-        size: The size.
-        factor: The bounds of the duration, compared with the current size; None if unknown.
-        holds_memory: Whether the memory is enough.
-        is_fast_enough: Whether the upper bound of the duration is within the limit.
-        hour_usd: The price of an hour; None if unknown.
-        comparable_hour_usd: The same for the choice: by the prices of another Region if this one has none.
-        current_hour_usd: The price of an hour at the current size; None if unknown.
-        billed: The billed time of the runs.
+    ``factor`` has the bounds of the duration, compared with the current size. ``is_fast_enough``: the upper one is
+    within the limit. ``comparable_hour_usd`` is the price for the choice: by the prices of another Region if this one
+    has none.
     """
 
     size: Size
@@ -63,26 +51,21 @@ class SizeOption(Struct, frozen=True, kw_only=True):
     @property
     def comparable_cost(self) -> float:
         """The relative cost of a run at the upper bound of its duration; an unknown duration counts as unchanged."""
-        return round(self.comparable_hour_usd * self._hours((self.factor or SAME_DURATION).max), _COST_DIGITS)
+        return round(self.comparable_hour_usd * self._hours((self.factor or SAME_DURATION).max), 12)
 
     @property
     def saving_percent(self) -> float | None:
         """The saving of a run in percent at the upper bound of its duration; negative if the size costs more."""
-        return self.saving_percent_at(None if self.factor is None else self.factor.max)
+        return None if self.factor is None else self.saving_percent_at(self.factor.max)
 
-    def saving_percent_at(self, factor: float | None) -> float | None:
-        """The saving of a run in percent if it takes ``factor`` times as long."""
-        if factor is None or self.price_ratio is None:
-            return None
-        return round(100 * (1 - self.price_ratio * self._hours(factor) / self._hours(1)), _SAVING_DIGITS) + 0.0
-
-    @property
-    def price_ratio(self) -> float | None:
-        """The price of this size as a multiple of the current price; None if one of them is unknown or too small."""
+    def saving_percent_at(self, factor: float) -> float | None:
+        """The saving of a run in percent if it takes ``factor`` times as long; None if a price is too small."""
         if self.hour_usd is None or not self.current_hour_usd:
             return None
         ratio = self.hour_usd / self.current_hour_usd
-        return ratio if ratio < _MAX_PRICE_RATIO else None
+        if ratio >= _MAX_PRICE_RATIO:
+            return None
+        return round(100 * (1 - ratio * self._hours(factor) / self._hours(1)), 1) + 0.0
 
     @property
     def usd_per_run(self) -> float | None:
@@ -97,12 +80,12 @@ class SizeOption(Struct, frozen=True, kw_only=True):
     def _usd(self, hour_usd: float | None, factor: float) -> float | None:
         if hour_usd is None or self.billed.mean_ms(factor) is None:
             return None
-        return round(hour_usd * self._hours(factor), _USD_DIGITS)
+        return round(hour_usd * self._hours(factor), 8)
 
     def _hours(self, factor: float) -> float:
         """The billed hours of a run that takes ``factor`` times as long; of unknown runs, as if each took an hour."""
         mean_ms = self.billed.mean_ms(factor)
-        return factor if mean_ms is None else mean_ms / _MS_PER_HOUR
+        return factor if mean_ms is None else mean_ms / 3_600_000
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
@@ -121,7 +104,12 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             size=size,
             factor=factor,
             holds_memory=self.need.fits(size.memory_mb),
-            is_fast_enough=self._is_fast_enough(size.vcpu, factor),
+            # Without any measurement of CPU the current size stays, if there is one.
+            is_fast_enough=(
+                factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
+                if factor is not None
+                else not self.evidence.has_cpu and size.vcpu >= (self.evidence.current_vcpu or 0)
+            ),
             hour_usd=hour_usd,
             comparable_hour_usd=(
                 (self.prices or REFERENCE_PRICES).size_hour_usd(size.vcpu, size.memory_mb)
@@ -135,7 +123,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     @property
     def current(self) -> Size | None:
         """The current size; None if a part of it is unknown."""
-        return as_size(self.evidence.latest.size)
+        size = self.evidence.latest.size or TaskSize()
+        return None if size.vcpu is None or size.memory_mb is None else Size(size.vcpu, size.memory_mb)
 
     def factor(self, vcpu: float) -> DurationFactor | None:
         """Return the bounds of the duration with this vCPU size; None if nothing is known about it.
@@ -156,36 +145,18 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             return None
         return (evidence.slowdowns or {}).get(vcpu, SAME_DURATION)
 
-    def _is_fast_enough(self, vcpu: float, factor: DurationFactor | None) -> bool:
-        if factor is None:
-            # Without any measurement of CPU the current size stays, if there is one.
-            return not self.evidence.has_cpu and vcpu >= (self.evidence.current_vcpu or 0)
-        return factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
-
     def _hour_usd(self, size: Size) -> float | None:
         """Return the price of an hour. A machine that counts as a task may have a size that Fargate does not have."""
-        if self.evidence.on_fargate is not None and size not in LEGAL_SIZES:
-            return None
-        if self.prices is None:
+        if self.prices is None or (self.evidence.on_fargate is not None and size not in LEGAL_SIZES):
             return None
         return self.prices.hour_usd(size.vcpu, size.memory_mb, self.evidence.latest.storage_mb)
 
     def table(self, chosen: Size) -> tuple[SizeOption, ...]:
-        """Return the smallest size that holds the memory need for each vCPU size, and both sizes in any case.
-
-        The current size and the chosen one may be too small for the need.
-        """
+        """Return the smallest size of each vCPU size that holds the memory need, the current and the chosen one."""
         fitting = [size for size in reversed(LEGAL_SIZES) if self.need.fits(size.memory_mb)]
         smallest = {size.vcpu: size for size in fitting}.values()  # the last one of each vCPU size
         shown = {*smallest, chosen} | ({self.current} if self.current is not None else set())
         return tuple(self.option(size) for size in sorted(shown))
-
-
-def as_size(size: TaskSize | None) -> Size | None:
-    """Return a size that is completely known, else None."""
-    if size is None or size.vcpu is None or size.memory_mb is None:
-        return None
-    return Size(size.vcpu, size.memory_mb)
 
 
 def runs_per_month(evidence: Evidence) -> float | None:
@@ -193,10 +164,10 @@ def runs_per_month(evidence: Evidence) -> float | None:
     steps = evidence.window_tasks - 1
     if steps < FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
         return None
-    return steps / (evidence.window_ns / _NS_PER_DAY) * _DAYS_PER_MONTH
+    return steps / (evidence.window_ns / _NS_PER_DAY) * (365.25 / 12)
 
 
 def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:
     """Estimate the idle time of the family's GPUs in a month; None without GPUs or an estimate of the runs."""
     hours, monthly_runs = evidence.idle_gpu_hours, runs_per_month(evidence)
-    return None if hours is None or monthly_runs is None else round(hours * monthly_runs, _HOURS_DIGITS)
+    return None if hours is None or monthly_runs is None else round(hours * monthly_runs, 6)

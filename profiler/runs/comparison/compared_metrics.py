@@ -1,10 +1,10 @@
 """The metrics of a run that are compared between two sets of runs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from profiler.record.record_model import Record
+from profiler.record.record_model import Distribution, Record
 from profiler.runs.comparison.median_change import MedianChange, median_change
 
 
@@ -17,31 +17,21 @@ class ComparedMetric(Struct, frozen=True):
     read: Callable[[Record], float | None]
 
 
-def _memory_average_mb(record: Record) -> float | None:
-    memory_mb = record.metrics.memory_used_mb
-    return None if memory_mb is None else memory_mb.avg
-
-
-def _cost_usd(record: Record) -> float | None:
-    return None if record.cost is None else record.cost.usd
-
-
 COMPARED_METRICS = (
     ComparedMetric("durationMs", "duration", "ms", lambda record: record.metrics.duration_ms),
     ComparedMetric("cpuSeconds", "CPU time", "s", lambda record: record.metrics.cpu_seconds),
     ComparedMetric("maxMemoryUsedMB", "memory peak", "MB", lambda record: record.metrics.max_memory_used_mb),
-    ComparedMetric("memoryAverageMB", "memory average", "MB", _memory_average_mb),
+    ComparedMetric(
+        "memoryAverageMB", "memory average", "MB", lambda record: (record.metrics.memory_used_mb or Distribution()).avg
+    ),
     ComparedMetric("blockReadBytes", "read", "bytes", lambda record: record.metrics.block_read_bytes),
     ComparedMetric("blockWriteBytes", "written", "bytes", lambda record: record.metrics.block_write_bytes),
-    ComparedMetric("costUsd", "cost", "USD", _cost_usd),
+    ComparedMetric("costUsd", "cost", "USD", lambda record: None if record.cost is None else record.cost.usd),
 )
 
 
 class MetricChange(Struct, frozen=True, kw_only=True):
-    """The change of a metric between two sets.
-
-    ``known_a`` is the number of runs of the first set that have the metric; ``known_b`` alike.
-    """
+    """The change of a metric between two sets. ``known_a`` runs of the first set have the metric."""
 
     metric: ComparedMetric
     change: MedianChange
@@ -60,14 +50,7 @@ def compare_metrics(
     """Compare the runs ``b`` with the runs ``a``, metric by metric."""
     changes = []
     for metric in metrics:
-        known_a, known_b = (list(_known(metric, records)) for records in (a, b))
-        changes.append(
-            MetricChange(
-                metric=metric, change=median_change(known_a, known_b), known_a=len(known_a), known_b=len(known_b)
-            )
-        )
+        known_a, known_b = ([value for value in map(metric.read, records) if value is not None] for records in (a, b))
+        change = median_change(known_a, known_b)
+        changes.append(MetricChange(metric=metric, change=change, known_a=len(known_a), known_b=len(known_b)))
     return tuple(changes)
-
-
-def _known(metric: ComparedMetric, records: Sequence[Record]) -> Iterator[float]:
-    return (value for record in records if (value := metric.read(record)) is not None)

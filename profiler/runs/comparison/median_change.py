@@ -35,28 +35,17 @@ _MIN_RUNS_FOR_SPREAD: Final = 3
 _SEEN_RATIO: Final = 1.05
 # Equal figures that were computed in different ways, such as costs, may differ by this.
 _ROUNDING: Final = 1e-9
-_DRAWS: Final = 10_000
-_SEED: Final = 20261122
 _NORMAL: Final = NormalDist()
 _Z: Final = _NORMAL.inv_cdf(0.975)
 _OUTSIDE_MIDDLE: Final = 0.1
-# With 80 %, a spread estimated too low would lose more than one estimated too high gains.
-_PLANNED_POWER: Final = 0.85
-# The interval of few runs is wider than a normal distribution's. About two more runs make up for it.
-_EXTRA_RUNS: Final = 2
 
 
 class MedianChange(Struct, frozen=True, kw_only=True):
-    """The medians of one metric in two sets, and the change from the first to the second in percent.
+    """The medians of one metric in two sets (None: no run has it), and the change from the first, the base.
 
-    Attributes:
-        a: The median of the first set, which is the base; None if no run has the metric.
-        b: The median of the second set.
-        change_percent: The change of the median; None if the base is 0 or a set has fewer than 5 runs.
-        low_percent: Lower end of the 95 % interval of the change; None likewise.
-        high_percent: Upper end; None also if the base can be 0.
-        verdict: What the interval shows; too few runs if a median is unknown.
-        runs_needed: The runs per set that would likely show a change of 5 %; None if no estimate is possible.
+    ``change_percent`` and its 95 % interval from ``low_percent`` to ``high_percent`` are None if the base is 0 or a set
+    has fewer than 5 runs, the upper end also if the base can be 0. ``runs_needed`` are the runs per set that would
+    likely show a change of 5 %; None if no estimate is possible.
     """
 
     a: float | None
@@ -85,7 +74,9 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     low = high = math.nan
     if fewest >= MIN_RUNS:
         freedom = _freedom(_spread(medians_a) * other, len(a), _spread(medians_b) * base, len(b))
-        low, high = _ends(ratios, _NORMAL.cdf(-_student(freedom)))
+        # The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5).
+        student = _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
+        low, high = _ends(ratios, _NORMAL.cdf(-student))
         if low > 1 + _ROUNDING:
             verdict = "more"
         elif high < 1 - _ROUNDING:
@@ -138,19 +129,16 @@ def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> floa
     return min(1 / (share**2 / (runs_a - 1) + (1 - share) ** 2 / (runs_b - 1)) for share in shares_of_a)
 
 
-def _student(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5)."""
-    return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
-
-
 def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
     low, high = _ends(ratios, _OUTSIDE_MIDDLE)
     if not low or math.isinf(high):
         return None
     deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(1 - _OUTSIDE_MIDDLE))
-    deviation_needed = math.log(_SEEN_RATIO) / (_Z + _NORMAL.inv_cdf(_PLANNED_POWER))
-    # Resampled sets spread less than new sets, by (runs - 1) / runs.
-    needed = math.ceil(runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2) + _EXTRA_RUNS
+    # With a power of 80 %, a spread estimated too low would lose more than one estimated too high gains.
+    deviation_needed = math.log(_SEEN_RATIO) / (_Z + _NORMAL.inv_cdf(0.85))
+    # Resampled sets spread less than new sets, by (runs - 1) / runs. The interval of few runs is wider than a normal
+    # distribution's: about two more runs make up for it.
+    needed = math.ceil(runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2) + 2
     # An estimate has no more than two digits.
     unit: int = 10 ** max(0, len(str(needed)) - 2)
     return max(MIN_RUNS, -(-needed // unit) * unit)
@@ -164,10 +152,10 @@ def _resampled_medians(values: Sequence[float], side: int) -> list[float]:
 @lru_cache(maxsize=16)
 def _middle_indices(runs: int, side: int) -> tuple[tuple[int, int], ...]:
     """The indices of the two middle values in each resampled, ordered set; equal for an odd number."""
-    uniform = random.Random(_SEED + side).random  # noqa: S311 - not for secrets
+    uniform = random.Random(20261122 + side).random  # noqa: S311 - not for secrets
     odd = runs - 1 + runs % 2
     pairs = []
-    for _ in range(_DRAWS):
+    for _ in range(10_000):
         low = high = (1 + math.sqrt(1 - uniform() ** (2 / odd)) * math.cos(2 * math.pi * uniform())) / 2
         if runs > odd:
             nearest = uniform() ** (2 / runs)

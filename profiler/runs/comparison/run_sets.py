@@ -27,19 +27,11 @@ from profiler.runs.past_runs.run_source import (
     with_task_cost,
 )
 
-_MAX_LISTED = 5
-_NOT_COUNTED = {"failure": "failed", "stopped": "stopped"}
-_UNFINISHED, _UNKNOWN, _NOT_MEASURED = "unfinished", "with an unknown result", "not measured"
-
 
 class RunSet(Struct, frozen=True, kw_only=True):
-    """A set of runs.
+    """A set of runs, the text that selects it, and how many runs do not count, by the reason.
 
-    Attributes:
-        text: The text that selects it.
-        reports: The reports of its runs.
-        left_out: How many runs do not count, by the reason.
-        has_more: Whether older runs exist than the newest ones that count.
+    ``has_more``: older runs exist than the newest ones that count.
     """
 
     text: str
@@ -76,21 +68,32 @@ def read_run_sets(
 ) -> tuple[tuple[RunSet, RunSet], Sequence[str]]:
     """Read both sets. Also returns sentences about their limits.
 
-    Raises:
-        TaskProfilerError: if the source cannot be read, or has no run of a set.
-        UsageError: if a text does not name one set of comparable runs.
+    Raises TaskProfilerError if the source has no run of a set, UsageError if a text does not name one set of comparable
+    runs.
     """
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
     families = [[_FamilyRuns(name, suffix, selection) for name, suffix in _splits(text)] for text in texts]
-    _read_families(source, families, selection.runs)
+    everyone = [runs for readings in families for runs in readings]
+    patterns = tuple(sorted({pattern_of(runs.name) for runs in everyone}))
+    for run in source.runs(replace(selection.runs, families=patterns)):  # the runs of all families are read once
+        for runs in everyone:
+            runs.add(run)
+        if all(any(runs.is_full for runs in readings) for readings in families):
+            break
     found = [next((runs for runs in readings if runs.found), None) for readings in families]
     _check_one_place([runs for runs in found if runs is not None])
     a, b = (
         _set_of_ids(source, text, readings, selection) if runs is None else runs.as_set(text, source)
         for text, runs, readings in zip(texts, found, families, strict=True)
     )
-    return (a, b), _overlap(a, b)
+    keys_a, keys_b = ({run_key(report) for report in one.reports} for one in (a, b))
+    if keys_a == keys_b:
+        raise UsageError(f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets.")
+    common = len(keys_a & keys_b)
+    are = f"{format_count(common, 'run')} {'is' if common == 1 else 'are'}"
+    remark = f"{are} in both sets, which makes a difference look smaller than it is."
+    return (a, b), (remark,) if common else ()
 
 
 def _splits(text: str) -> Iterator[tuple[str, str | None]]:
@@ -128,7 +131,8 @@ class _FamilyRuns:
             self.other_containers[record.container.name] = None
             return
         if self.suffix is not None:
-            names = [*([record.revision] if record.revision else ()), *_label_texts(record)]
+            labels = (f"{name}={value}" for name, value in (record.labels or {}).items())
+            names = [*([record.revision] if record.revision else ()), *labels]
             if self.suffix not in names:
                 self.others.update(dict.fromkeys(names))
                 return
@@ -165,30 +169,15 @@ def _counted(run: PastRun) -> tuple[Report | None, str]:
     report = final_report(run)
     status = known_status(run.report.record)
     if report is None or status == "running":
-        return None, _UNFINISHED
+        return None, "unfinished"
     if status != "success":
-        return None, _NOT_COUNTED.get(status, _UNKNOWN)
-    return (report, "") if is_measured(report.record) else (None, _NOT_MEASURED)
+        return None, {"failure": "failed", "stopped": "stopped"}.get(status, "with an unknown result")
+    return (report, "") if is_measured(report.record) else (None, "not measured")
 
 
 def _without_course(report: Report) -> Report:
     """The report without its large parts: thousands of reports may be in memory."""
     return replace(report, record=replace(report.record, series=None, stacks=None, processes=()))
-
-
-def _label_texts(record: Record) -> Iterator[str]:
-    return (f"{name}={value}" for name, value in (record.labels or {}).items())
-
-
-def _read_families(source: RunSource, families: Sequence[Sequence[_FamilyRuns]], selection: RunFilter) -> None:
-    """Read the runs of all families once, until each set is full."""
-    everyone = [runs for readings in families for runs in readings]
-    patterns = tuple(sorted({pattern_of(runs.name) for runs in everyone}))
-    for run in source.runs(replace(selection, families=patterns)):
-        for runs in everyone:
-            runs.add(run)
-        if all(any(runs.is_full for runs in readings) for readings in families):
-            break
 
 
 def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
@@ -237,16 +226,5 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
     return RunSet(text=text, reports=tuple(reports.values()))
 
 
-def _overlap(a: RunSet, b: RunSet) -> Sequence[str]:
-    keys_a, keys_b = ({run_key(report) for report in one.reports} for one in (a, b))
-    if keys_a == keys_b:
-        raise UsageError(f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets.")
-    common = len(keys_a & keys_b)
-    if not common:
-        return ()
-    are = f"{format_count(common, 'run')} {'is' if common == 1 else 'are'}"
-    return (f"{are} in both sets, which makes a difference look smaller than it is.",)
-
-
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
+    return ", ".join(names[:5]) + (", …" if names[5:] else "")

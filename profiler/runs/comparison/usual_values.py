@@ -8,7 +8,6 @@ from profiler.sizing.trend import median
 
 MIN_RUNS = 5
 FEW_RUNS = "fewer than five runs"
-_DEVIATIONS = 2
 MIN_SHARE = 0.05
 
 
@@ -30,5 +29,5 @@ def usual_range(values: Iterable[float | None]) -> UsualRange | None:
         return None
     middle = median(known)
     deviation = median(sorted(abs(value - middle) for value in known))
-    width = max(_DEVIATIONS * deviation, MIN_SHARE * abs(middle))
+    width = max(2 * deviation, MIN_SHARE * abs(middle))
     return UsualRange(middle - width, middle + width)

@@ -17,7 +17,7 @@ from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Report
-from profiler.runs.history.history_file import history_path
+from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS, history_path
 from profiler.runs.step_series import Point, encode_points, points_of
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ DEFAULT_RUNS = 10_000
 # The steps of a stored time series.
 MAX_STEPS = 10_000
 _MAX_DIGITS = 9
-# A killed profiler loses at most a tenth of the run, and at most a minute. Writing 10,000 points takes some 30 ms.
-_MAX_LOST_SHARE = 0.1
-_MIN_PAUSE_NS, _MAX_PAUSE_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 # The end of a run waits at most this long for a write in progress.
 _MAX_WRITE_SECONDS = 0.5
 # The report waits at most this long for the last runs of its family.
@@ -75,8 +72,9 @@ class HistoryRecorder:
             return
         if self._began_ns is None:
             self._began_ns = now_ns
-        pause_ns = round((now_ns - self._began_ns) * _MAX_LOST_SHARE)
-        self._due_ns = now_ns + min(max(pause_ns, _MIN_PAUSE_NS), _MAX_PAUSE_NS)
+        # A killed profiler loses at most a tenth of the run, and at most a minute. Writing 10,000 points takes 30 ms.
+        pause_ns = max(round((now_ns - self._began_ns) * 0.1), NS_PER_SECOND)
+        self._due_ns = now_ns + min(pause_ns, 60 * NS_PER_SECOND)
         try:
             report, series = build_so_far()
             series = None if series is None else series.copy()  # the thread reads the copy
@@ -88,12 +86,16 @@ class HistoryRecorder:
 
     def _write(self, line: bytes, report: Report, series: RunSeries | None) -> bool:
         with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
-            from profiler.runs.history.run_database import HistoryStore  # see the module's docstring
-
-            path = history_path(self._option, self._environment)
-            store = HistoryStore(path, self._clock, max_wait_seconds=_MAX_WRITE_SECONDS)
+            _, store = self._open(_MAX_WRITE_SECONDS)
             store.keep_running(line, report, encode_points(_points(report, series)))
         return True
+
+    def _open(self, max_wait_seconds: float) -> "tuple[str, HistoryStore]":
+        """The history's path and its runs. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
+        path = history_path(self._option, self._environment)
+        from profiler.runs.history.run_database import HistoryStore  # see the module's docstring
+
+        return path, HistoryStore(path, self._clock, max_wait_seconds)
 
     @property
     def keeps_runs(self) -> bool:
@@ -106,7 +108,13 @@ class HistoryRecorder:
         Whatever goes wrong, nothing is found: the run is reported without a comparison.
         """
         began_ns = self._clock.monotonic_ns()
-        call = BackgroundCall(lambda: self._found(find), self._clock, _MAX_SEARCH_SECONDS)
+
+        def search() -> _T | None:
+            with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
+                return find(*self._open(_MAX_SEARCH_SECONDS))
+            return None
+
+        call = BackgroundCall(search, self._clock, _MAX_SEARCH_SECONDS)
 
         def wait() -> _T | None:
             found = call.result()
@@ -115,14 +123,6 @@ class HistoryRecorder:
 
         return wait
 
-    def _found(self, find: "Callable[[str, HistoryStore], _T]") -> _T | None:
-        with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
-            from profiler.runs.history.run_database import HistoryStore  # see the module's docstring
-
-            path = history_path(self._option, self._environment)
-            return find(path, HistoryStore(path, self._clock, max_wait_seconds=_MAX_SEARCH_SECONDS))
-        return None
-
     def add(
         self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None = None
     ) -> tuple[str, ...]:
@@ -130,29 +130,21 @@ class HistoryRecorder:
         max_runs, warning = runs_to_keep(self._environment)
         if self._write_call is not None:
             self._write_call.result()
-        failure = self._add_to_history(line, report, series, max_runs, stacks_line) if max_runs else None
-        missing = None if failure is None else f"This run is not in the history. {failure}"
-        return tuple(sentence for sentence in (warning, missing) if sentence is not None)
-
-    def _add_to_history(
-        self, line: bytes, report: Report, series: RunSeries | None, max_runs: int, stacks_line: bytes | None
-    ) -> str | None:
+        failure = None
         try:
-            path = history_path(self._option, self._environment)
-            from profiler.runs.history.run_database import (  # see the module's docstring
-                LOCK_TIMEOUT_SECONDS,
-                HistoryStore,
-            )
-
-            # The search has used a part of the time.
-            store = HistoryStore(path, self._clock, max_wait_seconds=LOCK_TIMEOUT_SECONDS - self._search_seconds)
-            store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
+            if max_runs:
+                # The search has used a part of the time.
+                _, store = self._open(LOCK_TIMEOUT_SECONDS - self._search_seconds)
+                store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
+                store.add_abandoned_runs()
         except TaskProfilerError as error:
-            return str(error)
+            failure = f"This run is not in the history. {error}"
         except ImportError as error:
-            return f"This Python has no SQLite ({error}): use --no-history, or another Python."
-        store.add_abandoned_runs()
-        return None
+            failure = (
+                f"This run is not in the history. This Python has no SQLite ({error}): use --no-history, or another "
+                "Python."
+            )
+        return tuple(sentence for sentence in (warning, failure) if sentence is not None)
 
 
 def _points(report: Report, series: RunSeries | None) -> tuple[Point, ...]:

@@ -1,7 +1,6 @@
 """The local history: past runs in an SQLite database, each with its record line and its time series.
 
-:class:`HistoryDatabase` opens the file, which may be shared, missing, locked, corrupt, or written by a newer version.
-:class:`HistoryStore` adds and reads runs.
+The file may be shared, missing, locked, corrupt, or written by a newer version.
 """
 
 import os
@@ -22,11 +21,9 @@ from profiler.readers.linux import proc
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Distribution, Interval, Report, decode
 from profiler.record.units import span_ms
+from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
 from profiler.runs.step_series import Point, StepSeries, decode_points, encode_points
 
-FilePath = str | os.PathLike[str]
-
-LOCK_TIMEOUT_SECONDS = 5
 _APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
 _VERSION = 3  # of the schema
 _SCHEMA = (
@@ -60,45 +57,50 @@ _SCHEMA = (
 )
 # The newest runs with stacks keep them. A line of 200 KB takes some 20 KB.
 MAX_RUNS_WITH_STACKS = 1000
-# The longest line of call stacks has 200 KB; a damaged one could be of any length.
-_MAX_STACKS_BYTES = 16 * 2**20
 # Runs are read in pages, so that a slow reader (a pager) does not lock the file.
 _PAGE_SIZE = 200
-_FIRST_CURSOR = ("~", 0)  # This text sorts after every time.
 # No index has the family. The bound keeps the search short, because the user waits for it.
 _LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run WHERE family = ? AND status = 'success' AND started_at < ?
     AND started_at >= coalesce((SELECT started_at FROM run ORDER BY started_at DESC LIMIT 1 OFFSET 2000), '')
     ORDER BY started_at DESC, id DESC"""
-_PRIMARY_CODE_MASK = 0xFF
-_CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_LOCKED_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
-class HistoryDatabase:
-    """Opens the history's file. Every failure is a TaskProfilerError with a remedy.
+class HistoryStore:
+    """The runs of one history file. Every failure is a TaskProfilerError with a remedy.
 
     ``max_wait_seconds`` limits the wait for the locks of other processes, in total for one transaction.
+    ``unreadable_count`` counts the lines that ``runs`` has skipped so far.
     """
 
-    def __init__(self, path: FilePath, clock: Clock, max_wait_seconds: float = LOCK_TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], clock: Clock, max_wait_seconds: float = LOCK_TIMEOUT_SECONDS
+    ) -> None:
+        self.unreadable_count = 0
         self._path = os.fspath(path)
         self._clock = clock
         self._max_wait_ns = round(max_wait_seconds * NS_PER_SECOND)
 
     @contextmanager
-    def write_transaction(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction. Creates a missing file."""
+    def _write_transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction. Creates a missing file and its tables; without the commit, nothing is changed."""
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            _create_private(self._path)
+            create_private_folders(os.path.dirname(os.path.join(os.getcwd(), self._path)))
+            with suppress(FileExistsError):
+                # Only a missing file is opened: closing a file that SQLite has open in this process would release its
+                # locks.
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             with self._connect() as connection:
-                self._begin_write(connection, deadline_ns)
+                self._set_busy_timeout(deadline_ns, connection)
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA if self._is_new(connection) else ():
+                    connection.execute(statement)
                 yield connection
                 self._set_busy_timeout(deadline_ns, connection)
                 connection.execute("COMMIT")
 
     @contextmanager
-    def open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
+    def _open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
         """The open file, or None if it is missing or empty."""
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
@@ -119,13 +121,6 @@ class HistoryDatabase:
         # SQLite never takes an absolute path for a URI or one of its special names.
         with closing(sqlite3.connect(os.path.join(os.getcwd(), self._path), isolation_level=None)) as connection:
             yield connection
-
-    def _begin_write(self, connection: sqlite3.Connection, deadline_ns: int) -> None:
-        """Acquire the write lock, and create the tables. Closing the connection without a commit undoes everything."""
-        self._set_busy_timeout(deadline_ns, connection)
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in _SCHEMA if self._is_new(connection) else ():
-            connection.execute(statement)
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
         """Whether the file is empty. Raises for files of other programs and of newer versions."""
@@ -163,76 +158,22 @@ class HistoryDatabase:
                 "file with --history."
             ) from error
 
-
-def _is_missing(path: str) -> bool:
-    """Whether nothing has this name. A folder that may not be searched raises OSError: the file may be there."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    return False
-
-
-def _create_private(path: str) -> None:
-    """Create the file and missing folders, accessible for this user only."""
-    create_private_folders(os.path.dirname(os.path.join(os.getcwd(), path)))
-    with suppress(FileExistsError):
-        # Only a missing file is opened: closing a file that SQLite has open in this process would release its locks.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def _query_int(connection: sqlite3.Connection, question: str) -> int:
-    return int(connection.execute(question).fetchone()[0])
-
-
-def _describe_corruption(how: str) -> str:
-    return (
-        f"is damaged or not a history ({how}) and was left untouched: move it away, and the next run creates a new one."
-    )
-
-
-def _describe_error(error: sqlite3.Error) -> str:
-    code = getattr(error, "sqlite_errorcode", None)  # errors of the Python module itself have no code
-    primary = None if code is None else code & _PRIMARY_CODE_MASK
-    if primary in _CORRUPT_CODES:
-        return _describe_corruption(str(error))
-    if primary in _LOCKED_CODES:
-        return f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
-    return f"cannot be used ({error}): make it and its folder writable, or name another file with --history."
-
-
-class HistoryStore(HistoryDatabase):
-    """The runs of one history file. ``unreadable_count`` counts the lines that ``runs`` has skipped so far."""
-
-    unreadable_count = 0
-
     def add(
         self, line: bytes, report: Report, points: Iterable[Point], *, max_runs: int, stacks_line: bytes | None = None
     ) -> None:
         """Add a run and delete the oldest ones beyond ``max_runs``. It replaces what is stored of the same run.
 
-        Args:
-            line: The run as it was printed.
-            report: The run that was encoded. To decode the line would take a tenth of the time of a short ``run``.
-            points: The time series.
-            max_runs: How many runs are kept.
-            stacks_line: The line of the run's call stacks. Only the newest 1,000 runs that have one keep it.
-
-        Raises:
-            TaskProfilerError: if the file cannot be written.
+        To decode the report from ``line`` would take a tenth of the time of a short ``run``. Only the newest 1,000 runs
+        with call stacks keep them.
         """
         self._add(line, report, encode_points(points), max_runs, stacks_line)
 
     def keep_running(self, line: bytes, report: Report, points: bytes) -> None:
-        """Write down a run in progress of this process, in case that the process is killed.
-
-        Raises:
-            TaskProfilerError: if the file cannot be written.
-        """
+        """Write down a run in progress of this process, in case that the process is killed."""
         stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
         started_ticks = 0 if stat is None else stat.started_ticks
         key = report.record.task_id, _start(report)
-        with self.write_transaction() as connection:
+        with self._write_transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?, ?)",
                 (*key, os.getpid(), started_ticks, line.decode(), points.decode()),
@@ -248,7 +189,7 @@ class HistoryStore(HistoryDatabase):
     def _in_progress(self) -> list[tuple[bytes, Report, bytes, bool]]:
         """The runs in progress that were written down, with their points, and whether their profiler is alive."""
         query = "SELECT CAST(record AS BLOB), CAST(points AS BLOB), pid, pid_started FROM running"
-        with self.open_for_reading() as connection:
+        with self._open_for_reading() as connection:
             rows = [] if connection is None else connection.execute(query).fetchall()
         return [
             (line, report, points, proc.read_live_name(*process) is not None)
@@ -259,24 +200,20 @@ class HistoryStore(HistoryDatabase):
     def _add(
         self, line: bytes, report: Report, points: bytes, max_runs: int | None, stacks_line: bytes | None = None
     ) -> None:
-        record = report.record
-        row = (
-            record.task_id,
-            _start(report),
-            record.family,
-            record.status,
-            line.decode(),
-            points.decode(errors="replace"),
-            None if stacks_line is None else _compressed(stacks_line),
-        )
+        record, key, stacks = report.record, (report.record.task_id, _start(report)), None
+        if stacks_line is not None:
+            import zlib  # most runs have no stacks
+
+            stacks = zlib.compress(stacks_line)
+        values = (*key, record.family, record.status, line.decode(), points.decode(errors="replace"), stacks)
         on_conflict = "IGNORE" if max_runs is None else "REPLACE"
-        with self.write_transaction() as connection:
+        with self._write_transaction() as connection:
             connection.execute(
                 f"INSERT OR {on_conflict} INTO run (task_id, started_at, family, status, record, points, stacks)"  # noqa: S608
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                row,
+                values,
             )
-            connection.execute("DELETE FROM running WHERE task_id = ? AND started_at = ?", row[:2])
+            connection.execute("DELETE FROM running WHERE task_id = ? AND started_at = ?", key)
             if stacks_line is not None:
                 connection.execute(
                     "UPDATE run SET stacks = NULL WHERE id IN (SELECT id FROM run WHERE stacks IS NOT NULL"
@@ -288,19 +225,18 @@ class HistoryStore(HistoryDatabase):
                     "DELETE FROM run WHERE id IN (SELECT id FROM run"
                     " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
                     " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
-                    (*row[:2], max_runs - 1),
+                    (*key, max_runs - 1),
                 )
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete runs by their ids, or the beginnings of their ids. Returns how many were deleted.
+        """Delete runs by their ids, or the beginnings of their ids; returns how many.
 
-        Raises:
-            TaskProfilerError: if one of them is unknown or ambiguous; then none is deleted.
+        If one of them is unknown or ambiguous, none is deleted.
         """
         count = 0
         if not os.path.lexists(self._path):
             raise TaskProfilerError(f"There is no history {self._path}: nothing was deleted.")
-        with self.write_transaction() as connection:
+        with self._write_transaction() as connection:
             for text in map(without_surrogates, ids):
                 query = "SELECT DISTINCT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY task_id <> ? LIMIT 2"
                 found = [name for (name,) in connection.execute(query, (text, text))] if text else []
@@ -325,16 +261,9 @@ class HistoryStore(HistoryDatabase):
     ) -> Iterator[tuple[bytes, Report]]:
         """Past runs, newest first: their record lines as printed, and the decoded reports. A missing file has no runs.
 
-        Args:
-            families: Shell patterns of the families; empty: all.
-            statuses: The statuses; empty: all.
-            since: The first start, in the format of ``startedAt``.
-            until: The time before which the last run started, in the same format.
-            run: The beginning of the task id with or without ``/CONTAINER``, which is ignored, or a shell pattern of
-                the family.
-
-        Raises:
-            TaskProfilerError: if the file cannot be read.
+        ``families`` are shell patterns. Runs started at ``since`` or later, and before ``until``; both have the format
+        of ``startedAt``. ``run`` is the beginning of the task id with or without ``/CONTAINER``, which is ignored, or a
+        shell pattern of the family.
         """
         condition, words = _condition(families, statuses, since, until, run)
         # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
@@ -343,8 +272,8 @@ class HistoryStore(HistoryDatabase):
             "SELECT started_at, id, CAST(record AS BLOB) FROM run"  # noqa: S608  made of constants
             f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
         )
-        with self.open_for_reading() as connection:
-            last: tuple[str, int] = _FIRST_CURSOR
+        with self._open_for_reading() as connection:
+            last: tuple[str, int] = ("~", 0)  # this text sorts after every time
             while connection is not None:
                 page = connection.execute(query, (*last, *values)).fetchall()
                 for _, _, line in page:
@@ -369,19 +298,15 @@ class HistoryStore(HistoryDatabase):
             "SELECT family FROM run WHERE instr(family, ?) = 1 GROUP BY family ORDER BY max(started_at) DESC LIMIT ?",
             "SELECT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY started_at DESC LIMIT ?",
         )
-        with self.open_for_reading() as connection:
+        with self._open_for_reading() as connection:
             if connection is None:
                 return [], []
             families, ids = ([row[0] for row in connection.execute(query, (beginning, most))] for query in queries)
         return families, ids
 
     def last_successes(self, family: str, before: str) -> Iterator[Report]:
-        """The successes of a family that started before a time, newest first, among the newest 2,000 runs.
-
-        Raises:
-            TaskProfilerError: if the file cannot be read.
-        """
-        with self.open_for_reading() as connection:
+        """The successes of a family that started before a time, newest first, among the newest 2,000 runs."""
+        with self._open_for_reading() as connection:
             for (line,) in () if connection is None else connection.execute(_LAST_SUCCESSES, (family, before)):
                 report = _report(line)
                 if report is not None:
@@ -397,31 +322,50 @@ class HistoryStore(HistoryDatabase):
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The call stacks of a run; None if the run has none (any more), or if they are damaged."""
+        import zlib
+
         (compressed,) = self._columns("stacks", [report])
-        return None if compressed is None else _decompressed(compressed)
+        with suppress(zlib.error):
+            if compressed is not None:  # the longest line has 200 KB; a damaged one could be of any length
+                return decode_stacks(zlib.decompressobj().decompress(compressed, 16 * 2**20))
+        return None
 
     def _columns(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
         """The column of each run; None if it has none."""
         query = f"SELECT CAST({name} AS BLOB) FROM run WHERE task_id = ? AND started_at = ?"  # noqa: S608  our own names
-        with self.open_for_reading() as connection:
+        with self._open_for_reading() as connection:
             for report in reports:
                 found = connection and connection.execute(query, (report.record.task_id, _start(report))).fetchone()
                 yield found[0] if found else None
 
 
-def _compressed(text: bytes) -> bytes:
-    import zlib  # most runs have no stacks
-
-    return zlib.compress(text)
-
-
-def _decompressed(compressed: bytes) -> StacksLine | None:
-    import zlib
-
+def _is_missing(path: str) -> bool:
+    """Whether nothing has this name. A folder that may not be searched raises OSError: the file may be there."""
     try:
-        return decode_stacks(zlib.decompressobj().decompress(compressed, _MAX_STACKS_BYTES))
-    except zlib.error:
-        return None
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
+
+
+def _query_int(connection: sqlite3.Connection, question: str) -> int:
+    return int(connection.execute(question).fetchone()[0])
+
+
+def _describe_corruption(how: str) -> str:
+    return (
+        f"is damaged or not a history ({how}) and was left untouched: move it away, and the next run creates a new one."
+    )
+
+
+def _describe_error(error: sqlite3.Error) -> str:
+    # The lowest byte is the primary code. Errors of the Python module itself have no code.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return _describe_corruption(str(error))
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
+    return f"cannot be used ({error}): make it and its folder writable, or name another file with --history."
 
 
 def _start(report: Report) -> str:

@@ -41,9 +41,6 @@ DEFAULT_DAYS = 14
 _DAY_MS = 86_400_000
 _TASKS, _CONTAINERS = '{ $.Type = "Task" }', '{ $.Type = "Container" }'
 _STOPPED = '{ $.detail.lastStatus = "STOPPED" }'
-# AWS allows five to ten calls a second, and a call takes some tenths of a second.
-_READERS = 4
-_NOT_FOUND = "ResourceNotFoundException"
 _RETENTION_DAYS = (3, 5, 7, 14, 30, 60, 90, 180, 365, 1827, 3653)
 # Numbers may be encoded as texts.
 _decoder = msgspec.json.Decoder(PerformanceEvent, strict=False)
@@ -51,10 +48,7 @@ _minute_decoder = msgspec.json.Decoder(Minute, strict=False)
 
 
 class InsightsSelection(Struct, frozen=True, kw_only=True):
-    """The clusters to read, the earliest start of a run (``since_ns``), and whether tasks of services count.
-
-    ``missing`` are sentences about clusters that were not found.
-    """
+    """What is read, from which earliest start on. ``missing`` are sentences about clusters that were not found."""
 
     clusters: tuple[str, ...]
     since_ns: int
@@ -65,11 +59,7 @@ class InsightsSelection(Struct, frozen=True, kw_only=True):
 
 
 class ContainerInsightsRuns(RunSource):
-    """The tasks in the performance log events of some clusters.
-
-    ``read_pages`` reads the pages of FilterLogEvents, and may be called by several threads. ``open_progress`` shows the
-    number of runs and the share of the time that was read.
-    """
+    """The tasks in the performance log events of some clusters. Several threads call ``read_pages``."""
 
     remedy = "use an earlier --since, or check whether tasks ran there"
     stacks_remedy = "Container Insights has none, so add the monitor"
@@ -167,11 +157,12 @@ class ContainerInsightsRuns(RunSource):
                         add(event["message"])
 
         try:
-            with ThreadPoolExecutor(_READERS, thread_name_prefix="log-group") as pool:
+            # AWS allows five to ten calls a second, and a call takes some tenths of a second.
+            with ThreadPoolExecutor(4, thread_name_prefix="log-group") as pool:
                 for done, _ in enumerate(pool.map(read, starts), 1):
                     show(len(self._tasks), done / len(starts))
         except TaskProfilerError as error:
-            if _code(error) != _NOT_FOUND:
+            if _code(error) != "ResourceNotFoundException":
                 raise
             return False
         return True

@@ -10,7 +10,15 @@ from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Metrics, Record, Report
 from profiler.record.units import format_count
 from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
-from profiler.runs.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource, filter_of, pattern_of
+from profiler.runs.past_runs.run_source import (
+    CHECKPOINT,
+    PastRun,
+    RunFilter,
+    RunSource,
+    filter_of,
+    is_pattern,
+    pattern_of,
+)
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
 
 
@@ -25,17 +33,11 @@ def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate
     """The families of the matching runs, each with the evidence of its ``last`` newest matching runs.
 
     With ``on_fargate``, a Region, runs outside Fargate count as if they had run on Fargate there.
-
-    Raises:
-        TaskProfilerError: if the source cannot be read.
     """
     families = Families(last, on_fargate)
     unfinished = _add_runs(families, source, selection, last)
     note = f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."
-    return FoundFamilies(
-        families=families.evidence(),
-        notes=(*source.notes, *([note] if unfinished else ())),
-    )
+    return FoundFamilies(families=families.evidence(), notes=(*source.notes, *([note] if unfinished else ())))
 
 
 def family_evidence(run: PastRun, source: RunSource | None, on_fargate: str | None = None) -> Evidence | None:
@@ -61,9 +63,11 @@ def evidence_of_past_runs(runs: Iterable[PastRun], on_fargate: str | None = None
 
 def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:
     """Add at least the ``last`` newest matching runs of each family; returns the number of unfinished runs."""
+    is_one_name = len(selection.families) == 1 and not is_pattern(selection.families[0])
+    is_one_family = is_one_name and len(selection.accounts) == len(selection.regions) == 1
     unfinished = count = oldest_ns = 0
     for run in source.last_runs(selection, last):
-        if selection.selects_one_family and count >= last and run.started_ns < oldest_ns:
+        if is_one_family and count >= last and run.started_ns < oldest_ns:
             break
         if not _add(families, run):
             unfinished += 1
@@ -131,9 +135,8 @@ class UsualDurations:
 
     def lacks(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
         """The families that were not read yet."""
-        return tuple(
-            {family: None for family in families if self._open_source is not None and family not in self._known}
-        )
+        new = (family for family in dict.fromkeys(families) if family not in self._known)
+        return () if self._open_source is None else tuple(new)
 
     def read(self, families: Iterable[FamilyKey]) -> None:
         """Read the families that were not read yet. Raises TaskProfilerError, and does not try them again."""
@@ -142,12 +145,10 @@ class UsualDurations:
             return
         self._known.update(dict.fromkeys(missing))
         source = self._open_source()
-        if source is not None:
-            self._known.update(self._read_from(source, missing))
-
-    def _read_from(self, source: RunSource, families: tuple[FamilyKey, ...]) -> dict[FamilyKey, UsualDuration | None]:
-        durations: dict[FamilyKey, list[float]] = {family: [] for family in families}
-        names = tuple(sorted({pattern_of(family.name) for family in families}))
+        if source is None:
+            return
+        durations: dict[FamilyKey, list[float]] = {family: [] for family in missing}
+        names = tuple(sorted({pattern_of(family.name) for family in missing}))
         selection = RunFilter(families=names, statuses=("success",), since_ns=self._since_ns)
         wanted = len(durations)
         for run in source.last_runs(selection, MAX_RUNS_OF_A_FAMILY):
@@ -159,4 +160,4 @@ class UsualDurations:
             wanted -= len(of_family) == MAX_RUNS_OF_A_FAMILY
             if not wanted:
                 break
-        return {family: usual_duration(of_family) for family, of_family in durations.items()}
+        self._known.update((family, usual_duration(of_family)) for family, of_family in durations.items())

@@ -17,12 +17,14 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
 from profiler.runs.past_runs.run_source import (
+    CHECKPOINT,
     OpenProgress,
     PastRun,
     RunFilter,
     RunLine,
     RunSource,
     group_lines,
+    matching_runs,
     newest_first,
     no_progress,
     run_key,
@@ -33,16 +35,8 @@ from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices
 
 DEFAULT_DAYS = 30
 _MS_PER_DAY = 86_400_000
-# The first stretch is short, because most questions are about the last night.
-_FIRST_STRETCH_MS = _MS_PER_DAY
-_STRETCH_FACTOR = 4
-# CloudWatch accepts lines up to two hours ahead of its clock.
-_CLOCK_SKEW_MS = 2 * 3_600_000
-_REPORT_MARKER = '"task.report"'
-_CHECKPOINT_MARKER = '"task.checkpoint"'
 # The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
 _BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
-_MAX_NAMED = 3
 _MAX_PATTERN_LENGTH = 1024
 _NAME = re.compile(r"\w+", re.ASCII)
 
@@ -51,11 +45,7 @@ ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
 
 
 class LogGroupRuns(RunSource):
-    """The runs whose reports are in the log groups.
-
-    ``read_pages`` reads the pages of FilterLogEvents; its errors are not caught. ``open_progress`` shows the number of
-    runs and the share of the time that was read. ``keeps_notices``: notices about schedules are read with the runs.
-    """
+    """The runs whose reports are in the log groups. With ``keeps_notices``, notices about schedules are read, too."""
 
     remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
 
@@ -78,8 +68,8 @@ class LogGroupRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable = 0
         self._limit: str | None = None
-        few = len(groups) <= _MAX_NAMED
-        self.place = " and ".join(groups) if few else f"{groups[0]} and {len(groups) - 1} other log groups"
+        has_many = groups[3:]
+        self.place = f"{groups[0]} and {len(groups) - 1} other log groups" if has_many else " and ".join(groups)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -89,10 +79,18 @@ class LogGroupRuns(RunSource):
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs. Without a time to start from, the last 30 days are read, and a note is printed."""
-        start_ms = self._start_ms(selection)
+        if selection.since_ns is None:
+            start_ms = self._now_ms - DEFAULT_DAYS * _MS_PER_DAY
+            self._limit = (
+                f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to read further back."
+            )
+        else:
+            start_ms = selection.since_ns // NS_PER_MS
         pending: list[PastRun] = []
         seen: set[tuple[str, str, str]] = set()
-        end_ms, length_ms = self._now_ms + _CLOCK_SKEW_MS, _FIRST_STRETCH_MS
+        # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short, because most
+        # questions are about the last night.
+        end_ms, length_ms = self._now_ms + 2 * 3_600_000, _MS_PER_DAY
         with self._open_progress() as show:
             while end_ms > start_ms:
                 begin_ms = max(end_ms - length_ms, start_ms)
@@ -102,7 +100,7 @@ class LogGroupRuns(RunSource):
                 is_last = begin_ms == start_ms
                 yield from newest_first(run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS)
                 pending = [run for run in pending if run.started_ns < begin_ms * NS_PER_MS]
-                end_ms, length_ms = begin_ms, length_ms * _STRETCH_FACTOR
+                end_ms, length_ms = begin_ms, length_ms * 4
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         """The notices in the time that was read so far."""
@@ -118,32 +116,19 @@ class LogGroupRuns(RunSource):
         return next(filter(None, (self._last_stacks(report, place) for place in places)), None)
 
     def _last_stacks(self, report: Report, place: Mapping[str, object]) -> StacksLine | None:
-        messages = list(self._messages_at_end(report, place))
-        return stacks_of(report, (message.encode(errors="replace") for message in reversed(messages)))
-
-    def _messages_at_end(self, report: Report, place: Mapping[str, object]) -> Iterator[str]:
         record = report.record
         ends_ns = [end_ns for end_ns in map(parse_ns, (record.finished_at, report.time)) if end_ns is not None]
         if not ends_ns:
-            return
+            return None
+        of_task = f" && $.taskId = {_quoted(record.task_id)}" if _is_simple(record.task_id) else ""
         pages = self._read_pages(
             startTime=max(min(ends_ns) // NS_PER_MS - _BEFORE_END_MS, 0),
             endTime=max(ends_ns) // NS_PER_MS + _AFTER_REPORT_MS,
-            filterPattern=_stacks_pattern(record.task_id),
+            filterPattern=f'{{ $.type = "task.stacks"{of_task} }}',
             **place,
         )
-        for page in pages:
-            for event in page["events"]:
-                yield event["message"]
-
-    def _start_ms(self, selection: RunFilter) -> int:
-        if selection.since_ns is not None:
-            return selection.since_ns // NS_PER_MS
-        start_ms = self._now_ms - DEFAULT_DAYS * _MS_PER_DAY
-        self._limit = (
-            f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to read further back."
-        )
-        return start_ms
+        messages = [event["message"] for page in pages for event in page["events"]]
+        return stacks_of(report, (message.encode(errors="replace") for message in reversed(messages)))
 
     def _stretch(
         self, start_ms: int, end_ms: int, selection: RunFilter, seen: set[tuple[str, str, str]]
@@ -158,20 +143,15 @@ class LogGroupRuns(RunSource):
             for event in page["events"]
             if (line := self._line(event["message"], selection)) is not None
         ]
+        new = [group for group in group_lines(lines) if run_key(group[0].head) not in seen]
+        seen |= {run_key(group[0].head) for group in new}
         invalid: list[RunLine] = []
-        for run_lines in group_lines(lines):
-            key = run_key(run_lines.head)
-            if key in seen:
-                continue
-            seen.add(key)
-            run = run_lines.decoded(invalid) if selection.matches(run_lines.head) else None
-            if run is not None and selection.matches(run.report):
-                yield run
+        yield from matching_runs(new, selection, invalid)
         self._unreadable += len(invalid)
 
     def _line(self, message: str, selection: RunFilter) -> RunLine | None:
         """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
-        is_wanted = _REPORT_MARKER in message or (selection.reads_checkpoints and _CHECKPOINT_MARKER in message)
+        is_wanted = '"task.report"' in message or (selection.reads_checkpoints and f'"{CHECKPOINT}"' in message)
         if not is_wanted or not message.lstrip().startswith("{"):
             self._notices += read_notices([message] if self._keeps_notices else ())
             return None
@@ -206,17 +186,11 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
     if selection.run is not None and _is_simple(selection.run):
         by_id = f"$.record.taskId = {_quoted(selection.run.partition('/')[0].rstrip('*') + '*')}"
         conditions.append(_any_of((by_id, f"$.record.family = {_quoted(selection.run)}")))
-    notices = f" || ($.type = {NOTICE_MARKER})" if with_notices else ""
     for wanted in (" && ".join(conditions), conditions[0]):
-        pattern = f"{{ ({wanted}){notices} }}" if notices else f"{{ {wanted} }}"
+        pattern = f"{{ ({wanted}) || ($.type = {NOTICE_MARKER}) }}" if with_notices else f"{{ {wanted} }}"
         if len(pattern) <= _MAX_PATTERN_LENGTH:
             break
     return pattern
-
-
-def _stacks_pattern(task_id: str) -> str:
-    of_task = f" && $.taskId = {_quoted(task_id)}" if _is_simple(task_id) else ""
-    return f'{{ $.type = "task.stacks"{of_task} }}'
 
 
 def _any_of(conditions: Iterable[str]) -> str:

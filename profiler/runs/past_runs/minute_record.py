@@ -141,13 +141,17 @@ class _Span(Struct, frozen=True, kw_only=True):
 
 
 def _span(event: PerformanceEvent, ended: StoppedTask, minutes: Sequence[Minute]) -> _Span:
-    pulled_ns = _known_ns(event.pull_started_at, ended.pull_started_at)
     started_ns = _known_ns(event.started_at, ended.started_at)
     finished_ns = until_ns = _known_ns(None, ended.execution_stopped_at)
     if started_ns is not None and until_ns is None and minutes:
         count = -((started_ns - minutes[-1].end_ns) // _MINUTE_NS)
         until_ns = started_ns + max(count, 0) * _MINUTE_NS
-    return _Span(pulled_ns=pulled_ns, started_ns=started_ns, finished_ns=finished_ns, until_ns=until_ns)
+    return _Span(
+        pulled_ns=_known_ns(event.pull_started_at, ended.pull_started_at),
+        started_ns=started_ns,
+        finished_ns=finished_ns,
+        until_ns=until_ns,
+    )
 
 
 def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
@@ -159,13 +163,9 @@ def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
 def run_of_minutes(
     task: SeenTask, end: StoppedTask | None, images: Mapping[str, str | None], prices: PriceOverrides
 ) -> PastRun | None:
-    """The run of a task; None if the task never started.
+    """The run of a task; None if the task never started. Without minutes, the run has no numbers.
 
-    Args:
-        task: The task. Without minutes, the run has no numbers.
-        end: ECS's event of its end; None: the end is unknown.
-        images: The images of its containers by name, if ``end`` does not have them.
-        prices: The prices that replace the table's.
+    ``end`` is ECS's event of its end. If that does not have the images of the containers, ``images`` has them by name.
     """
     event, minutes = task.event, [task.minutes[end] for end in sorted(task.minutes)]
     ended = end or StoppedTask(arn="")

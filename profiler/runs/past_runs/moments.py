@@ -20,7 +20,6 @@ from profiler.runs.past_runs.sampled_functions import SampledStack, peer_waited_
 MomentKind = Literal["memory-peak", "memory", "saturated", "idle"]
 
 MIN_STRETCH_STEPS = 3
-_MAX_STRETCHES = 2
 # A peak is notable if it is this much above the median, or this near to the limit.
 _PEAK_ABOVE_MEDIAN = 1.25
 _PEAK_NEAR_LIMIT = 0.9
@@ -28,14 +27,10 @@ _PEAK_NEAR_LIMIT = 0.9
 _MISSED_PEAK = 1.01
 _MS_PER_SECOND = 1000
 _MS_PER_MINUTE = 60_000
-_ZERO_REST = (" 00s", " 00m", " 00h")
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """A moment or a stretch.
-
-    Its times are in milliseconds after the start of the run; those of a moment are the same.
-    """
+    """A moment or a stretch. Its times are after the start of the run; those of a moment are the same."""
 
     kind: MomentKind
     start_ms: float
@@ -46,12 +41,11 @@ class Moment(Struct, frozen=True, kw_only=True):
 def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, ...]:
     """Find the moments of a run in the order of time: at most one peak, two stretches of each kind, and five stacks."""
     series = series or record.series
-    moments: tuple[Moment, ...] = ()
+    moments: list[Moment] = []
     if series is not None:
         run = _Run(record, series)
-        moments = (*_memory_peak(run), *_stretches(run, "saturated"), *_stretches(run, "idle"))
-    moments = tuple(_with_stacks(moments, record))
-    return tuple(sorted(moments, key=lambda moment: (moment.start_ms, moment.kind)))
+        moments = [*_memory_peak(run), *_stretches(run, "saturated"), *_stretches(run, "idle")]
+    return tuple(sorted(_with_stacks(moments, record), key=lambda moment: (moment.start_ms, moment.kind)))
 
 
 def elapsed(milliseconds: float) -> str:
@@ -61,14 +55,15 @@ def elapsed(milliseconds: float) -> str:
     if milliseconds < _MS_PER_MINUTE:
         return f"+{int(milliseconds / 100) / 10:g}s"
     text = format_duration(milliseconds)
-    for rest in _ZERO_REST:
+    for rest in (" 00s", " 00m", " 00h"):
         text = text.removesuffix(rest)
     return f"+{text}"
 
 
 def series_length_ms(record: Record, series: Series) -> float:
     """The length of the run as far as the series covers it."""
-    length = max(len(column or ()) for column in _columns(series)) * series.step_ms
+    devices = series.gpu_utilization_percent, series.neuron_utilization_percent
+    length = max(len(column or ()) for column in (series.vcpu_used, series.memory_used_mb, *devices)) * series.step_ms
     duration_ms = record.metrics.duration_ms
     return min(length, duration_ms) if duration_ms else length
 
@@ -90,10 +85,6 @@ class _Run:
         return min(step * self.step_ms, self.length_ms)
 
 
-def _columns(series: Series) -> tuple[Sequence[float | None] | None, ...]:
-    return (series.vcpu_used, series.memory_used_mb, series.gpu_utilization_percent, series.neuron_utilization_percent)
-
-
 def _memory_peak(run: _Run) -> Iterator[Moment]:
     known = [value for value in run.memory_mb if value is not None]
     peak_mb = run.metrics.max_memory_used_mb
@@ -104,7 +95,9 @@ def _memory_peak(run: _Run) -> Iterator[Moment]:
     if not is_near_limit and highest < _PEAK_ABOVE_MEDIAN * median(known):
         return
     highest_ms = run.at_ms(run.memory_mb.index(highest))
-    at_ms = _time_of_highest_reading(run)
+    at_ns, at_ms = parse_ns(run.metrics.max_memory_used_at), None
+    if at_ns is not None and run.started_ns is not None and 0 <= (at_ns - run.started_ns) / NS_PER_MS <= run.length_ms:
+        at_ms = (at_ns - run.started_ns) / NS_PER_MS
     share = f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}" if size_mb else ""
     if at_ms is None and run.metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest:
         # The kernel counts a peak between two samples, without its time.
@@ -114,14 +107,6 @@ def _memory_peak(run: _Run) -> Iterator[Moment]:
         highest_ms = highest_ms if at_ms is None else at_ms
         text = f"memory peak {format_peak(peak_mb, run.metrics.memory_peak_source)} at {elapsed(highest_ms)}{share}"
     yield Moment(kind="memory-peak", start_ms=highest_ms, end_ms=highest_ms, text=text)
-
-
-def _time_of_highest_reading(run: _Run) -> float | None:
-    at_ns = parse_ns(run.metrics.max_memory_used_at)
-    if at_ns is None or run.started_ns is None:
-        return None
-    at_ms = (at_ns - run.started_ns) / NS_PER_MS
-    return at_ms if 0 <= at_ms <= run.length_ms else None
 
 
 def _stretches(run: _Run, kind: Literal["saturated", "idle"]) -> Iterator[Moment]:
@@ -135,7 +120,7 @@ def _stretches(run: _Run, kind: Literal["saturated", "idle"]) -> Iterator[Moment
     if not known or not matches(max(known) if kind == "saturated" else min(known)):
         return
     longest_first = sorted(_runs_of_steps(run.vcpu_used, matches), key=lambda steps: steps[0] - steps[1])
-    for first, after in longest_first[:_MAX_STRETCHES]:
+    for first, after in longest_first[:2]:
         start_ms, end_ms = run.at_ms(first), run.at_ms(after)
         if end_ms <= start_ms:
             continue
@@ -166,17 +151,17 @@ def _with_stacks(moments: Iterable[Moment], record: Record) -> Iterator[Moment]:
     """The moments with their functions, and separate moments for all other stacks."""
     stacks = list(sampled_stacks(record))
     for moment in moments:
-        inside = [stack for stack in stacks if _is_in(stack, moment)]
+        inside = [
+            stack
+            for stack in stacks
+            if stack.kind == moment.kind and stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
+        ]
         # If one stretch has several stacks, the first belongs to the stretch.
         for stack in [one for one in inside if one.functions == inside[0].functions]:
             stacks.remove(stack)
         yield _described(moment, inside[0], record) if inside else moment
     for stack in stacks:
         yield from _stack_moment(stack, record)
-
-
-def _is_in(stack: SampledStack, moment: Moment) -> bool:
-    return stack.kind == moment.kind and stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
 
 
 def _stack_moment(stack: SampledStack, record: Record) -> Iterator[Moment]:

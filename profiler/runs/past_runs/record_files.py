@@ -20,45 +20,39 @@ from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
     RunLine,
-    RunLines,
     RunSource,
     group_lines,
+    matching_runs,
     run_line,
     stacks_of,
 )
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 
 STANDARD_INPUT = "-"
-_MAX_LISTED_LINES = 5
-_MAX_KEPT_STACKS = 300  # of at most 200 KB each
-_MAX_KEPT_NOTICES = 10_000
-_MESSAGE_FIELD = "@message"
 
 
 class FileRuns(RunSource):
-    """The runs of a file of record lines, or of standard input for ``-``.
-
-    ``keeps_stacks``: the last 300 lines of call stacks stay in memory.
-    """
+    """The runs of a file of record lines, or of standard input for ``-``. The last 300 lines of stacks may be kept."""
 
     remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
 
     def __init__(self, source: str, *, keeps_stacks: bool = False) -> None:
         self._source = source
-        self._stacks: deque[bytes] = deque(maxlen=_MAX_KEPT_STACKS if keeps_stacks else 0)
+        self._stacks: deque[bytes] = deque(maxlen=300 if keeps_stacks else 0)  # of at most 200 KB each
         self.place = source_name(source)
         self._invalid_lines: set[int] = set()
-        self._runs: list[RunLines] | None = None
-        self._notices: deque[ScheduleNoticeLine] = deque(maxlen=_MAX_KEPT_NOTICES)
+        self._undecodable: list[RunLine] = []
+        self._runs: list[list[RunLine]] | None = None
+        self._notices: deque[ScheduleNoticeLine] = deque(maxlen=10_000)
 
     @property
     def notes(self) -> Sequence[str]:
         """A sentence with the lines that are not records, if there are any."""
-        count = len(self._invalid_lines)
-        if not count:
+        numbers = sorted(self._invalid_lines.union(line.number for line in self._undecodable))
+        if not numbers:
             return ()
-        numbers = format_line_numbers(sorted(self._invalid_lines))
-        return (f"{self.place}: skipped {format_count(count, 'invalid line')}: {numbers}",)
+        listed = ", ".join(map(str, numbers[:5])) + (", …" if numbers[5:] else "")
+        return (f"{self.place}: skipped {format_count(len(numbers), 'invalid line')}: {listed}",)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs. The file is read once: standard input cannot be read again.
@@ -68,7 +62,7 @@ class FileRuns(RunSource):
         if self._runs is None:
             lines = read_lines(self._source)
             self._runs = group_lines(find_run_lines(lines, self._invalid_lines, self._stacks, self._notices))
-        return self._matching(self._runs, selection)
+        return matching_runs(self._runs, selection, self._undecodable)
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The last stacks in the file of the run's container."""
@@ -78,15 +72,6 @@ class FileRuns(RunSource):
         """The notices in the file."""
         return select_notices(self._notices, selection)
 
-    def _matching(self, runs: Sequence[RunLines], selection: RunFilter) -> Iterator[PastRun]:
-        for lines in runs:
-            if selection.matches(lines.head):
-                invalid: list[RunLine] = []
-                run = lines.decoded(invalid)
-                self._invalid_lines.update(line.number for line in invalid)
-                if run is not None and selection.matches(run.report):
-                    yield run
-
 
 def source_name(source: str) -> str:
     """Name the source in a sentence."""
@@ -94,10 +79,7 @@ def source_name(source: str) -> str:
 
 
 def read_lines(source: str) -> Iterator[bytes]:
-    """Yield the lines of a file, or of standard input for ``-``; of the AWS CLI's JSON, the messages.
-
-    Raises TaskProfilerError if the source cannot be read.
-    """
+    """Yield the lines of a file, or of standard input for ``-``; of the AWS CLI's JSON, the messages."""
     try:
         if source == STANDARD_INPUT:
             yield from messages(sys.stdin.buffer)
@@ -133,33 +115,26 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _messages_in(document: object) -> list[bytes] | None:
     """The messages in the AWS CLI's JSON; None if the document is something else."""
-    if isinstance(document, dict):
-        if "record" in document:
+    match document:
+        case {"record": _}:
             return None
-        for member in ("events", "results"):
-            if isinstance(document.get(member), list):
-                return _flat(document[member])
-        return None
-    return _flat(document) if isinstance(document, list) else None
+        case {"events": [*rows]} | {"results": [*rows]} | [*rows]:
+            return _flat(rows)
+    return None
 
 
 def _flat(rows: Sequence[object]) -> list[bytes]:
     """The messages of events, of rows of fields, and of lists of texts."""
     texts: list[bytes] = []
     for row in rows:
-        if isinstance(row, str):
-            texts.append(_encoded(row))
-        elif isinstance(row, list):
-            texts += _flat(row)
-        elif isinstance(row, dict) and isinstance(row.get("message"), str):
-            texts.append(_encoded(row["message"]))
-        elif isinstance(row, dict) and row.get("field") == _MESSAGE_FIELD:
-            texts.append(_encoded(str(row.get("value", ""))))
+        match row:
+            case list():
+                texts += _flat(row)
+            case str(text) | {"message": str(text)}:
+                texts.append(text.encode(errors="replace"))
+            case {"field": "@message", **fields}:
+                texts.append(str(fields.get("value", "")).encode(errors="replace"))
     return texts
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="replace")
 
 
 def find_run_lines(
@@ -189,8 +164,3 @@ def find_run_lines(
             notices.extend(read_notices([text.decode(errors="replace")] if is_notice else ()))
         if is_stacks:
             stacks.append(text)
-
-
-def format_line_numbers(numbers: list[int]) -> str:
-    """List the first five line numbers."""
-    return ", ".join(map(str, numbers[:_MAX_LISTED_LINES])) + (", …" if len(numbers) > _MAX_LISTED_LINES else "")

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "task.checkpoint"
 _WILDCARDS = frozenset("*?[")
-_MAX_CANDIDATES = 5
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = 86_400 * NS_PER_SECOND
 
@@ -45,12 +43,9 @@ class TaskEvent(Struct, frozen=True, kw_only=True):
 class PastRun(Struct, frozen=True, kw_only=True):
     """One run.
 
-    Attributes:
-        report: The report, or the last checkpoint of a run without a report. Its status is the one to show: where ECS's
-            event corrected the status, it differs from the status in ``line``.
-        line: The record line; None if the run left no record.
-        checkpoints: The checkpoints that the source has at hand, in no particular order.
-        event: ECS's data on the end; None if unknown.
+    ``report`` is the report, or the last checkpoint of a run without a report. Its status is the one to show: where
+    ECS's event corrected the status, it differs from the status in ``line``, the record line (None: the run left none).
+    ``checkpoints`` are those that the source has at hand, in no particular order.
     """
 
     report: Report
@@ -97,16 +92,10 @@ def pattern_of(family: str) -> str:
 class RunFilter(Struct, frozen=True, kw_only=True):
     """Which runs to read. Empty conditions match every run.
 
-    Attributes:
-        families: Shell patterns; the name of a run's family matches one of them.
-        clusters: Names of clusters; a run is in one of them.
-        accounts: Ids of AWS accounts; a run's task is in one of them. None: an unknown one. ``regions`` alike.
-        tags: Names and values; a run has all of them.
-        statuses: Statuses; a run has one of them.
-        since_ns: Start time of the first run.
-        until_ns: Start time before which the last run started.
-        run: The beginning of ``TASK-ID/CONTAINER``, or a family or a pattern of families.
-        reads_checkpoints: Also read runs that have only checkpoints, where that is expensive, and those in progress.
+    A run has one value of each condition, but all of the tags. ``families`` are shell patterns; None in ``accounts`` or
+    ``regions`` is an unknown one. A run started at ``since_ns`` or later, and before ``until_ns``. ``run`` is the
+    beginning of ``TASK-ID/CONTAINER``, or a family or a pattern of families. With ``reads_checkpoints``, runs that have
+    only checkpoints are read, too, where that is expensive, and those in progress.
     """
 
     families: tuple[str, ...] = ()
@@ -128,7 +117,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             and (not self.clusters or record.cluster in self.clusters)
             and all((record.tags or {}).get(name) == value for name, value in self.tags)
             and (not self.statuses or known_status(record) in self.statuses)
-            and self._matches_time(report)
+            and (self.since_ns is None or start_ns(report) >= self.since_ns)
+            and (self.until_ns is None or start_ns(report) < self.until_ns)
             and (
                 self.run is None
                 or f"{record.task_id}/{record.container.name}".startswith(self.run)
@@ -143,20 +133,6 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             and (not self.accounts or family.account_id in self.accounts)
             and (not self.regions or family.region in self.regions)
         )
-
-    def _matches_time(self, report: Report | ReportHead) -> bool:
-        if self.since_ns is None and self.until_ns is None:
-            return True
-        started_ns = start_ns(report)
-        return (self.since_ns is None or started_ns >= self.since_ns) and (
-            self.until_ns is None or started_ns < self.until_ns
-        )
-
-    @property
-    def selects_one_family(self) -> bool:
-        """Whether all matching runs are of one family."""
-        is_one_name = len(self.families) == 1 and not is_pattern(self.families[0])
-        return is_one_name and len(self.accounts) == 1 and len(self.regions) == 1
 
     @property
     def is_empty(self) -> bool:
@@ -173,11 +149,9 @@ def filter_of(family: FamilyKey, **conditions: Any) -> RunFilter:  # noqa: ANN40
 class RunSource(ABC):
     """A source of past runs.
 
-    Attributes:
-        place: The name of the source in a sentence.
-        remedy: The advice if the source has no run.
-        stacks_remedy: The advice if the source lacks the call stacks of a run that had some.
-        reading: A sentence about the amount and the cost of the reading, after the runs; None: the source has none.
+    ``place`` is its name in a sentence. ``remedy`` is the advice if it has no run, ``stacks_remedy`` if it lacks the
+    call stacks of a run that had some. ``reading`` is a sentence about the amount and the cost of the reading, which
+    some sources have after the runs.
     """
 
     place: str
@@ -257,44 +231,49 @@ def run_line(line: bytes, number: int = 0) -> RunLine:
     return RunLine(line, decode_leniently(_head_decoder(), line), number)
 
 
-class RunLines(Struct, frozen=True):
-    """The lines of one run, the one that counts first: reports before checkpoints, later lines before earlier ones."""
+def matching_runs(
+    groups: Iterable[Sequence[RunLine]], selection: RunFilter, invalid: list[RunLine]
+) -> Iterator[PastRun]:
+    """Yield the runs of :func:`group_lines` that match. Only their lines are decoded completely.
 
-    lines: tuple[RunLine, ...]
-
-    @property
-    def head(self) -> ReportHead:
-        """The head of the line that counts."""
-        return self.lines[0].head
-
-    def decoded(self, invalid: list[RunLine]) -> PastRun | None:
-        """Decode the run. Invalid lines are added to ``invalid``; None without a valid line."""
-        chosen: tuple[RunLine, Report] | None = None
-        checkpoints: list[Report] = []
-        for line in self.lines:
-            if chosen is not None and line.head.type != CHECKPOINT:
-                continue
-            try:
-                report = decode(line.line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                invalid.append(line)
-                continue
-            chosen = chosen or (line, report)
-            if report.type == CHECKPOINT:
-                checkpoints.append(report)
-        return chosen and PastRun(report=chosen[1], line=chosen[0].line, checkpoints=tuple(checkpoints))
+    Invalid lines are added to ``invalid``; a run without a valid line is left out.
+    """
+    for group in groups:
+        run = _decoded(group, invalid) if selection.matches(group[0].head) else None
+        if run is not None and selection.matches(run.report):
+            yield run
 
 
-def group_lines(lines: Iterable[RunLine]) -> list[RunLines]:
-    """Group record lines by run, newest run first; runs whose time cannot be parsed come last."""
+def _decoded(group: Sequence[RunLine], invalid: list[RunLine]) -> PastRun | None:
+    chosen: tuple[RunLine, Report] | None = None
+    checkpoints: list[Report] = []
+    for line in group:
+        if chosen is not None and line.head.type != CHECKPOINT:
+            continue
+        try:
+            report = decode(line.line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            invalid.append(line)
+            continue
+        chosen = chosen or (line, report)
+        if report.type == CHECKPOINT:
+            checkpoints.append(report)
+    return chosen and PastRun(report=chosen[1], line=chosen[0].line, checkpoints=tuple(checkpoints))
+
+
+def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
+    """Group record lines by run, newest run first; runs whose time cannot be parsed come last.
+
+    In a group, reports come before checkpoints and later lines before earlier ones: the first line counts.
+    """
     groups: dict[tuple[str, str, str], list[RunLine]] = {}
     for line in lines:
         groups.setdefault(run_key(line.head), []).append(line)
-    runs = [
-        RunLines(tuple(group) if len(group) == 1 else tuple(sorted(group, key=_precedence)[::-1]))
-        for group in groups.values()
-    ]
-    return sorted(runs, key=lambda run: start_ns(run.head), reverse=True)
+    for group in groups.values():
+        if len(group) > 1:
+            group.sort(key=lambda line: (line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0))
+            group.reverse()
+    return sorted(groups.values(), key=lambda group: start_ns(group[0].head), reverse=True)
 
 
 def newest_first(runs: Iterable[PastRun]) -> list[PastRun]:
@@ -302,18 +281,12 @@ def newest_first(runs: Iterable[PastRun]) -> list[PastRun]:
     return sorted(runs, key=lambda run: run.started_ns, reverse=True)
 
 
-def _precedence(line: RunLine) -> tuple[bool, int]:
-    return line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0
-
-
 def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     """Find the runs of one task, one for each container with a report: the newest task that matches, or the named one.
 
     ``selection.run`` is a family or a pattern of families (its newest task), the beginning of one task id, or
     ``TASK-ID/CONTAINER``. A family takes precedence. Each has the cost of the task, which one report contains.
-
-    Raises:
-        TaskProfilerError: if no run matches, or several task ids begin with ``selection.run``.
+    Raises TaskProfilerError if no run matches, or several task ids begin with ``selection.run``.
     """
     run = _find_run(source, selection)
     record = run.report.record
@@ -345,11 +318,7 @@ def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
 
 
 def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:
-    """Find one run. ``container`` selects one of several containers of its task.
-
-    Raises:
-        TaskProfilerError: if no run matches, or several.
-    """
+    """Find the only run that matches. ``container`` selects one of several containers of its task."""
     runs = find_runs(source, selection)
     named = [run for run in runs if run.report.record.container.name == container]
     if len(runs) == 1 or named:
@@ -369,20 +338,17 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     ids = {run.report.record.task_id for run in similar}
     if len(ids) == 1:
         return similar[0]
-    if ids:
-        raise TaskProfilerError(
-            f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id "
-            f"({_candidates(similar)})."
-        )
-    raise TaskProfilerError(no_run_sentence(source, selection))
-
-
-def _candidates(runs: Iterable[PastRun]) -> str:
-    """The ids of the newest runs, with their families and starts."""
-    named = ((run.report.record, format_local(run.started_ns)) for run in runs)
-    texts = {record.task_id: f"{family_key(record).name} {start}" for record, start in named}
-    shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
-    return f"{', '.join(shown + ['…'] * (len(texts) > _MAX_CANDIDATES))}; times in {local_zone()}"
+    if not ids:
+        raise TaskProfilerError(no_run_sentence(source, selection))
+    named = ((run.report.record, format_local(run.started_ns)) for run in similar)
+    texts = list(
+        {record.task_id: f"{record.task_id} {family_key(record).name} {start}" for record, start in named}.values()
+    )
+    shown = ", ".join(texts[:5] + (["…"] if texts[5:] else []))
+    raise TaskProfilerError(
+        f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id ({shown}; "
+        f"times in {local_zone()})."
+    )
 
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
@@ -390,14 +356,11 @@ def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = "list the runs with task-profiler history and the same source."
     if selection.run is not None:
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
-    if (
-        selection == RunFilter(families=selection.families, reads_checkpoints=selection.reads_checkpoints)
-        and selection.families
-    ):
+    if selection.is_empty:
+        return f"No runs in {source.place}: {source.remedy}."
+    if replace(selection, families=()).is_empty:
         return f"No run of {', '.join(selection.families)} in {source.place}: {list_runs}"
-    if not selection.is_empty:
-        return f"No run in {source.place} matches: use fewer filters."
-    return f"No runs in {source.place}: {source.remedy}."
+    return f"No run in {source.place} matches: use fewer filters."
 
 
 def no_stacks_sentence(source: RunSource, record: Record) -> str:

@@ -8,25 +8,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.activity_model import StackMoment, TimeBreakdown
+from profiler.record.activity_model import StackMoment
 from profiler.record.record_model import Record
 from profiler.record.units import format_count, format_percent
 
-_MAX_MOMENTS = 5
-_MAX_OWN_FUNCTIONS = 2
 _MAX_NAME_LENGTH = 40
-_MODULE = "<module>"
-# Ends the name of code without its own name: a module, a comprehension, a lambda.
-_UNNAMED = ">"
-_INNER = "<locals>."
-_ARROW = " → "
 # A stack in fewer samples than this has its share in brackets.
 _MOST_PERCENT = 90
 # A share of fewer samples is random.
 MIN_SAMPLES = 10
-_SOCKET_MODULES = frozenset({"socket.py", "ssl.py"})
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(?P<line>:\d+)?\)", re.DOTALL)
-_FROZEN = "<frozen"
 
 
 class Frame(Struct, frozen=True):
@@ -39,19 +30,23 @@ class Frame(Struct, frozen=True):
     @property
     def short_name(self) -> str:
         """The function, or the file of code outside functions."""
-        is_file = self.name == _MODULE and self.file
-        name = self.file.rpartition("/")[2] if is_file else self.name.rpartition(_INNER)[2]
+        is_file = self.name == "<module>" and self.file
+        name = self.file.rpartition("/")[2] if is_file else self.name.rpartition("<locals>.")[2]
         return name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"
 
 
 def frame_of(text: str, own_files: Collection[str] | None = None) -> Frame:
     """The function in a text like ``load_orders (etl/load.py:40)``, with or without the line.
 
-    ``own_files`` are the files of the user's code; None in a record of schema 1.2 or earlier.
+    ``own_files`` are the files of the user's code. In a record of schema 1.2 or earlier they are unknown (None): the
+    short name of a file is a guess, because it does not show whether the file is a package's.
     """
     found = _FRAME.fullmatch(text)
     name, file = (text, "") if found is None else (found["name"], found["file"])
-    return Frame(name, file, _may_be_own(file) if own_files is None else file in own_files)
+    if own_files is not None:
+        return Frame(name, file, file in own_files)
+    module = file.partition("/")[0].removesuffix(".py")
+    return Frame(name, file, not file.startswith("<frozen") and module not in sys.stdlib_module_names)
 
 
 def frames_of(moment: StackMoment) -> list[Frame]:
@@ -62,18 +57,14 @@ def frames_of(moment: StackMoment) -> list[Frame]:
     return [replace(frame, is_own=is_own) for frame, is_own in zip(frames, moment.own, strict=True)]
 
 
-def _may_be_own(file: str) -> bool:
-    """A guess by the short name of a file, which does not show whether it is a package's."""
-    return not file.startswith(_FROZEN) and file.partition("/")[0].removesuffix(".py") not in sys.stdlib_module_names
-
-
 def what_ran(frames: Sequence[Frame]) -> str:
-    """The innermost own functions, followed by the innermost function if it belongs to other code."""
+    """The innermost two own functions, followed by the innermost function if it belongs to other code."""
     own = [frame for frame in frames if frame.is_own]
-    shown = ([frame for frame in own if not frame.name.endswith(_UNNAMED)] or own)[-_MAX_OWN_FUNCTIONS:]
+    # Code without its own name, a module, a comprehension or a lambda, ends with >.
+    shown = ([frame for frame in own if not frame.name.endswith(">")] or own)[-2:]
     if frames and not frames[-1].is_own:
         shown.append(frames[-1])
-    return _ARROW.join(dict.fromkeys(frame.short_name for frame in shown))
+    return " → ".join(dict.fromkeys(frame.short_name for frame in shown))
 
 
 class SampledStack(Struct, frozen=True, kw_only=True):
@@ -92,7 +83,7 @@ def sampled_stacks(record: Record) -> Iterator[SampledStack]:
     started_ns = parse_ns(record.started_at)
     if record.stacks is None or started_ns is None:
         return
-    for moment in record.stacks.moments[:_MAX_MOMENTS]:
+    for moment in record.stacks.moments[:5]:
         from_ns, functions, share = parse_ns(moment.from_at), what_ran(frames_of(moment)), _share(moment)
         if from_ns is None or not functions:
             continue
@@ -104,7 +95,7 @@ def sampled_stacks(record: Record) -> Iterator[SampledStack]:
             end_ms=start_ms if to_ns is None else max((to_ns - started_ns) / NS_PER_MS, start_ms),
             functions=functions,
             share=share,
-            is_in_socket=not share and frame_of(moment.stack[-1]).file in _SOCKET_MODULES,
+            is_in_socket=not share and frame_of(moment.stack[-1]).file in {"socket.py", "ssl.py"},
         )
 
 
@@ -128,11 +119,8 @@ def peer_waited_for(record: Record, stack: SampledStack, length_ms: float) -> st
     if times is None or not peers or not duration_ms:
         return None
     largest = max(peers, key=lambda peer: peer.percent)
-    network = times.network_percent if stack.is_in_socket else None
-    waits = _blocked_percent(times) if network is None else network + (times.other_percent or 0)
-    others = waits - largest.percent
-    return largest.target if others / 100 * duration_ms < length_ms else None
-
-
-def _blocked_percent(times: TimeBreakdown) -> float:
-    return 100 - (times.on_cpu_percent or 0) - (times.waiting_for_cpu_percent or 0)
+    if stack.is_in_socket and times.network_percent is not None:
+        waits = times.network_percent + (times.other_percent or 0)
+    else:
+        waits = 100 - (times.on_cpu_percent or 0) - (times.waiting_for_cpu_percent or 0)
+    return largest.target if (waits - largest.percent) / 100 * duration_ms < length_ms else None

@@ -41,15 +41,12 @@ def select_notices(lines: Iterable[ScheduleNoticeLine], selection: RunFilter) ->
     """
     if selection.tags or selection.statuses or selection.run is not None:
         return ()
-    found = {_identity(line): line for line in lines if _matches(line, selection)}
+    found = {}
+    for line in filter(lambda line: _matches(line, selection), lines):
+        # A line that was delivered twice is one notice. A rule may start several families.
+        schedule, notice, place = line.schedule, line.notice, (line.account_id, line.region, line.cluster, line.family)
+        found[place, schedule.kind, schedule.group, schedule.name, notice.kind, notice.due_at] = line
     return tuple(sorted(found.values(), key=lambda line: due_ns(line) or 0, reverse=True)[:MAX_NOTICES])
-
-
-def _identity(line: ScheduleNoticeLine) -> tuple[object, ...]:
-    """A line that was delivered twice is one notice. A rule may start several families."""
-    schedule, notice = line.schedule, line.notice
-    place = line.account_id, line.region, line.cluster, line.family
-    return *place, schedule.kind, schedule.group, schedule.name, notice.kind, notice.due_at
 
 
 def _matches(line: ScheduleNoticeLine, selection: RunFilter) -> bool:

@@ -23,15 +23,6 @@ ACCOUNT = "cloud.account.id"
 REGION = "cloud.region"
 START = "event.start"
 STATUS = "task.status"
-_STOPPED = "stopped"
-_UNKNOWN = "unknown"
-_SIGN_IN_STATUSES = frozenset({401, 403})
-# Both engines refuse a response of more than 65,535 buckets.
-_MAX_BUCKETS = 20_000
-# The families in one search, each with up to five conditions: the engines refuse a query of more than 1,024.
-_MAX_FAMILIES = 100
-# A page has room for this share of runs that started at the same time as the oldest of the last ones.
-_PAGE_SHARE = 0.9
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -90,9 +81,9 @@ def _has_status(statuses: Sequence[str]) -> JsonObject:
     ``unknown``.
     """
     conditions: list[JsonObject] = [{"terms": {STATUS: list(statuses)}}]
-    if _STOPPED in statuses:
+    if "stopped" in statuses:
         conditions.append(none_of([exists(STATUS)]))
-    if _UNKNOWN in statuses:
+    if "unknown" in statuses:
         conditions.append({"bool": {"filter": [exists(STATUS)], "must_not": [{"terms": {STATUS: get_args(Status)}}]}})
     return any_of(conditions)
 
@@ -102,26 +93,15 @@ def indices_path(prefix: str, kind: str) -> str:
     return f"/{quote(prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
 
 
-def reports_place(prefix: str) -> str:
-    """The name of the reports' indices in a sentence."""
-    return f"the indices {prefix}-reports-*"
-
-
-REMEDY = "check URL and --prefix, and that the forwarder works"
-
-
 def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
-    """Search, and return the body of the response.
-
-    Raises TaskProfilerError if the search cluster rejects the search, or if something else answers.
-    """
+    """Search, and return the body of the response of a search cluster that accepts the search."""
     response = server.request("POST", path, query)
     body = response.body if isinstance(response.body, dict) else {}
     hits = body.get("hits")
     rows = hits.get("hits") if isinstance(hits, dict) else None
     if response.ok and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
         return body
-    if not response.ok and ("error" in body or response.status in _SIGN_IN_STATUSES):
+    if not response.ok and ("error" in body or response.status in (401, 403)):
         raise TaskProfilerError(
             f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check URL, sign-in "
             "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
@@ -146,18 +126,22 @@ def last_run_conditions(
     """Yield, for some families after the others, the conditions of a search for their last runs.
 
     Each search finds few enough runs for one page: a further page would find all of them again.
-
-    Raises TaskProfilerError if the search cluster fails or rejects a query.
     """
     path = indices_path(prefix, "reports")
-    step = max(1, min(_MAX_FAMILIES, round(_PAGE_SHARE * page_size) // last))
-    size = max(1, _MAX_BUCKETS // (last + 1))
+    # Each family has up to five conditions, and the engines refuse a query of more than 1,024. A tenth of the page is
+    # room for runs that started at the same time as the oldest of the last ones.
+    step = max(1, min(100, round(0.9 * page_size) // last))
+    size = max(1, 20_000 // (last + 1))  # both engines refuse a response of more than 65,535 buckets
     after: Mapping[str, Any] | None = None
     while True:
         query = _windows_query(selection, last, size, after)
         page = (search(server, path, query).get("aggregations") or _EMPTY).get("families", _EMPTY)
         buckets = page.get("buckets", ())
-        conditions = [_in_window(bucket) for bucket in buckets if _is_selected(bucket, selection)]
+        conditions = []
+        for bucket in buckets:
+            family = FamilyKey(str(bucket["key"]["name"]), bucket["key"]["account"], bucket["key"]["region"])
+            if bucket["starts"]["buckets"] and selection.matches_family(family):
+                conditions.append(_in_window(bucket, family))
         for first in range(0, len(conditions), step):
             yield [any_of(conditions[first : first + step]), *filter_conditions(selection, START)]
         after = page.get("after_key")
@@ -188,20 +172,9 @@ def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[st
     }
 
 
-def _is_selected(bucket: Mapping[str, Any], selection: RunFilter) -> bool:
-    """Whether the filter selects the family, and any run of it has a start."""
-    return bool(bucket["starts"]["buckets"]) and selection.matches_family(_family(bucket))
-
-
-def _in_window(bucket: Mapping[str, Any]) -> JsonObject:
+def _in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
     """The condition that a run is of the family, and not older than the oldest of its last runs."""
-    key = _family(bucket)
-    values = ((FAMILY, key.name), (ACCOUNT, key.account_id), (REGION, key.region))
+    values = ((FAMILY, family.name), (ACCOUNT, family.account_id), (REGION, family.region))
     start = {"gte": int(bucket["starts"]["buckets"][-1]["key"]), "format": "epoch_millis"}
     same = [none_of([exists(field)]) if value is None else term(field, value) for field, value in values]
     return {"bool": {"filter": [*same, {"range": {START: start}}]}}
-
-
-def _family(bucket: Mapping[str, Any]) -> FamilyKey:
-    key = bucket["key"]
-    return FamilyKey(str(key["name"]), key["account"], key["region"])

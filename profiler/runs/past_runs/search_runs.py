@@ -32,7 +32,6 @@ from profiler.runs.past_runs.run_source import (
 from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notices, select_notices
 from profiler.runs.past_runs.search_queries import (
     FAMILY,
-    REMEDY,
     START,
     JsonObject,
     any_of,
@@ -42,7 +41,6 @@ from profiler.runs.past_runs.search_queries import (
     last_run_conditions,
     matches_pattern,
     none_of,
-    reports_place,
     search,
     term,
 )
@@ -56,8 +54,6 @@ _PAGE_SIZE = 200
 # For reads that never stop early. A record line has at most 64 KiB.
 _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
-# If a record cannot be read, no other number counts.
-_KNOWN_WITHOUT_RECORD = (*IDENTITY_FIELDS, *(field for field in FIELDS if field.name == "usage.duration_ms"))
 _EMPTY: Mapping[str, Any] = {}
 _record_decoder = msgspec.json.Decoder(Record)
 
@@ -65,7 +61,7 @@ _record_decoder = msgspec.json.Decoder(Record)
 class IndexedRuns(RunSource):
     """The runs in the indices of a prefix."""
 
-    remedy = REMEDY
+    remedy = "check URL and --prefix, and that the forwarder works"
     stacks_remedy = "they are not indexed, so read the batch's log stream with --log-group"
 
     def __init__(self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress) -> None:
@@ -74,7 +70,7 @@ class IndexedRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
-        self.place = reports_place(prefix)
+        self.place = f"the indices {prefix}-reports-*"
 
     @property
     def notes(self) -> Sequence[str]:
@@ -101,7 +97,9 @@ class IndexedRuns(RunSource):
                 if selection.matches(run.report):
                     yield run
         if selection.reads_checkpoints and selection.run is not None and not is_found:
-            yield from self._running(selection)
+            # The run may have only checkpoints so far.
+            hits = self._search("checkpoints", _conditions(selection, START), _TIME, 1)
+            yield from (run for run in map(self._run, hits) if selection.matches(run.report))
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
         """Yield the ``last`` newest matching runs of each family, without those that never started."""
@@ -112,7 +110,7 @@ class IndexedRuns(RunSource):
             for hit in chain.from_iterable(pages):
                 count += 1
                 show(count, 0)
-                run = self._run(hit.get("_source", _EMPTY))
+                run = self._run(hit)
                 if selection.matches(run.report):
                     yield run
 
@@ -133,18 +131,8 @@ class IndexedRuns(RunSource):
         lines = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
         return tuple(line[0] for line in lines if line is not None and line[0].type == CHECKPOINT)
 
-    def _running(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the run that has only checkpoints so far."""
-        hits = self._search("checkpoints", _conditions(selection, START), _TIME, 1)
-        for hit in hits:
-            run = self._run(hit.get("_source", _EMPTY))
-            if selection.matches(run.report):
-                yield run
-
     def _all_runs(self, conditions: Sequence[JsonObject], order: str) -> Iterator[PastRun]:
-        for hits in self._pages(conditions, order, _PAGE_SIZE):
-            for hit in hits:
-                yield self._run(hit.get("_source", _EMPTY))
+        return map(self._run, chain.from_iterable(self._pages(conditions, order, _PAGE_SIZE)))
 
     def _pages(self, conditions: Sequence[JsonObject], order: str, size: int) -> Iterator[_Hits]:
         after: Sequence[Any] | None = None
@@ -173,8 +161,9 @@ class IndexedRuns(RunSource):
         hits: _Hits = search(self._server, indices_path(self._prefix, kind), body)["hits"]["hits"]
         return hits
 
-    def _run(self, source: Mapping[str, Any]) -> PastRun:
+    def _run(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document, with the status of ECS's event."""
+        source = hit.get("_source", _EMPTY)
         task = source.get("task", _EMPTY)
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task.get(name) is not None}
         event = msgspec.convert(reported, TaskEvent, strict=False) if reported else None
@@ -246,8 +235,10 @@ def _without_record(source: Mapping[str, Any]) -> Report:
     that the index ignores, because they are of another type, are left out.
     """
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
-    for field in _KNOWN_WITHOUT_RECORD if isinstance(source.get("record"), str) else FIELDS:
-        value = _value_at(source, field)
+    is_unreadable = isinstance(source.get("record"), str)  # then no other number counts than the duration
+    for field in FIELDS:
+        is_known = not is_unreadable or field in IDENTITY_FIELDS or field.name == "usage.duration_ms"
+        value = _value_at(source, field) if is_known else None
         if value is not None and field.record_path is not None:
             *parents, name = field.record_path.split(".")
             part = document

@@ -10,28 +10,22 @@ from profiler.record.run_outcome import describe_cause, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
 from profiler.runs.past_runs.run_source import CHECKPOINT, PastRun, TaskEvent
 
-Tone = Literal["good", "bad", "warning", "neutral"]
-
 # A running batch writes a checkpoint per minute. After a longer silence the batch is lost, or its report is elsewhere.
 _SILENT_MS = 10 * 60_000
 _LOCAL = "LOCAL"
-_NO_EVENT = TaskEvent()
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The verdict on a run.
-
-    ``evidence`` is None if the first sentence contains it.
-    """
+    """The verdict on a run. ``evidence`` is None if the first sentence contains it."""
 
     text: str
     evidence: str | None = None
-    tone: Tone
+    tone: Literal["good", "bad", "warning", "neutral"]
 
 
 def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     """Say what happened to a run."""
-    record, event = run.report.record, run.event or _NO_EVENT
+    record, event = run.report.record, run.event or TaskEvent()
     name = _name(record)
     status = known_status(record)
     if status == "running":
@@ -83,7 +77,8 @@ def _out_of_memory(record: Record, event: TaskEvent, name: str) -> Verdict:
     elif record.out_of_memory_evidence == "kernel-counter" or record.memory_kills is not None:
         evidence = f"The kernel counted the kill{_at_peak(metrics)}."
     else:
-        evidence = f"It was killed{_at_peak(metrics)}{_exit_in_brackets(record)}. No stop was requested."
+        code = "" if record.exit_code is None else f", exit code {describe_exit_code(record.exit_code)}"
+        evidence = f"It was killed{_at_peak(metrics)}{code}. No stop was requested."
     return Verdict(text=f"{name} ran out of memory{_after(record)}.", evidence=evidence, tone="bad")
 
 
@@ -93,8 +88,11 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
     if record.exit_code is None:
         text = f"{name} did not start." if record.started_at is None else f"{name} failed{_after(record)}."
         return Verdict(text=text, evidence=cause or _lost(run), tone="bad")
-    if record.likely_out_of_memory is False and cause is None:
-        cause = _limit_not_reached(record.metrics)
+    used_mb, size_mb = record.metrics.max_memory_used_mb, record.metrics.memory_size_mb
+    if record.likely_out_of_memory is False and cause is None and used_mb is not None and size_mb:
+        # The measurement alone: a runtime can end at its own lower limit, such as a heap size.
+        share = "1 %" if used_mb < size_mb / 100 else format_percent(100 * used_mb / size_mb)
+        cause = f"The memory limit was not reached: at most {share} of {format_memory(size_mb)} was used."
     return Verdict(
         text=f"{name} failed with exit code {describe_exit_code(record.exit_code)}{_after(record)}.",
         evidence=cause,
@@ -135,15 +133,6 @@ def _lost(run: PastRun) -> str | None:
     return "The monitor did not see the end of the batch."
 
 
-def _limit_not_reached(metrics: Metrics) -> str | None:
-    """A sentence on the measurement. A runtime can end at its own lower limit, such as a heap size."""
-    used_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
-    if used_mb is None or not size_mb:
-        return None
-    share = "1 %" if used_mb < size_mb / 100 else format_percent(100 * used_mb / size_mb)
-    return f"The memory limit was not reached: at most {share} of {format_memory(size_mb)} was used."
-
-
 def _name(record: Record) -> str:
     family = record.family or record.container.name or "The run"
     return family if record.revision is None else f"{family}:{record.revision}"
@@ -165,7 +154,3 @@ def _at_peak(metrics: Metrics) -> str:
         return ""
     of_size = f" of its {format_memory(size_mb)} ({format_percent(100 * used_mb / size_mb)})" if size_mb else ""
     return f" at {format_memory(used_mb)}{of_size}"
-
-
-def _exit_in_brackets(record: Record) -> str:
-    return "" if record.exit_code is None else f", exit code {describe_exit_code(record.exit_code)}"

@@ -18,12 +18,11 @@ from profiler.collectors.collector import with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.record.record_model import Container, Gpu, Metrics, Record
+from profiler.record.record_model import Container, Metrics, Record
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds
 
 FOLDER = Path(__file__).parents[3] / "examples" / "gpu_burn"
-README = (FOLDER / "README.md").read_text()
 GIB = 2**30
 
 
@@ -74,17 +73,13 @@ class CountingLoad:
         self._clock.now += 1.0
 
 
-def test_the_time_counts_from_the_first_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = SimpleNamespace(now=100.0)
-    load = CountingLoad(clock)
-    burn(load, 5, lambda: clock.now)
-    assert load.steps == 1 + 5
-    assert capsys.readouterr().out == "ready\n"
-
-
-def test_it_sleeps_after_each_span_of_work_and_ends_in_time() -> None:
+def test_it_sleeps_after_each_span_of_work_and_ends_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """The time counts from the first kernel."""
     clock = SimpleNamespace(now=100.0)
     load, pauses = CountingLoad(clock), list[float]()
+    burn(load, 5, lambda: clock.now)
+    assert (load.steps, capsys.readouterr().out) == (1 + 5, "ready\n")
+    load.steps = 0
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
@@ -96,13 +91,11 @@ def test_it_sleeps_after_each_span_of_work_and_ends_in_time() -> None:
     assert pauses[2:] == [2]
 
 
-def test_one_block_keeps_one_multiprocessor_busy() -> None:
+def test_the_driver_is_asked_for_the_memory_and_runs_the_kernel_on_it() -> None:
+    """One block keeps one multiprocessor busy."""
     driver = PlayedDriver()
     CudaLoad(driver, GIB, 1).step()
     assert driver.grids == [(1, 256)]
-
-
-def test_the_driver_is_asked_for_the_memory_and_runs_the_kernel_on_it() -> None:
     driver = PlayedDriver()
     load = CudaLoad(driver, 2 * GIB)
     load.step()
@@ -129,27 +122,13 @@ def test_nvidias_assembler_takes_the_kernel(architecture: str, tmp_path: Path) -
 
 def played_torch(calls: list[str], *, sees_a_gpu: bool = True) -> Any:
     """PyTorch as far as the load goes; the real one is 2 GB, and without a GPU it would not do."""
-
-    def empty(size: int, **_options: Any) -> str:
-        calls.append(f"hold {size}")
-        return "held"
-
-    def randn(rows: int, columns: int, **options: Any) -> str:
-        return f"{rows}x{columns} {options['dtype']} {options['device']}"
-
-    def matmul(left: str, right: str) -> None:
-        calls.append(f"{left} * {right}")
-
-    def synchronize() -> None:
-        calls.append("wait")
-
     return SimpleNamespace(
         uint8="uint8",
         float16="float16",
-        empty=empty,
-        randn=randn,
-        matmul=matmul,
-        cuda=SimpleNamespace(is_available=lambda: sees_a_gpu, synchronize=synchronize),
+        empty=lambda size, **_options: calls.append(f"hold {size}"),
+        randn=lambda rows, columns, **options: f"{rows}x{columns} {options['dtype']} {options['device']}",
+        matmul=lambda left, right: calls.append(f"{left} * {right}"),
+        cuda=SimpleNamespace(is_available=lambda: sees_a_gpu, synchronize=lambda: calls.append("wait")),
     )
 
 
@@ -191,28 +170,19 @@ def test_it_runs_as_a_program_of_its_own_without_this_project(tmp_path: Path) ->
     assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in dockerfile
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(("--gib", value) for value in ("nan", "inf", "-inf", "-1", "0", "four", "1e30")),
-        *(("--seconds", value) for value in ("nan", "inf", "-1", "long")),
-    ],
-)
 def test_a_number_that_is_none_is_an_error_of_use(
-    option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["gpu_burn.py", f"{option}={value}"])
-    with pytest.raises(SystemExit) as raised:
-        main()
-    assert raised.value.code == 2
-    assert f"argument {option}: {value} is no" in capsys.readouterr().err
+    invalid = {"--gib": ("nan", "inf", "-inf", "-1", "0", "four", "1e30"), "--seconds": ("nan", "inf", "-1", "long")}
+    for option, value in ((option, value) for option, values in invalid.items() for value in values):
+        monkeypatch.setattr(sys, "argv", ["gpu_burn.py", f"{option}={value}"])
+        with pytest.raises(SystemExit, match="2"):
+            main()
+        assert f"argument {option}: {value} is no" in capsys.readouterr().err
 
 
-# What the README shows
-
-
-def shown_gpu() -> Gpu:
-    """60 s on the played driver: 4 GiB held, busy after a second, slowed by the power cap in the last quarter."""
+def test_the_readme_shows_what_the_profiler_makes_of_the_played_driver() -> None:
+    """60 s: 4 GiB held, busy after a second, slowed by the power cap in the last quarter."""
     gpu = FakeGpu(uuid="GPU-00000000-0000-0000-0000-000000000000", name="a GPU of the test driver")
     nvml, clock = FakeNvml(gpu), FakeClock()
     watch = GpuCollector(
@@ -228,12 +198,6 @@ def shown_gpu() -> Gpu:
         gpu.energy_millijoules += gpu.power_milliwatts
     minute = Metrics(duration_ms=60_000)
     record = Record(task_id="1", container=Container(name="batch"), status="success", metrics=minute)
-    record = with_collected(record, (watch,))
-    (seen,) = record.gpus
-    return seen
-
-
-def test_the_readme_shows_what_the_profiler_makes_of_the_played_driver() -> None:
-    (block,) = README.split("```json\n")[1:]
-    shown = json.loads(block.split("```")[0])
-    assert shown == {"gpus": [json.loads(msgspec.json.encode(shown_gpu()))]}
+    gpus = msgspec.json.encode({"gpus": with_collected(record, (watch,)).gpus})
+    (block,) = (FOLDER / "README.md").read_text().split("```json\n")[1:]
+    assert json.loads(block.split("```")[0]) == json.loads(gpus)

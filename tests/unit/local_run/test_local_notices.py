@@ -56,11 +56,8 @@ def test_ticks_of_the_cpu_time_are_no_activity() -> None:
     assert present(stuck.notice.evidence.vcpu_used) < 0.01
 
 
-def test_unknown_bytes_are_no_idleness() -> None:
+def test_unknown_bytes_are_no_idleness_and_traffic_of_the_machine_may_be_that_of_the_command() -> None:
     assert lines(network=lambda: None) == []
     assert lines(blocks=None) == []
-
-
-def test_traffic_of_the_machine_may_be_that_of_the_command() -> None:
     received = iter(range(0, 10**9, 20_000))
     assert lines(network=lambda: next(received)) == []

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from profiler.local_run.local_record import (
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import Metrics, Monitor, PeakSource, Record, Sampling, Visible
+from profiler.record.record_model import MemoryKills, Metrics, Monitor, PeakSource, Record, Sampling, Visible
 from tests.values import present
 
 _MIB = 2**20
@@ -76,16 +77,12 @@ def test_what_a_tree_has_read_and_written() -> None:
 
 
 def test_bytes_of_a_child_without_a_wait_are_kept() -> None:
+    """The sum is not known while one of the tree cannot be read."""
     blocks = TreeBlocks()
     blocks.add([_io(1, _blocks(10)), _io(2, _blocks(500, 50))], _blocks(0))
     assert blocks.add([_io(1, _blocks(10))], _blocks(0)) == _blocks(510, 50)
+    assert blocks.add([_io(1, _blocks(12)), _io(3, None)], _blocks(0)) is None
     assert blocks.add([_io(1, _blocks(13))], _blocks(0)) == _blocks(513, 50)
-
-
-def test_the_sum_is_not_known_while_one_of_the_tree_cannot_be_read() -> None:
-    blocks = TreeBlocks()
-    assert blocks.add([_io(1, _blocks(100)), _io(2, None)], _blocks(0)) is None
-    assert blocks.add([_io(1, _blocks(130))], _blocks(0)) == _blocks(130)
 
 
 _counted = st.none() | st.builds(_blocks, st.integers(0, 2**40), st.integers(0, 2**40))
@@ -93,13 +90,12 @@ _counted = st.none() | st.builds(_blocks, st.integers(0, 2**40), st.integers(0, 
 
 @given(st.lists(st.tuples(st.lists(_counted, max_size=4), st.integers(0, 2**40))))
 def test_what_was_read_and_written_never_falls(steps: Sequence[tuple[Sequence[proc.BlockBytes | None], int]]) -> None:
-    blocks = TreeBlocks()
-    last = _blocks(0)
+    blocks, totals = TreeBlocks(), [_blocks(0)]
     for processes, reaped_bytes in steps:
         total = blocks.add([_io(pid, one) for pid, one in enumerate(processes)], _blocks(reaped_bytes))
-        if total is not None:
-            assert (total.read_bytes >= last.read_bytes, total.write_bytes >= last.write_bytes) == (True, True)
-            last = total
+        totals += [] if total is None else [total]
+    for last, total in pairwise(totals):
+        assert (total.read_bytes >= last.read_bytes, total.write_bytes >= last.write_bytes) == (True, True)
 
 
 class _Peak(Struct, frozen=True, kw_only=True):
@@ -128,7 +124,7 @@ _PEAKS = {
     "the profiler's own memory is unknown": (_Peak(mark=800, floor=None), None, None),
     "it has waited for a child": (_Peak(sampled=10, mark=800, alone=False), 800, "sampled"),
     "two processes were seen": (_Peak(sampled=10, mark=800, several_seen=True), 800, "sampled"),
-    "a sample above the mark: it counts files in use": (
+    "a sample above the mark: files in use": (
         _Peak(sampled=900, mark=800, group=_group(950, 100 * _MIB)),
         900,
         "sampled",
@@ -138,11 +134,7 @@ _PEAKS = {
     "the group, below a process that no sample shows": (_Peak(sampled=3, mark=20, group=_group(3)), 3, "sampled"),
     "the larger mark of one process": (_Peak(mark=60, group=_group(55)), 60, "kernel"),
     "a group with page cache": (replace(_SEVERAL, group=_group(800, 8 * _MIB)), 50, "sampled"),
-    "a group that had the cache of a deleted file": (
-        replace(_SEVERAL, group=_group(800), written=8),
-        50,
-        "sampled",
-    ),
+    "a group that had the cache of a deleted file": (replace(_SEVERAL, group=_group(800), written=8), 50, "sampled"),
     "a group without a mark": (replace(_SEVERAL, group=GroupPeak()), 50, "sampled"),
     "a process outside of the group": (replace(_SEVERAL, group=_group(800, whole=False)), 800, "sampled"),
     "mapped files of another group": (replace(_SEVERAL, group=_group(80, lacks=200)), 80, "sampled"),
@@ -212,14 +204,6 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     assert (record.visible, record.task_size) == (Visible(memory_mb=1024, cpus=4), None)
 
 
-@pytest.mark.parametrize("exit_code", [1, 3, 137, 143])
-@pytest.mark.parametrize("is_stop_requested", [False, True])
-def test_a_kill_in_a_shared_group_explains_a_command_that_failed(exit_code: int, *, is_stop_requested: bool) -> None:
-    record = _record(_observed(exit_code=exit_code, shared_oom_kills=1, is_stop_requested=is_stop_requested))
-    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
-    assert record.memory_kills is None
-
-
 @pytest.mark.parametrize(
     ("facts", "likely"),
     [
@@ -236,22 +220,17 @@ def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
     assert _record(observed).likely_out_of_memory is likely
 
 
-@given(
-    st.integers(0, 255),
-    st.booleans(),
-    st.none() | st.integers(0, 3),
-    st.integers(0, 3),
-)
+@given(st.integers(0, 255), st.booleans(), st.none() | st.integers(0, 3), st.integers(0, 3))
 def test_a_counted_kill_is_never_denied(exit_code: int, stopped: bool, own: int | None, shared: int) -> None:  # noqa: FBT001
     observed = _observed(
         exit_code=exit_code, is_stop_requested=stopped, memory_kills=own, shared_oom_kills=0 if own else shared
     )
-    if own or shared:
-        assert _record(observed).likely_out_of_memory is not False
-    if own:
-        assert _record(observed).likely_out_of_memory is True
+    record = _record(observed)
+    assert record.memory_kills == (MemoryKills(count=own) if own else None)
+    if own or (shared and exit_code):
+        assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
     elif shared:  # in a group that others share, a command that succeeded may not be the victim
-        assert _record(observed).likely_out_of_memory is (True if exit_code else None)
+        assert record.likely_out_of_memory is None
 
 
 _processes = st.lists(
@@ -273,11 +252,9 @@ _processes = st.lists(
 @given(st.lists(st.tuples(_processes, st.integers(0, 10**12))))
 def test_cpu_never_falls(steps: Sequence[tuple[Sequence[ProcessReading], int]]) -> None:
     cpu = TreeCpu()
-    last = 0
-    for processes, reaped_ns in steps:
-        total = cpu.add(processes, reaped_ns)
-        assert total >= last
-        last = total
+    totals = [cpu.add(processes, reaped_ns) for processes, reaped_ns in steps]
+    assert totals == sorted(totals)
+    assert all(total >= 0 for total in totals)
 
 
 @given(st.lists(_processes))

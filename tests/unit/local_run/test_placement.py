@@ -44,20 +44,14 @@ LOCAL = Record(
 )
 
 
-def place(placement: Placement, *, is_named: bool = False) -> Record:
-    return apply_placement(
-        LOCAL, placement, is_named=is_named, started_ns=START_NS, finished_ns=START_NS + seconds(100)
-    )
+def place(placement: Placement) -> Record:
+    return apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
 
 
 def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
     record = place(Placement(task=TASK, container=OWN))
-    assert (record.task_id, record.family, record.launch_type, record.region) == (
-        "0123",
-        "nightly",
-        "FARGATE",
-        "eu-west-1",
-    )
+    identity = record.task_id, record.family, record.launch_type, record.region
+    assert identity == ("0123", "nightly", "FARGATE", "eu-west-1")
     assert record.container == Container(name="batch", id="b", image="etl:7")
     assert (record.log_group, record.log_stream) == ("/ecs/jobs", "ecs/batch/0123")
     assert record.task_size == TaskSize(vcpu=0.5, memory_mb=2048)
@@ -66,8 +60,7 @@ def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
     )
     assert (record.status, record.exit_code) == ("success", 0)
 
-
-def test_what_ecs_does_not_say_stays_as_it_was() -> None:
+    # What ECS does not say stays as it was.
     record = place(Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")))
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
     assert (record.log_group, record.task_size, record.metrics.billed_duration_ms) == (None, None, None)
@@ -75,10 +68,9 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
 
 def test_the_tasks_limits_bound_the_command() -> None:
     cgroup = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
-    assert apply_placement_limits(cgroup, Placement(task=TASK, container=OWN), Host(vcpu=4)) == ResourceLimits(
-        vcpu=0.5, memory_bytes=2 * GIB
-    )
-    assert apply_placement_limits(cgroup, Placement(task=TaskMetadata(), container=OWN), Host(vcpu=4)) == cgroup
+    tasks = ResourceLimits(vcpu=0.5, memory_bytes=2 * GIB)
+    for task, limits in ((TASK, tasks), (TaskMetadata(), cgroup)):
+        assert apply_placement_limits(cgroup, Placement(task=task, container=OWN), Host(vcpu=4)) == limits
 
 
 def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
@@ -93,12 +85,8 @@ def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
     placement = Placement(task=TASK, container=OWN)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4), placement=placement)
     record = build_run_record(identity, so_far, ResourceLimits(vcpu=2), Sampling(), monitor=Monitor(version="1"))
-    assert (record.task_id, record.family, record.launch_type, record.status) == (
-        "0123",
-        "nightly",
-        "FARGATE",
-        "unknown",
-    )
+    identity_of_task = record.task_id, record.family, record.launch_type, record.status
+    assert identity_of_task == ("0123", "nightly", "FARGATE", "unknown")
     assert (record.metrics.vcpu_size, record.metrics.memory_size_mb) == (0.5, 2048)
     assert record.metrics.init_duration_ms == 20_000
     assert (record.metrics.duration_ms, record.metrics.billed_duration_ms) == (None, None)

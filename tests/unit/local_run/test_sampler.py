@@ -72,15 +72,19 @@ def _at(second: float) -> int:
     return round(second * 1e9)
 
 
+def _sample(second: float, cpu_ns: int | None = 0, memory_bytes: int | None = None) -> ContainerSample:
+    return ContainerSample(read_ns=_at(second), cpu_ns=cpu_ns, memory_used_bytes=memory_bytes)
+
+
 def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> None:
     buffer = SampleBuffer(_at(1), _at(1000), series_points=5)
     gpus = [_Gpu([10, 20, 30, 40])]
     buffer.add_devices(gpus, _at(0.5))  # without a sample, nothing is taken
-    buffer.add_quick(ContainerSample(read_ns=_at(1000.5), cpu_ns=0), _at(0.5))
+    buffer.add_quick(_sample(1000.5), _at(0.5))
     for tick in (1.001, 2.002):  # ticks are always a little late
-        buffer.add(ContainerSample(read_ns=_at(1000 + tick), cpu_ns=0), _at(tick))
+        buffer.add(_sample(1000 + tick), _at(tick))
         buffer.add_devices(gpus, _at(tick))
-    buffer.finish(ContainerSample(read_ns=_at(1002.8), cpu_ns=0), _at(2.8))
+    buffer.finish(_sample(1002.8), _at(2.8))
     buffer.add_devices(gpus, _at(2.8))
     assert [step[5] for step in present(buffer.usage.series).steps()] == [10, 20, 30]
 
@@ -88,34 +92,30 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
 def test_devices_count_for_all_short_steps_of_their_time() -> None:
     buffer = SampleBuffer(_at(1), _at(1000), series_points=60, finest_ns=_at(0.1))
     for tick in (0.5, 1, 2):
-        buffer.add(ContainerSample(read_ns=_at(1000 + tick), cpu_ns=0), _at(tick))
+        buffer.add(_sample(1000 + tick), _at(tick))
     gpus = [_Gpu([10, 20])]
     for tick in (1, 2):
         buffer.add_devices(gpus, _at(tick))
-    assert buffer.usage.series is not None
-    assert buffer.usage.series.step_ns == _at(0.125)
-    assert [step[5] for step in buffer.usage.series.steps()] == [10] * 8 + [20] * 8
+    series = present(buffer.usage.series)
+    assert (series.step_ns, [step[5] for step in series.steps()]) == (_at(0.125), [10] * 8 + [20] * 8)
 
 
 def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
     buffer = SampleBuffer(_at(1), _at(0), finest_ns=_at(0.02))
     for second, cpu_ns in ((0.6, 6), (0.7, 8), (0.72, None), (0.78, 9)):
-        sample = ContainerSample(read_ns=_at(second), cpu_ns=cpu_ns, memory_used_bytes=1)
-        buffer.add_quick(sample, _at(second))
-    buffer.add(ContainerSample(read_ns=_at(0.79), cpu_ns=26, memory_used_bytes=2), _at(0.79))  # clock ticks of 10
-    buffer.finish(ContainerSample(read_ns=_at(0.8), cpu_ns=28), _at(0.8))
+        buffer.add_quick(_sample(second, cpu_ns, 1), _at(second))
+    buffer.add(_sample(0.79, 26, 2), _at(0.79))  # clock ticks of 10
+    buffer.finish(_sample(0.8, 28), _at(0.8))
     usage = buffer.usage
-    assert usage.samples == 5
-    assert usage.run.cpu_seconds == 28 / 1e9
+    assert (usage.samples, usage.run.cpu_seconds, usage.memory_max_bytes) == (5, 28 / 1e9, 2)
     # The step of 0.01 s alone would be the highest rate.
     assert usage.run.vcpu.maximum == 22 / (0.2 * 1e9)
-    assert usage.memory_max_bytes == 2
 
 
 def test_many_quick_samples_do_not_pile_up() -> None:
     buffer = SampleBuffer(_at(1), _at(0), finest_ns=_at(0.02))
     for number in range(1, 200):
-        buffer.add_quick(ContainerSample(read_ns=_at(number / 50), memory_used_bytes=number), _at(number / 50))
+        buffer.add_quick(_sample(number / 50, None, number), _at(number / 50))
     assert buffer.usage.samples >= 100
-    buffer.finish(ContainerSample(read_ns=_at(4), cpu_ns=0), _at(4))
+    buffer.finish(_sample(4), _at(4))
     assert buffer.usage.samples == 199

@@ -13,6 +13,7 @@ from profiler.local_run.sampler import SampleBuffer
 from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers.container_sample import ContainerSample
 from tests.fakes import START_NS, seconds
+from tests.values import present
 
 _STARTED_NS = 7 * NS_PER_SECOND
 
@@ -109,10 +110,9 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
         assert evenly is not None
         assert (finely.avg, finely.max) == pytest.approx((evenly.avg, evenly.max), rel=1e-6, abs=1e-6)
         assert (finely.p50, finely.p95) == pytest.approx((evenly.p50, evenly.p95), rel=0.001, abs=0.001)
-    assert fine.usage.series is not None
-    assert even.series is not None
-    assert fine.usage.series.step_ns == even.series.step_ns
-    assert fine.usage.series.values() == even.series.values()
+    fine_series, even_series = present(fine.usage.series), present(even.series)
+    assert fine_series.step_ns == even_series.step_ns
+    assert fine_series.values() == even_series.values()
 
 
 def test_after_a_reading_above_the_share_quick_ones_go_on_at_longer_steps() -> None:

@@ -36,8 +36,12 @@ class Screen:
                 self.column = 0
                 if control == "\n":
                     self.index()
+            elif short == "7":
+                self.saved = self.row, self.column
+            elif short == "8":
+                self.row, self.column = self.saved
             elif short:
-                {"7": self.save, "8": self.restore, "D": self.index}[short]()
+                self.index()
             else:
                 self.control(code, [int(number or 0) for number in numbers.split(";")])
 
@@ -55,12 +59,6 @@ class Screen:
             self.lines[top : bottom + 1] = [*self.lines[top + 1 : bottom + 1], " " * self.columns]
         else:
             self.row = min(self.row + 1, self.rows - 1)
-
-    def save(self) -> None:
-        self.saved = self.row, self.column
-
-    def restore(self) -> None:
-        self.row, self.column = self.saved
 
     def control(self, code: str, numbers: list[int]) -> None:
         if code == "r":

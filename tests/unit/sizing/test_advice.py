@@ -40,10 +40,8 @@ def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
 def test_what_is_said_of_gpus_comes_after_the_size() -> None:
     said = "The GPU was allocated but never used: run the task without it, or check why the batch did not find it."
     idle = (Gpu(uuid="GPU-a", index=0, utilization_percent=Distribution(max=0.0)),)
-    record = with_recommendation(replace(report().record, gpus=idle), NONE, time=TIME)
-    assert record.recommendation is not None
-    assert record.recommendation.vcpu == 0.25
-    assert record.recommendation.reasons[-1] == said
+    advice = present(with_recommendation(replace(report().record, gpus=idle), NONE, time=TIME).recommendation)
+    assert (advice.vcpu, advice.reasons[-1]) == (0.25, said)
     unmeasured = with_recommendation(replace(report(peak_mb=None, p95=None).record, gpus=idle), NONE, time=TIME)
     assert unmeasured.recommendation == Recommendation(reasons=(said,))
 

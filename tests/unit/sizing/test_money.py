@@ -1,6 +1,7 @@
 """What a run costs: after a resize, with several reports of a task, and as if it had run on Fargate."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -32,13 +33,19 @@ def billed(number: int, seconds: float, **more: Any) -> Report:
 
 
 def hour_usd(vcpu: float, memory_mb: float) -> float:
-    found = present(prices("us-east-1", "X86_64", NONE))
-    return found.size_hour_usd(vcpu, memory_mb)
+    return present(prices("us-east-1", "X86_64", NONE)).size_hour_usd(vcpu, memory_mb)
 
 
 def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> None:
+    """Without a run at this size, the mean is over all runs: the latest one died before its first sample."""
     runs = [billed(n, 3600, size=(4, 8192)) for n in range(9)] + [billed(n, 1200, size=(1, 2048)) for n in (9, 10)]
     assert priced(runs)[1, 2048].usd_per_run == pytest.approx(hour_usd(1, 2048) / 3, abs=1e-8)
+    died = report(9, size=(2, 4096), peak_mb=None, p95=None, likely_out_of_memory=True, status="failure")
+    found = advise(evidence_of([*(billed(n, 3600, size=(1, 2048)) for n in range(5)), died]), Policy(), NONE)
+    assert found.choice.current == TaskSize(vcpu=2, memory_mb=4096)
+    (now,) = [option for option in found.choice.options if option.size == Size(2, 4096)]
+    assert now.usd_per_run == round(hour_usd(2, 4096), 8)
+    assert "No measured run had 2 vCPU: the costs come from runs with other vCPU sizes." in found.reasons
 
 
 def on_spot(number: int) -> Report:
@@ -86,15 +93,14 @@ def test_local_runs_have_prices_as_if_on_fargate() -> None:
 
 
 def test_the_advice_says_where_the_runs_count() -> None:
-    found = as_json(advise(evidence_of([local()], on_fargate="us-east-1"), Policy(), NONE))
+    def shown(run: Report, region: str | None) -> Mapping[str, object]:
+        return as_json(advise(evidence_of([run], on_fargate=region), Policy(), NONE))
+
+    found, without = shown(local(), "us-east-1"), shown(local(), None)
     assert (found["onFargate"], found["region"]) == ("us-east-1", None)
     assert found["recommended"] == {"vcpu": 1, "memoryMB": 2048}
-    without = as_json(advise(evidence_of([local()]), Policy(), NONE))
-    assert "onFargate" not in without
-    assert isinstance(without["reasons"], list)
-    on_fargate = as_json(advise(evidence_of([report()], on_fargate="us-east-1"), Policy(), NONE))
-    assert "onFargate" not in on_fargate
-    assert without["sizes"] == []
+    assert ("onFargate" in without, without["sizes"]) == (False, [])
+    assert "onFargate" not in shown(report(), "us-east-1")
 
 
 def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
@@ -102,13 +108,10 @@ def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
         advice = advise(evidence_of([local(n, **more) for n in range(6)], on_fargate="eu-central-1"), Policy(), NONE)
         return "\n".join(advice.reasons)
 
-    assert (
-        "With 1 vCPU, 2 GB on Fargate in eu-central-1, a run costs at most $0.0017, about $0.052 a month at 30 r"
-        in sentences()
-    )
-    assert "Fargate's prices in eu-central-1 for ARM64 are unknown, so a run has no price." in sentences(
-        cpu_architecture="ARM64"
-    )
+    costs = "With 1 vCPU, 2 GB on Fargate in eu-central-1, a run costs at most $0.0017, about $0.052 a month at 30 r"
+    assert costs in sentences()
+    unknown = "Fargate's prices in eu-central-1 for ARM64 are unknown, so a run has no price."
+    assert unknown in sentences(cpu_architecture="ARM64")
     assert "depend on the CPU architecture, which is unknown" in sentences(cpu_architecture=None)
     assert "on Fargate in" not in "\n".join(advise(evidence_of([report()]), Policy(), NONE).reasons)
 
@@ -117,14 +120,11 @@ def gpu(use: float | None) -> tuple[Gpu, ...]:
     return (Gpu(uuid="GPU-1", utilization_percent=None if use is None else Distribution(avg=use, max=use)),)
 
 
+NEURON = Neuron(cores=(NeuronCore(index=0),))
+
+
 @pytest.mark.parametrize(
-    "devices",
-    [
-        {"gpus": gpu(80)},
-        {"gpus": gpu(None)},
-        {"gpus": (*gpu(0), *gpu(1))},
-        {"neuron": Neuron(cores=(NeuronCore(index=0),))},
-    ],
+    "devices", [{"gpus": gpu(80)}, {"gpus": gpu(None)}, {"gpus": (*gpu(0), *gpu(1))}, {"neuron": NEURON}]
 )
 def test_runs_that_used_gpus_or_neuron_devices_are_not_moved(devices: dict[str, Any]) -> None:
     used = local(**devices)
@@ -142,6 +142,8 @@ def test_a_run_costs_what_a_size_costs_that_fargate_has() -> None:
     legal = present(cost((8, 16_384)))
     assert legal.usd == pytest.approx(hour_usd(8, 16_384) * 91 / 3600, abs=1e-8)
     assert cost((8, 16_000)) is None
+    brief = report(launch_type="EC2", metrics={"duration_ms": 300}).record  # a minute is billed
+    assert present(cost_on_fargate(brief, "us-east-1", NONE)).usd == pytest.approx(hour_usd(1, 2048) / 60, abs=1e-8)
     own = report(cost=Cost(usd=1.5)).record
     assert cost_on_fargate(own, "us-east-1", NONE) == Cost(usd=1.5)
     assert cost_on_fargate(local().record, None, NONE) is None
@@ -156,21 +158,6 @@ def short(number: int = 0, seconds: float = 20, pull_seconds: float = 15, **more
     }
     bounds = more.pop("bounds", {"v0_25": (1.5, 2.0), "v0_5": (1.1, 1.2)})
     return report(number, metrics={**times, "slowdown_at_vcpu": slowdown(**bounds)}, **more)
-
-
-def replace_metrics(one: Report, **values: Any) -> Report:
-    return replace(one, record=replace(one.record, metrics=replace(one.record.metrics, **values)))
-
-
-def test_without_a_run_at_the_current_vcpu_size_the_mean_is_over_all_runs() -> None:
-    """The latest run died before its first sample, at a size that no measured run had."""
-    died = short(9, size=(2, 4096), peak_mb=None, p95=None, likely_out_of_memory=True, status="failure")
-    unmeasured = replace_metrics(died, slowdown_at_vcpu=None)
-    found = advise(evidence_of([*(billed(n, 3600, size=(1, 2048)) for n in range(5)), unmeasured]), Policy(), NONE)
-    assert found.choice.current == TaskSize(vcpu=2, memory_mb=4096)
-    (now,) = [option for option in found.choice.options if option.size == Size(2, 4096)]
-    assert now.usd_per_run == round(hour_usd(2, 4096), 8)
-    assert "No measured run had 2 vCPU: the costs come from runs with other vCPU sizes." in found.reasons
 
 
 @given(
@@ -204,8 +191,3 @@ def test_half_the_price_is_recommended_to_a_short_run_whose_duration_would_hide_
     assert found.choice.size == TaskSize(vcpu=0.25, memory_mb=512)
     assert found.choice.saving_percent == 50
     assert "The current size is right." not in found.reasons
-
-
-def test_a_short_run_on_fargate_is_billed_for_a_minute() -> None:
-    brief = record_on_fargate(report(launch_type="EC2", metrics={"duration_ms": 300}).record, "us-east-1")
-    assert present(cost_of(brief, NONE)).usd == pytest.approx(hour_usd(1, 2048) / 60, abs=1e-8)

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.record.record_model import Metrics, Report
-from profiler.sizing.advice import Advice, advise
-from profiler.sizing.choose_size import GROWTH_RUNS, Policy
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.choose_size import GROWTH_RUNS
 from profiler.sizing.trend import Growth, growth
 from tests.runs import evidence_of, report
+from tests.unit.sizing.test_what_if import advice
 from tests.values import present
 
 
@@ -21,27 +20,16 @@ def test_a_straight_line_grows_by_its_slope() -> None:
     assert found is not None
     assert (found.runs_until(240), found.runs_until(235), found.runs_until(200)) == (4, 3, None)
 
-
-def test_a_few_odd_runs_do_not_move_it() -> None:
+    # A few odd runs do not move it.
     values = [100.0 + 10 * n for n in range(20)]
     values[3], values[11] = 900, 5
-    found = present(growth(values))
-    assert found.per_run == pytest.approx(10, abs=0.5)
+    assert present(growth(values)).per_run == pytest.approx(10, abs=0.5)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        [],
-        [100.0 * n for n in range(7)],
-        [100.0] * 30,
-        [100.0 + n % 2 for n in range(30)],
-        [300.0 - n for n in range(30)],
-    ],
-    ids=["none", "too few", "level", "up and down", "down"],
-)
-def test_what_does_not_clearly_grow_does_not_grow(values: list[float]) -> None:
-    assert growth(values) is None
+def test_what_does_not_clearly_grow_does_not_grow() -> None:
+    too_few, level = [100.0 * n for n in range(7)], [100.0] * 30
+    up_and_down, down = [100.0 + n % 2 for n in range(30)], [300.0 - n for n in range(30)]
+    assert [growth(values) for values in ([], too_few, level, up_and_down, down)] == [None] * 5
 
 
 def steady(random: Random, runs: int) -> list[float]:
@@ -72,10 +60,6 @@ def test_growth_beyond_the_noise_is_seen(runs: int, percent: float) -> None:
     assert found == pytest.approx([10 * percent] * len(found), rel=0.8)
 
 
-def advice(reports: list[Report]) -> Advice:
-    return advise(evidence_of(reports), Policy(), PriceOverrides())
-
-
 def growing(per_run: float, *, runs: int = 12, first_mb: float = 700) -> list[Report]:
     return [report(n, peak_mb=first_mb + per_run * n) for n in range(runs)]
 
@@ -90,24 +74,17 @@ def test_a_size_that_the_growth_passes_within_30_runs_is_not_recommended() -> No
     recommended = [row for row in found.choice.options if (row.size.vcpu, row.size.memory_mb) == (0.25, 2048)]
     assert [row.acceptable for row in recommended] == [True]
 
-
-def test_a_growth_that_the_size_holds_for_30_runs_changes_nothing() -> None:
     found = advice(growing(5, first_mb=600))
-    assert (found.choice.size.memory_mb, found.choice.outgrown) == (1024, None)
+    assert (found.choice.size.memory_mb, found.choice.outgrown) == (1024, None), "enough for 30 runs"
+    found = advice([report(n, peak_mb=90_000 + 5000 * n, size=(16, 122_880)) for n in range(10)])
+    assert found.choice.size.memory_mb == 244 * 1024, "there is no larger size"
 
 
 def test_the_other_containers_grow_too() -> None:
-    def beside(peak_mb: float) -> dict[str, Metrics]:
-        return {"side": Metrics(max_memory_used_mb=peak_mb)}
-
-    found = advice([report(n, peak_mb=400, others=beside(100 + 30 * n)) for n in range(12)])
+    side = [{"side": Metrics(max_memory_used_mb=100 + 30 * n)} for n in range(12)]
+    found = advice([report(n, peak_mb=400, others=beside) for n, beside in enumerate(side)])
     assert found.choice.size.memory_mb == 2048
     assert found.choice.outgrown is not None
-
-
-def test_beyond_the_largest_size_the_largest_is_recommended() -> None:
-    found = advice([report(n, peak_mb=90_000 + 5000 * n, size=(16, 122_880)) for n in range(10)])
-    assert found.choice.size.memory_mb == 244 * 1024
 
 
 @given(st.floats(min_value=0.1, max_value=200), st.integers(min_value=8, max_value=50), st.integers(100, 10_000))

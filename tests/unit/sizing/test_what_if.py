@@ -16,11 +16,10 @@ from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.duration_factors import (
     MIN_SLOWER_FACTOR,
     DurationFactor,
-    cpu_wait_percent,
     duration_factors,
-    saturated_percent,
     smaller_vcpus,
 )
+from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
@@ -45,9 +44,10 @@ def measured(number: int = 0, bounds: Bounds | None = None, *, saturated: float 
     return report(number, metrics=metrics, **more)
 
 
-def advice(reports: Iterable[Report], target: DeploymentTarget | None = None, **policy: Any) -> Advice:
-    evidence = evidence_of(reports)
-    return advise(evidence, Policy(**policy), PriceOverrides(), target)
+def advice(
+    reports: Iterable[Report], target: DeploymentTarget | None = None, last: int = LAST_RUNS, **policy: Any
+) -> Advice:
+    return advise(evidence_of(reports, last=last), Policy(**policy), PriceOverrides(), target)
 
 
 def size(*reports: Report, **policy: Any) -> tuple[float | None, float | None]:
@@ -72,36 +72,30 @@ def factors(current: float | None, *bounds: Bounds) -> dict[float, tuple[float, 
     return {vcpu: (factor.min, factor.max) for vcpu, factor in found.items()}
 
 
-def test_the_factor_is_the_largest_of_any_run() -> None:
+def test_the_factor_is_the_largest_of_any_run_compared_with_the_current_size() -> None:
     found = factors(1, {"v0_25": (1.2, 1.9), "v0_5": (1.1, 1.1)}, {"v0_25": (1.5, 1.6)}, {})
     assert found == {0.25: (1.5, 1.9), 0.5: (1.1, 1.1)}
-
-
-def test_a_run_that_was_slower_at_the_current_size_too_is_compared_with_that() -> None:
-    """At 0.25 vCPU 2.4 to 3.0, at 0.5 vCPU 1.5 to 2.0: from 2.4 / 2.0 to 3.0 / 1.5 times as long."""
+    # At 0.25 vCPU 2.4 to 3.0, at 0.5 vCPU 1.5 to 2.0: from 2.4 / 2.0 to 3.0 / 1.5 times as long.
     assert factors(0.5, {"v0_25": (2.4, 3.0), "v0_5": (1.5, 2.0)}) == {0.25: (1.2, 2.0)}
     # At least as long as with more vCPUs, although the bounds would allow less.
     assert factors(0.5, {"v0_25": (1.5, 2.5), "v0_5": (1.5, 2.0)}) == {0.25: (1.0, 1.667)}
-
-
-def test_half_the_vcpus_take_at_most_twice_as_long() -> None:
+    # Half the vCPUs take at most twice as long.
     assert factors(1, {"v0_5": (2.06, 2.1)})[0.5] == (2, 2)
     assert factors(0.5, {"v0_25": (4, 8), "v0_5": (2, 4)}) == {0.25: (1, 2)}
 
 
-def test_saturation_is_the_mean_over_the_time_of_the_runs_at_the_current_size() -> None:
-    runs = [
-        facts_of(measured(0, saturated=80.0, metrics={"duration_ms": 3000})),
-        facts_of(measured(1, saturated=20.0, metrics={"duration_ms": 1000})),
-        facts_of(measured(2, saturated=100.0, size=(2, 4096))),
-        facts_of(report(3)),
+def test_saturation_and_wait_are_means_over_the_time_of_the_runs_at_the_current_size() -> None:
+    reports = [
+        measured(0, saturated=80.0, metrics={"duration_ms": 3000, "cpu_wait_percent": 30.0}),
+        measured(1, saturated=20.0, metrics={"duration_ms": 1000, "cpu_wait_percent": 10.0}),
+        measured(2, saturated=100.0, metrics={"cpu_wait_percent": 90.0}, size=(2, 4096)),
     ]
-    assert saturated_percent(runs, 1) == 65
-    assert saturated_percent(runs, 2) == 100
-    assert saturated_percent(runs, 4) is None
-    unknown = facts_of(measured(0, saturated=50.0, metrics={"duration_ms": None}))
-    assert saturated_percent([unknown], 1) == 50
-    assert saturated_percent([replace(unknown, duration_ms=0)], 1) is None
+    for vcpu, percents in ((1, (65, 25)), (2, (100, 90)), (4, (None, None))):
+        evidence = evidence_of([*reports, report(4, size=(vcpu, 2048 * vcpu))])
+        assert (evidence.saturated_percent, evidence.cpu_wait_percent) == percents
+    for duration_ms, percent in ((None, 50), (0, None)):
+        unknown = measured(saturated=50.0, metrics={"duration_ms": duration_ms})
+        assert evidence_of([unknown]).saturated_percent == percent
 
 
 # --- the table and the choice -----------------------------------------------------------------
@@ -111,14 +105,8 @@ def test_each_row_has_duration_price_and_saving_by_hand() -> None:
     """A run is billed for ten minutes: 1 vCPU with 4 GB costs (0.04048 + 4 x 0.004445) / 6 = 0.00971 USD."""
     runs = [measured(n, {"v0_25": (1.2, 1.6), "v0_5": (1.0, 1.12)}, peak_mb=700, size=(1, 4 * GB)) for n in range(8)]
     found = rows(runs)
-    assert list(found) == [
-        (0.25, GB),
-        (0.5, GB),
-        (1, 2 * GB),
-        (1, 4 * GB),
-        *((c, 2 * GB * c) for c in (2, 4, 8, 16)),
-        (32, 60 * GB),
-    ]
+    larger = ((c, 2 * GB * c) for c in (2, 4, 8, 16))
+    assert list(found) == [(0.25, GB), (0.5, GB), (1, 2 * GB), (1, 4 * GB), *larger, (32, 60 * GB)]
     half = found[0.5, GB]
     assert half.factor == DurationFactor(min=1, max=1.12)
     assert half.usd_per_run == round((0.5 * VCPU_USD + GB_USD) / 6 * 1.12, 8) == 0.00460787
@@ -159,42 +147,27 @@ def test_faster_takes_the_next_size_if_the_task_is_saturated(saturated: float, v
 
 
 def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
-    busy = measured(0, saturated=90.0, metrics={"max_pids": 1})
-    assert "The latest run never had more than 1 thread, so more than 1 vCPU would hardly make it faster." in reasons(
-        busy
-    )
+    said = "The latest run never had more than 1 thread, so more than 1 vCPU would hardly make it faster."
+    assert said in reasons(measured(0, saturated=90.0, metrics={"max_pids": 1}))
     assert "thread" not in reasons(measured(0, saturated=90.0, metrics={"max_pids": 2}))
     assert "For 90 %" not in reasons(measured(0, saturated=4.9))
 
 
-def waiting(number: int, percent: float | None, *, saturated: float = 0.0, **more: Any) -> Report:
-    metrics = {"cpu_wait_percent": percent, **more.pop("metrics", {})}
-    return measured(number, saturated=saturated, metrics=metrics, **more)
+def waiting(percent: float | None, *, saturated: float = 0.0) -> Report:
+    return measured(saturated=saturated, metrics={"cpu_wait_percent": percent})
 
 
 def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_cpu() -> None:
     shared = "it shares its CPU with others, or its threads run in short bursts."
     waits = "Threads that could run waited for a CPU 14 % of the time although the task"
-    assert f"{waits} was never saturated: {shared}" in reasons(waiting(0, 14.2))
-    assert f"{waits} used all of its vCPUs for only 3 % of it: {shared}" in reasons(waiting(0, 14.2, saturated=3))
-    assert f"{waits} used all of its vCPUs for only 0.3 % of it: {shared}" in reasons(waiting(0, 14.2, saturated=0.3))
-    assert "waited for a CPU 14 % of the time." in reasons(waiting(0, 14.2, saturated=90))
-    assert "waited" not in reasons(waiting(0, 9.9))
-    assert "waited" not in reasons(waiting(0, None))
+    for saturated, share in ((3, "3"), (0.3, "0.3")):
+        text = reasons(waiting(14.2, saturated=saturated))
+        assert f"{waits} used all of its vCPUs for only {share} % of it: {shared}" in text
+    assert f"{waits} was never saturated: {shared}" in reasons(waiting(14.2))
+    assert "waited for a CPU 14 % of the time." in reasons(waiting(14.2, saturated=90))
+    assert "waited" not in reasons(waiting(9.9))
+    assert "waited" not in reasons(waiting(None))
     assert "waited" not in reasons(report(0, metrics={"cpu_wait_percent": 50.0, "vcpu_saturated_percent": None}))
-
-
-def test_the_wait_of_several_runs_is_the_mean_weighted_by_time_at_the_current_size() -> None:
-    runs = [
-        waiting(0, 30.0, metrics={"duration_ms": 3000}),
-        waiting(1, 10.0, metrics={"duration_ms": 1000}),
-        waiting(2, None),
-        waiting(3, 90.0, size=(2, 4096)),
-        waiting(4, None),
-    ]
-    assert cpu_wait_percent([facts_of(run) for run in runs], 1) == 25
-    assert evidence_of(runs).cpu_wait_percent == 25
-    assert evidence_of(runs[2:3]).cpu_wait_percent is None
 
 
 def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
@@ -212,6 +185,10 @@ def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
 
 
 def test_the_memory_need_may_ask_for_a_larger_vcpu_size() -> None:
+    """What keeps the memory from being smaller is said."""
+    least = reasons(measured(0, {"v0_5": (1.4, 2)}, peak_mb=400))
+    assert "2 GB of memory is the least that Fargate allows with 1 vCPU." in least
+    assert "512 MB of memory would be too little: with a margin of 20 %" in reasons(measured(0, peak_mb=500))
     found = advice([measured(0, peak_mb=8 * GB, size=(1, 8 * GB))])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (2, 10 * GB)
     assert "1 vCPU allows at most 8 GB of memory, which would be too little." in found.reasons
@@ -223,22 +200,17 @@ def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() 
     found = advice(runs)
     assert found.choice.size.vcpu == 0.5
     quarter = next(row for row in found.choice.options if row.size.vcpu == 0.25)
-    assert (quarter.factor, quarter.usd_per_run, quarter.saving_percent, quarter.acceptable) == (
-        None,
-        None,
-        None,
-        False,
-    )
+    assert (quarter.factor, quarter.usd_per_run, quarter.saving_percent) == (None, None, None)
+    assert not quarter.acceptable
     assert "0.25 vCPU was not considered: some runs used up to 0.3 vCPU for 95 %" in "\n".join(found.reasons)
     assert size(report(0, p95=0.25)) == (0.25, 512)
 
 
 def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
-    found = advice([report(0, p95=None)])
-    assert found.choice.size.vcpu == 1
-    assert {row.size.vcpu: row.factor for row in found.choice.options}[0.5] is None
-    fast_enough = {row.size.vcpu: row.is_fast_enough for row in found.choice.options}
-    assert [fast_enough[vcpu] for vcpu in (0.5, 1, 2)] == [False, True, True]
+    choice = advice([report(0, p95=None)]).choice
+    by_vcpu = {row.size.vcpu: row for row in choice.options}
+    assert (choice.size.vcpu, by_vcpu[0.5].factor) == (1, None)
+    assert [by_vcpu[vcpu].is_fast_enough for vcpu in (0.5, 1, 2)] == [False, True, True]
 
 
 DAY_NS = 24 * 3600 * 10**9
@@ -246,12 +218,7 @@ DAY_NS = 24 * 3600 * 10**9
 
 @pytest.mark.parametrize(
     ("runs", "window_ns", "by_month"),
-    [
-        (5, DAY_NS, 4 * 30.4),
-        (6, 2 * DAY_NS, 2.5 * 30.4),
-        (5, DAY_NS - 1, None),
-        (4, 9 * DAY_NS, None),
-    ],
+    [(5, DAY_NS, 4 * 30.4), (6, 2 * DAY_NS, 2.5 * 30.4), (5, DAY_NS - 1, None), (4, 9 * DAY_NS, None)],
 )
 def test_runs_by_month_need_five_runs_and_a_day(runs: int, window_ns: int, by_month: float | None) -> None:
     evidence = evidence_of([measured()])
@@ -267,21 +234,24 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
     smaller = "With 0.25 vCPU, a run would take 1.2 to 1.6 times as long and cost 60 to 70 % less"
     assert f"{smaller}: --max-slowdown 60 accepts that." in text
     assert "The new size saves at least 44 %: $0.0036 a run. A run takes 1 to 1.12 times as long." in text
-    wide = reasons(measured(0, {"v0_5": (1.4, 2), "v0_25": (2, 4)}))
-    assert "With 0.5 vCPU, a run would take 1.4 to 2 times as long and cost 0 to 30 % less." in wide
-    between = reasons(measured(0, {"v0_5": (1.4, 2)}, peak_mb=1200))
-    assert "With 0.5 vCPU, a run would take 1.4 to 2 times as long and cost between 17 % less and 18 % more." in between
-    same = reasons(measured(0, {"v0_5": (2, 2)}))
-    assert "With 0.5 vCPU, a run would take 2 times as long and cost the same." in same
-    unpriced = reasons(measured(0, {"v0_5": (1.4, 1.5)}, region="mars-1"))
-    assert "With 0.5 vCPU, a run would take 1.4 to 1.5 times as long: --max-slowdown 50 accepts that." in unpriced
+    for run, said in (
+        (measured(0, {"v0_5": (1.4, 2), "v0_25": (2, 4)}), "1.4 to 2 times as long and cost 0 to 30 % less."),
+        (
+            measured(0, {"v0_5": (1.4, 2)}, peak_mb=1200),
+            "1.4 to 2 times as long and cost between 17 % less and 18 % more.",
+        ),
+        (measured(0, {"v0_5": (2, 2)}), "2 times as long and cost the same."),
+        (
+            measured(0, {"v0_5": (1.4, 1.5)}, region="mars-1"),
+            "1.4 to 1.5 times as long: --max-slowdown 50 accepts that.",
+        ),
+    ):
+        assert f"With 0.5 vCPU, a run would take {said}" in reasons(run)
 
-
-def test_the_record_of_a_run_has_no_reason_about_options_of_the_command() -> None:
+    # The record of a run has no reason about options of the command.
     evidence = evidence_of([measured(0, {"v0_5": (1.4, 1.9)}, saturated=60.0)])
-    brief = advise(evidence, Policy(), PriceOverrides(), brief=True).reasons
-    assert not any("--" in reason for reason in brief)
-    assert any("For 60 % of the time" in reason for reason in brief)
+    brief = "\n".join(advise(evidence, Policy(), PriceOverrides(), brief=True).reasons)
+    assert ("--" in brief, "For 60 % of the time" in brief) == (False, True)
 
 
 # --- the check --------------------------------------------------------------------------------
@@ -302,33 +272,27 @@ def test_a_risk_is_a_kill_or_a_need_above_90_percent(one: Report, risk: str | No
     found = advice([one]).risk
     assert (found or "").startswith(risk or "")
     assert (found is None) is (risk is None)
-
-
-def test_a_kill_below_the_current_size_is_no_risk_any_more() -> None:
     killed = measured(0, likely_out_of_memory=True)
-    assert advice([killed, measured(1, size=(1, 3 * GB))]).risk is None
+    assert advice([killed, measured(1, size=(1, 3 * GB))]).risk is None, "a kill below the current size is none"
     assert advice([killed, measured(1)]).risk is not None
 
 
 # --- for any runs -----------------------------------------------------------------------------
 
-slowdowns = st.lists(
-    st.tuples(st.floats(min_value=1, max_value=4), st.floats(min_value=1, max_value=2)), min_size=7, max_size=7
-).map(
+VCPUS = ("0.25", "0.5", "1", "2", "4", "8", "16")
+slowdowns = st.lists(st.tuples(st.floats(1, 4), st.floats(1, 2)), min_size=7, max_size=7).map(
     lambda pairs: {
         name: SlowdownBounds(min=round(least, 3), max=round(least * more, 3))
-        for name, (least, more) in zip(
-            ("0.25", "0.5", "1", "2", "4", "8", "16"), sorted(pairs, reverse=True), strict=True
-        )
+        for name, (least, more) in zip(VCPUS, sorted(pairs, reverse=True), strict=True)
     }
 )
 needs = st.tuples(
-    st.none() | st.floats(min_value=0.01, max_value=130 * GB),
-    st.none() | st.floats(min_value=0.001, max_value=16),
+    st.none() | st.floats(0.01, 130 * GB),
+    st.none() | st.floats(0.001, 16),
     st.sampled_from(LEGAL_SIZES),
     st.booleans(),
     st.none() | slowdowns,
-    st.floats(min_value=0, max_value=100),
+    st.floats(0, 100),
 )
 Need = tuple[float | None, float | None, Size, bool, Mapping[str, SlowdownBounds] | None, float]
 families = st.lists(needs, min_size=1, max_size=8).filter(
@@ -433,9 +397,3 @@ def test_the_memory_holds_the_need_and_is_more_than_a_run_died_at(
         assert (run.record.metrics.max_memory_used_mb or 0) <= memory_mb
         if run.record.likely_out_of_memory:
             assert memory_mb > (run.record.metrics.memory_size_mb or 0) or largest
-
-
-def test_what_keeps_the_memory_from_being_smaller_is_said() -> None:
-    least = reasons(measured(0, {"v0_5": (1.4, 2)}, peak_mb=400))
-    assert "2 GB of memory is the least that Fargate allows with 1 vCPU." in least
-    assert "512 MB of memory would be too little: with a margin of 20 %" in reasons(measured(0, peak_mb=500))

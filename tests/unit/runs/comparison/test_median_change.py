@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 from statistics import mean, median
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.runs.comparison.median_change import MedianChange, _resampled_medians, median_change
+from profiler.runs.comparison.median_change import MedianChange, Verdict, _resampled_medians, median_change
 from tests.values import present
 
 amounts = st.floats(min_value=0.001, max_value=1e15)
@@ -34,55 +35,29 @@ def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> 
     assert more.change_percent == pytest.approx(10)
     low, high = interval(more)
     assert 5 < low < 10 < high < 15
+    random = Random(4)  # ten percent more is always seen in ten runs with little noise
+    assert {median_change(noisy(random, 10), noisy(random, 10, middle=110)).verdict for _ in range(30)} == {"more"}
+
+
+def certain(percent: float, verdict: Verdict, **more: Any) -> MedianChange:
+    return MedianChange(change_percent=percent, low_percent=percent, high_percent=percent, verdict=verdict, **more)
 
 
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        ([], [2], MedianChange(a=None, b=2)),
-        ([100] * 4, [200] * 400, MedianChange(a=100, b=200, verdict="too few runs", runs_needed=5)),
-        (
-            [100] * 5,
-            [100] * 5,
-            MedianChange(
-                a=100,
-                b=100,
-                change_percent=0,
-                low_percent=0,
-                high_percent=0,
-                verdict="no difference seen",
-                runs_needed=5,
-            ),
+        pytest.param([], [2], MedianChange(a=None, b=2), id="no base"),
+        pytest.param([100] * 4, [200] * 400, MedianChange(a=100, b=200, runs_needed=5), id="four runs"),
+        pytest.param(
+            [100] * 5, [100] * 5, certain(0, "no difference seen", a=100, b=100, runs_needed=5), id="the same"
         ),
-        (
-            [100] * 5,
-            [125] * 5,
-            MedianChange(
-                a=100, b=125, change_percent=25, low_percent=25, high_percent=25, verdict="more", runs_needed=5
-            ),
+        pytest.param([100] * 5, [125] * 5, certain(25, "more", a=100, b=125, runs_needed=5), id="certain"),
+        pytest.param([0] * 5, [3] * 5, MedianChange(a=0, b=3, verdict="more"), id="from zero"),
+        pytest.param([3] * 5, [0] * 5, certain(-100, "less", a=3, b=0), id="to zero"),
+        pytest.param([0, 0, 0, 0, 9], [0, 0, 0, 9, 9], MedianChange(a=0, b=0), id="mostly zeros"),
+        pytest.param(
+            [0, 0, 0, 4, 4, 4], [4] * 6, MedianChange(a=2, b=4, change_percent=100, low_percent=0), id="maybe from 0"
         ),
-        ([0] * 5, [3] * 5, MedianChange(a=0, b=3, verdict="more")),
-        (
-            [3] * 5,
-            [0] * 5,
-            MedianChange(a=3, b=0, change_percent=-100, low_percent=-100, high_percent=-100, verdict="less"),
-        ),
-        ([0, 0, 0, 0, 9], [0, 0, 0, 9, 9], MedianChange(a=0, b=0, verdict="too few runs")),
-        (
-            [0, 0, 0, 4, 4, 4],
-            [4] * 6,
-            MedianChange(a=2, b=4, change_percent=100, low_percent=0, verdict="too few runs"),
-        ),
-    ],
-    ids=[
-        "no base",
-        "four runs",
-        "the same",
-        "certain",
-        "from zero",
-        "to zero",
-        "mostly zeros",
-        "a base that can be 0",
     ],
 )
 def test_few_runs_constant_sets_and_zeros(a: list[float], b: list[float], expected: MedianChange) -> None:
@@ -149,8 +124,3 @@ def test_the_runs_needed_show_five_percent() -> None:
         needed = present(median_change(noisy(random, 8, 0.06), noisy(random, 8, 0.06)).runs_needed)
         seen.append(median_change(noisy(random, needed, 0.06), noisy(random, needed, 0.06, 105)).verdict == "more")
     assert mean(seen) > 0.6
-
-
-def test_ten_percent_more_is_always_seen_in_ten_runs_with_little_noise() -> None:
-    random = Random(4)
-    assert {median_change(noisy(random, 10), noisy(random, 10, middle=110)).verdict for _ in range(30)} == {"more"}

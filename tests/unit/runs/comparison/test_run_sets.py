@@ -43,11 +43,8 @@ def test_a_set_is_a_family_or_one_of_its_revisions_or_labels() -> None:
     old = runs_of("nightly", revision="25", labels={"branch": "main", "host": "a"})
     new = runs_of("nightly", first=10, revision="26", labels={"branch": "pr=1@x", "host": "a"})
     (a, b), remarks = read("nightly@25", "nightly@branch=pr=1@x", *old, *new, *WEEKLY)
-    assert (ids(a), ids(b), remarks) == (
-        ["nightly-2", "nightly-1", "nightly-0"],
-        ["nightly-12", "nightly-11", "nightly-10"],
-        [],
-    )
+    assert (ids(a), remarks) == (["nightly-2", "nightly-1", "nightly-0"], [])
+    assert ids(b) == ["nightly-12", "nightly-11", "nightly-10"]
     (a, b), _ = read("nightly", "weekly", *old, *new, *WEEKLY)
     assert (len(a.reports), len(b.reports), a.has_more) == (6, 3, False)
 
@@ -91,20 +88,16 @@ def test_ids_and_their_beginnings_count_whatever_the_status() -> None:
     runs = [report(0, task_id="abc1", status="failure"), report(1, task_id="abd2"), report(2, task_id="xyz3")]
     (a, b), _ = read("abc,abd2/batch, abc1", "xyz3", *runs)
     assert (ids(a), ids(b)) == (["abc1", "abd2"], ["xyz3"])
-    with pytest.raises(TaskProfilerError, match=r"ids of 2 runs in the list begin with 'ab': give more of the id"):
-        read("ab", "xyz3", *runs)
-    with pytest.raises(TaskProfilerError, match="No run or family 'zzz' in the list"):
-        read("zzz", "xyz3", *runs)
-    with pytest.raises(UsageError, match="'abc1,' has an empty run id"):
-        read("abc1,", "xyz3", *runs)
-    with pytest.raises(
-        UsageError, match="nightly is not the id of a run: name one family, or run ids joined by commas"
+    for text, kind, sentence in (
+        ("ab", TaskProfilerError, "ids of 2 runs in the list begin with 'ab': give more of the id"),
+        ("zzz", TaskProfilerError, "No run or family 'zzz' in the list"),
+        ("abc1,", UsageError, "'abc1,' has an empty run id"),
+        ("abc1,nightly", UsageError, "nightly is not the id of a run: name one family, or run ids joined by commas"),
+        ("night*", UsageError, r"night\* is not the id of a run"),
+        ("task-9", TaskProfilerError, "The run task-9 has no report yet"),
     ):
-        read("abc1,nightly", "xyz3", *runs)
-    with pytest.raises(UsageError, match=r"night\* is not the id of a run"):
-        read("night*", "xyz3", *runs)
-    with pytest.raises(TaskProfilerError, match="The run task-9 has no report yet"):
-        read("task-9", "xyz3", *runs, checkpoint(report(9)))
+        with pytest.raises(kind, match=sentence):
+            read(text, "xyz3", *runs, checkpoint(report(9)))
 
 
 def test_a_name_in_several_accounts_or_regions_is_refused_with_the_options() -> None:
@@ -156,19 +149,15 @@ def test_sets_that_are_the_same_are_refused_and_common_runs_are_said() -> None:
     assert remarks == ["1 run is in both sets, which makes a difference look smaller than it is."]
 
 
-@pytest.mark.parametrize(
-    ("text", "has"),
-    [
-        ("nightly@27", "its runs have 26, branch=pr, 25, branch=main."),
-        ("nightly@user=x", "its runs have 26, branch=pr, 25, branch=main."),
-    ],
-)
-def test_a_revision_or_label_that_no_run_has_names_those_that_there_are(text: str, has: str) -> None:
+@pytest.mark.parametrize("suffix", ["27", "user=x"])
+def test_a_revision_or_label_that_no_run_has_names_those_that_there_are(suffix: str) -> None:
     runs = [report(0, revision="25", labels={"branch": "main"}), report(1, revision="26", labels={"branch": "pr"})]
     with pytest.raises(TaskProfilerError) as failure:
-        read(text, "weekly", *runs, *WEEKLY)
-    suffix = text.partition("@")[2]
-    assert str(failure.value) == f"No run of nightly in the list has the revision or label {suffix!r}: {has}"
+        read(f"nightly@{suffix}", "weekly", *runs, *WEEKLY)
+    assert str(failure.value) == (
+        f"No run of nightly in the list has the revision or label {suffix!r}: its runs have 26, branch=pr, 25, "
+        "branch=main."
+    )
 
 
 def test_the_seven_metrics_are_those_of_the_record() -> None:

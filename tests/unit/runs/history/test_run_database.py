@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.record.record_model import Container, Record, Report, encode
+from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import Status
 from profiler.runs.history import run_database
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.step_series import Point, StepSeries
 from tests.fakes import FakeClock
-from tests.report_page import rows, step
+from tests.report_page import report, rows, step
 from tests.shown_runs import waiting, waiting_stacks
 
 POINT = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
@@ -31,14 +31,6 @@ class ImpatientClock(FakeClock):
     def monotonic_ns(self) -> int:
         self.advance(60)
         return super().monotonic_ns()
-
-
-def report(task_id: str, *, day: int = 1, family: str | None = "etl", status: Status = "success") -> Report:
-    started_at = f"2026-11-{day:02d}T06:00:00.000Z"
-    record = Record(
-        task_id=task_id, family=family, container=Container(name="batch"), status=status, started_at=started_at
-    )
-    return Report(time="2026-11-30T00:00:00.000Z", type="task.report", record=record)
 
 
 def keep(history: HistoryStore, *reports: Report, max_runs: int = 100) -> None:
@@ -74,18 +66,13 @@ def change(file: Path, *statements: str) -> None:
 # --- runs and points -----------------------------------------------------------------------------
 
 
-def test_a_run_is_read_as_it_was_written(history: HistoryStore) -> None:
+def test_a_run_is_read_as_it_was_written(history: HistoryStore, file: Path) -> None:
+    """A missing file has no runs and is not created."""
     one = report("a")
+    assert (ids(history), next(history.steps([one])), file.parent.exists()) == ([], StepSeries(), False)
     keep(history, one)
-    (run,) = history.runs()
-    assert run == (encode(one), one)
+    assert list(history.runs()) == [(encode(one), one)]
     assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
-
-
-def test_a_missing_file_has_no_runs_and_is_not_created(history: HistoryStore, file: Path) -> None:
-    assert ids(history) == []
-    assert next(history.steps([report("a")])) == StepSeries()
-    assert not file.parent.exists()
 
 
 def test_runs_are_read_in_pages_which_do_not_lock_the_file(
@@ -169,14 +156,13 @@ def test_any_points_are_read_as_they_were_written(
 # --- call stacks ---------------------------------------------------------------------------------
 
 
-def keep_with_stacks(history: HistoryStore, one: Report, stacks_line: bytes | None) -> None:
+def keep_with_stacks(history: HistoryStore, one: Report, stacks_line: bytes) -> None:
     history.add(encode(one), one, (), max_runs=5000, stacks_line=stacks_line)
 
 
 def test_stacks_are_read_as_they_were_written(history: HistoryStore, file: Path) -> None:
     assert history.stacks(waiting()) is None
-    line = msgspec.json.encode(waiting_stacks())
-    keep_with_stacks(history, waiting(), line)
+    keep_with_stacks(history, waiting(), msgspec.json.encode(waiting_stacks()))
     keep(history, report("a"))
     assert history.stacks(waiting()) == waiting_stacks()
     assert history.stacks(report("a")) is None
@@ -224,25 +210,20 @@ def refused(file: Path, clock: FakeClock | None = None) -> str:
     return reason
 
 
-def test_a_file_of_a_newer_version_is_not_changed(history: HistoryStore, file: Path) -> None:
+def test_a_file_of_a_newer_version_or_another_program_is_not_changed(
+    history: HistoryStore, file: Path, tmp_path: Path
+) -> None:
     keep(history, report("a"))
     change(file, "PRAGMA user_version = 4")
     assert "newer Task Profiler" in refused(file)
-
-
-def test_a_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
-    file = tmp_path / "h"
-    change(file, "CREATE TABLE bookmark (name TEXT)")
-    assert "another program's" in refused(file)
-    change(file, "PRAGMA user_version = 1")
-    assert "another program's" in refused(file)
-
-
-@pytest.mark.parametrize("content", [b"x", b"hello\n" * 1000, bytes(5000)], ids=["byte", "text", "zeros"])
-def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "h"
-    file.write_bytes(content)
-    assert "move it away" in refused(file)
+    other = tmp_path / "h"
+    change(other, "CREATE TABLE bookmark (name TEXT)")
+    assert "another program's" in refused(other)
+    change(other, "PRAGMA user_version = 1")
+    assert "another program's" in refused(other)
+    for content in (b"x", b"hello\n" * 1000, bytes(5000)):
+        other.write_bytes(content)
+        assert "move it away" in refused(other)
 
 
 @contextmanager
@@ -253,23 +234,15 @@ def locked(file: Path, how: str) -> Iterator[None]:
         yield
 
 
-def test_a_locked_file(history: HistoryStore, file: Path) -> None:
+def test_a_locked_file_and_a_reader_that_does_not_end(history: HistoryStore, file: Path) -> None:
     keep(history, report("a"))
     with locked(file, "BEGIN EXCLUSIVE"):
         assert "locked" in refused(file, ImpatientClock())
-    keep(history, report("b"))
-
-
-def test_a_reader_that_does_not_end(history: HistoryStore, file: Path) -> None:
-    keep(history, report("a"))
     with locked(file, "BEGIN"):
         with pytest.raises(TaskProfilerError, match="locked"):
             HistoryStore(file, ImpatientClock()).add(encode(report("b")), report("b"), (), max_runs=9)
         assert ids(history) == ["a"]
     keep(history, report("b"))
-
-
-# --- words ----------------------------------------------------------------------------------------
 
 
 def test_a_history_that_cannot_be_looked_for_is_not_called_empty(tmp_path: Path) -> None:

@@ -8,22 +8,16 @@ from pathlib import Path
 import pytest
 
 from profiler.aggregation.time_series import RunSeries
-from profiler.record.record_model import Container, Record, Report, encode
+from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import Status
 from profiler.runs.history.recorder import HistoryRecorder
 from profiler.runs.history.run_database import HistoryStore
 from tests.fakes import START_NS, FakeClock, seconds
+from tests.report_page import report as made_report
 
 
 def report(family: str = "etl", status: Status = "unknown") -> Report:
-    record = Record(
-        task_id=family,
-        family=family,
-        container=Container(name=family),
-        status=status,
-        started_at="2025-11-20T00:53:20.000Z",
-    )
-    return Report(time="2025-11-20T00:53:21.000Z", type="task.report", record=record)
+    return made_report(family, family=family, status=status)
 
 
 class World:
@@ -68,8 +62,7 @@ def test_a_kill_loses_at_most_a_tenth_of_the_run_and_at_most_a_minute(world: Wor
             written.append(second)
         world.clock.advance(1)
     assert written[:11] == list(range(11))
-    pairs = list(pairwise(written))
-    assert all(later - earlier <= max(1.0, min(60.0, earlier / 10 + 1)) for earlier, later in pairs)
+    assert all(later - earlier <= max(1.0, min(60.0, earlier / 10 + 1)) for earlier, later in pairwise(written))
     assert len(written) < 110
 
 

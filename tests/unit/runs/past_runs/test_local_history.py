@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from profiler.cli.terminal.size_lines import find_advice
-from profiler.record.record_model import encode
+from profiler.record.record_model import Report, encode
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
@@ -16,25 +14,24 @@ from tests.shown_runs import out_of_memory
 from tests.values import present
 
 
-def local_runs(folder: Path, *runs: PastRun) -> LocalRuns:
+def local_runs(folder: Path, *reports: Report) -> LocalRuns:
     path = folder / "history.sqlite3"
     store = HistoryStore(path, FakeClock())
-    for run in runs:
-        store.add(encode(run.report), run.report, (), max_runs=100)
+    for one in reports:
+        store.add(encode(one), one, (), max_runs=100)
     return LocalRuns(path, store)
 
 
 def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
     """Its start in nanoseconds lies between two milliseconds of the history."""
-    killed = PastRun(report=out_of_memory())
-    advice = present(find_advice(killed, local_runs(tmp_path, killed), PriceOverrides()))
+    killed = out_of_memory()
+    advice = present(find_advice(PastRun(report=killed), local_runs(tmp_path, killed), PriceOverrides()))
     assert advice.evidence.out_of_memory == 1
 
 
 def test_until_is_exclusive_to_the_nanosecond(tmp_path: Path) -> None:
-    first, second = (PastRun(report=report(number)) for number in (0, 1))
-    odd = replace(second.report, record=replace(second.report.record, started_at="2026-11-02T00:00:00.123456789Z"))
-    source = local_runs(tmp_path, first, PastRun(report=odd))
+    odd = report(1, started_at="2026-11-02T00:00:00.123456789Z")
+    source = local_runs(tmp_path, report(0), odd)
     started_ns = PastRun(report=odd).started_ns
     assert len(list(source.runs(RunFilter(until_ns=started_ns + 1)))) == 2
     assert len(list(source.runs(RunFilter(until_ns=started_ns)))) == 1

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profiler.core.timestamps import parse_ns
-from profiler.record.record_model import Report, encode
+from profiler.record.record_model import encode
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from tests.shown_runs import NOW_NS, waiting, waiting_stacks
 
@@ -33,10 +33,6 @@ class PlayedGroup:
         return LogGroupRuns(self.read_pages, groups, NOW_NS)
 
 
-def without_stream(report: Report) -> Report:
-    return replace(report, record=replace(report.record, log_group=None, log_stream=None))
-
-
 def test_one_search_in_the_stream_around_the_end() -> None:
     others = msgspec.json.encode(replace(waiting_stacks(), container="other")).decode()
     group = PlayedGroup("hello", STACKS + "\n", others, '{"type":"task.stacks"', encode(waiting()).decode())
@@ -53,15 +49,14 @@ def test_one_search_in_the_stream_around_the_end() -> None:
         }
     ]
 
-
-def test_stacks_in_the_monitors_own_stream_are_found_there() -> None:
-    """The record names the batch's stream also where TASK_PROFILER_REPORT_STREAM is monitor."""
+    # The record names the batch's stream also where TASK_PROFILER_REPORT_STREAM is monitor.
     group = PlayedGroup(STACKS)
     group.is_in_another_stream = True
     assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(waiting()) == waiting_stacks()
 
 
 def test_all_groups_are_searched_if_the_stream_is_unknown() -> None:
-    group = PlayedGroup()
-    assert group.source("/a", "/b").stacks(without_stream(waiting())) is None
+    group, report = PlayedGroup(), waiting()
+    report = replace(report, record=replace(report.record, log_group=None, log_stream=None))
+    assert group.source("/a", "/b").stacks(report) is None
     assert [(call["logGroupName"], "logStreamNames" in call) for call in group.calls] == [("/a", False), ("/b", False)]

@@ -1,5 +1,6 @@
 """Moments of a run: what stands out is named where it is, and nothing else is."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import Container, Metrics, PeakSource, Record, Series
 from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
-from profiler.runs.past_runs.moments import MIN_STRETCH_STEPS, Moment, find_moments, series_length_ms
+from profiler.runs.past_runs.moments import MIN_STRETCH_STEPS, find_moments, series_length_ms
 from tests.fakes import START_NS
 from tests.values import present
 
@@ -28,24 +29,17 @@ def record(
     size: float | None = SIZE,
     limit_mb: float | None = LIMIT_MB,
 ) -> Record:
-    known = [value for value in memory if value is not None]
-    at = None if peak_at_ms is None else format_ms(START_NS + round(peak_at_ms * 1_000_000))
+    started_at = format_ms(START_NS)
     metrics = Metrics(
         duration_ms=duration_ms,
         vcpu_size=size,
         memory_size_mb=limit_mb,
-        max_memory_used_mb=max(known, default=None),
-        max_memory_used_at=at,
+        max_memory_used_mb=max((value for value in memory if value is not None), default=None),
+        max_memory_used_at=None if peak_at_ms is None else format_ms(START_NS + round(peak_at_ms * 1_000_000)),
     )
-    series = Series(
-        started_at=format_ms(START_NS),
-        step_ms=STEP_MS,
-        vcpu_used=tuple(cpu) or None,
-        memory_used_mb=tuple(memory) or None,
-    )
-    return Record(
-        task_id="t", container=Container(name="batch"), started_at=format_ms(START_NS), metrics=metrics, series=series
-    )
+    vcpu_used, memory_used_mb = tuple(cpu) or None, tuple(memory) or None
+    series = Series(started_at=started_at, step_ms=STEP_MS, vcpu_used=vcpu_used, memory_used_mb=memory_used_mb)
+    return Record(task_id="t", container=Container(name="batch"), started_at=started_at, metrics=metrics, series=series)
 
 
 def texts(made: Record) -> list[str]:
@@ -53,14 +47,6 @@ def texts(made: Record) -> list[str]:
 
 
 shares = st.lists(st.none() | st.sampled_from([0.0, 0.01, 0.03, 1.0, 1.89, 1.95, 2.0, 2.1]), max_size=60)
-
-
-def test_one_busy_vcpu_of_many_is_not_idle() -> None:
-    made = record([1.0] * 10)
-    large = replace(made, metrics=replace(made.metrics, vcpu_size=64))
-    assert find_moments(large) == ()
-
-
 sizes_mb = st.lists(st.none() | st.floats(0, 1200), max_size=60)
 
 
@@ -89,17 +75,15 @@ def test_the_words_of_each_kind() -> None:
 
 
 def test_two_steps_are_no_stretch_and_a_gap_ends_one() -> None:
+    assert texts(record([1.0] * 10, size=64)) == [], "one busy vCPU of many is not idle"
     assert texts(record([2.0, 2.0, 1.0, 0.0, 0.0, 1.0])) == []
     assert texts(record([0.0, 0.0, None, 0.0, 0.0])) == []
     assert texts(record([0.0, 0.0, 0.0, None, 2.0, 2.0, 2.0])) == [
         "idle from +0s to +30s",
         "used all of its 2 vCPU from +40s to the end, 43 % of the run",
     ]
-
-
-def test_only_the_two_longest_stretches_are_named() -> None:
-    cpu = [0.0] * 3 + [1.0] + [0.0] * 5 + [1.0] + [0.0] * 4 + [1.0]
-    assert texts(record(cpu)) == ["idle from +40s to +1m 30s", "idle from +1m 40s to +2m 20s"]
+    three = [0.0] * 3 + [1.0] + [0.0] * 5 + [1.0] + [0.0] * 4 + [1.0]
+    assert texts(record(three)) == ["idle from +40s to +1m 30s", "idle from +1m 40s to +2m 20s"], "the two longest"
 
 
 def test_a_flat_memory_near_its_limit_stands_out() -> None:
@@ -119,24 +103,12 @@ def test_a_peak_that_only_the_kernel_saw_has_no_time(peak_mb: int, source: PeakS
     assert texts(replace(made, metrics=metrics)) == [expected]
 
 
-def steps(moment: Moment, cpu: Sequence[float | None]) -> Sequence[float | None]:
-    return cpu[round(moment.start_ms / STEP_MS) : round(moment.end_ms / STEP_MS)]
-
-
 @given(cpu=shares)
 def test_a_stretch_is_what_it_is_called(cpu: list[float | None]) -> None:
     """And as long as it can be, without a gap in it."""
     for moment in find_moments(record(cpu)):
-        values = steps(moment, cpu)
-        assert len(values) >= MIN_STRETCH_STEPS
-        for value in values:
-            assert value is not None
-            if moment.kind == "saturated":
-                assert value >= SATURATED_SHARE * SIZE
-            else:
-                assert value <= idle_vcpu(SIZE)
-        after = round(moment.end_ms / STEP_MS)
-        if after < len(cpu):
-            following = cpu[after]
-            low, high = idle_vcpu(SIZE), SATURATED_SHARE * SIZE
-            assert following is None or (following < high if moment.kind == "saturated" else following > low)
+        low, high = (SATURATED_SHARE * SIZE, math.inf) if moment.kind == "saturated" else (0, idle_vcpu(SIZE))
+        first, after = round(moment.start_ms / STEP_MS), round(moment.end_ms / STEP_MS)
+        assert after - first >= MIN_STRETCH_STEPS
+        assert all(value is not None and low <= value <= high for value in cpu[first:after])
+        assert all(value is None or not low <= value <= high for value in cpu[after : after + 1])

@@ -23,15 +23,12 @@ def source(folder: Path, text: bytes, *, keeps_stacks: bool = True) -> FileRuns:
     return FileRuns(str(path), keeps_stacks=keeps_stacks)
 
 
-def as_events(*lines: bytes) -> bytes:
-    """What ``aws logs filter-log-events`` prints."""
-    return json.dumps({"events": [{"message": line.decode()} for line in lines]}, indent=4).encode()
-
-
 @pytest.mark.parametrize("in_json", [False, True])
 def test_the_stacks_of_a_run_are_found(tmp_path: Path, *, in_json: bool) -> None:
+    """Also in what ``aws logs filter-log-events`` prints."""
     lines = (STACKS, OTHERS, encode(waiting()), encode(report()))
-    runs = source(tmp_path, as_events(*lines) if in_json else b"\n".join(lines))
+    events = json.dumps({"events": [{"message": line.decode()} for line in lines]}, indent=4).encode()
+    runs = source(tmp_path, events if in_json else b"\n".join(lines))
     assert len(list(runs.runs(RunFilter()))) == 2
     assert runs.notes == ()
     assert runs.stacks(waiting()) == waiting_stacks()

@@ -23,8 +23,7 @@ KILLED = "bad: nightly-etl:26 ran out of memory after 14m 06s."
 AT_PEAK = " at 4 GB of its 4 GB (99 %)"
 UNKNOWN = changed(etl(), status="unknown", exit_code=None, finished_at=None, metrics=Metrics())
 NOT_STARTED = changed(UNKNOWN, status="failure", started_at=None)
-
-
+UNSEEN = "The monitor did not see the end of the batch."
 ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
     (etl(), None, "good: nightly-etl:26 succeeded in 19m 42s.", ""),
     (out_of_memory(), None, KILLED, f"It was killed{AT_PEAK}, exit code 137 (SIGKILL). No stop was requested."),
@@ -40,17 +39,14 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
         KILLED,
         "ECS reported: OutOfMemoryError: Container killed due to memory usage.",
     ),
-    (
-        local(),
-        None,
-        "warning: nightly-etl succeeded in 19m 42s, but ran out of memory.",
-        "The kernel killed 2 processes for lack of memory: the result may be incomplete.",
-    ),
-    (
-        changed(local(), memory_kills=MemoryKills(count=1)),
-        None,
-        "warning: nightly-etl succeeded in 19m 42s, but ran out of memory.",
-        "The kernel killed a process for lack of memory: the result may be incomplete.",
+    *(
+        (
+            changed(local(), memory_kills=MemoryKills(count=count)),
+            None,
+            "warning: nightly-etl succeeded in 19m 42s, but ran out of memory.",
+            f"The kernel killed {processes} for lack of memory: the result may be incomplete.",
+        )
+        for count, processes in ((1, "a process"), (2, "2 processes"))
     ),
     (
         failure(),
@@ -82,12 +78,7 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
         "warning: nightly-etl:26 was stopped after 19m 42s.",
         "A person or a program stopped the task: Stopped by ann.",
     ),
-    (
-        UNKNOWN,
-        None,
-        "warning: nightly-etl:26 ended with an unknown result.",
-        "The monitor did not see the end of the batch.",
-    ),
+    (UNKNOWN, None, "warning: nightly-etl:26 ended with an unknown result.", UNSEEN),
     (
         changed(UNKNOWN, launch_type="LOCAL"),
         None,
@@ -104,7 +95,7 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
         changed(etl(), status="vaporized"),
         None,
         "warning: nightly-etl:26 ended after 19m 42s with an unknown result.",
-        "The monitor did not see the end of the batch.",
+        UNSEEN,
     ),
 )
 
