@@ -23,13 +23,7 @@ def use_style(label: str, *, is_near_limit: bool) -> str:
 class Curve:
     """A column of the series and its limit.
 
-    Args:
-        label: The name of the column.
-        values: The column; None: not measured.
-        limit: The limit, if there is one.
-        format_value: The text of a value.
-        least_top: The least top of the curve.
-        peak: The peak, which may be above all values: the kernel sees it between two samples, too.
+    ``peak`` may be above all values: the kernel sees it between two samples, too.
     """
 
     def __init__(
