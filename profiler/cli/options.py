@@ -353,14 +353,7 @@ def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Parse an ISO 8601 time, which is local if it has no zone, or ``7d`` (that long ago).
-
-    Returns:
-        Milliseconds since 1970.
-
-    Raises:
-        UsageError: if the text is neither.
-    """
+    """Milliseconds since 1970 of an ISO 8601 time, which is local if it has no zone, or of ``7d`` (that long ago)."""
     from profiler.core.quantities import time_ms  # not for the help
     from profiler.core.timestamps import instant_of_local
 

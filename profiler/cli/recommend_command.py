@@ -128,7 +128,7 @@ def _table(
         yield EMPTY
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (Column("Family", is_cut=True), *(Column(title) for title, _ in places), *_COLUMNS)
-    rows = (
+    rows: list[tuple[str | Span, ...]] = [
         (
             advice.family,
             *(get(advice.evidence.family) or UNKNOWN for _, get in places),
@@ -138,7 +138,7 @@ def _table(
             _percent(advice.choice.saving_percent),
         )
         for advice in advices
-    )
+    ]
     yield from table(columns, rows, width=width)
     labels = _labels(advices)
     yield from _idle_gpus(advices, labels, width)

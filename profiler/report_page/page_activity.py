@@ -92,8 +92,7 @@ def activity_texts(records: Iterable[Report], stacks_of: StacksOf, max_character
 def _activity_text(record: Record, stacks: StacksLine | None, max_characters: int) -> str:
     """The text with the stacks, without them if it is too long, or an empty one."""
     processes = _processes(record)
-    steps = _steps(stacks)
-    for content in ({**processes, **steps}, processes):
+    for content in ({**processes, **_steps(stacks)}, processes):
         text = compressed(to_json(content)) if content else ""
         if len(text) < max_characters:
             return text
@@ -132,6 +131,5 @@ def _steps(stacks: StacksLine | None) -> dict[str, Any]:
 
 
 def _parts(breakdown: TimeBreakdown) -> list[float | None] | None:
-    percents = (getattr(breakdown, field) for field in _PARTS)
-    parts = [finite_number(percent) for percent in percents]
+    parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
     return parts if any(parts) else None

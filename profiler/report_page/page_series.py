@@ -17,7 +17,6 @@ _MAX_STEPS_PER_RUN = 600
 _MIN_STEPS_PER_RUN = 60
 # Up to this number of runs a page has room for a fourth digit.
 _MAX_FINE_RUNS = 500
-_FINE_DIGITS, _COARSE_DIGITS = 4, 3
 _MS_PER_SECOND = 1000
 # Further digits are only floating-point noise, and would make the page larger.
 _NOISE_DIGITS = 12
@@ -44,7 +43,7 @@ def steps_per_run(runs: int) -> int:
 
 def digits_of_values(runs: int) -> int:
     """Return the number of significant digits in the time series of a page of ``runs`` runs."""
-    return _FINE_DIGITS if runs <= _MAX_FINE_RUNS else _COARSE_DIGITS
+    return 4 if runs <= _MAX_FINE_RUNS else 3
 
 
 def series_columns(steps: StepSeries, digits: int) -> dict[str, Column]:

@@ -1,6 +1,5 @@
 """The comparison of two sets for a person: the sets, the metrics, and which of them exceed ``--fail-above``."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
@@ -156,15 +155,10 @@ class ChangeLimit(Struct, frozen=True, kw_only=True):
 
 def check_limit(changes: Sequence[MetricChange], percent: float, *, needs_all: bool) -> ChangeLimit:
     """Check the changes. ``needs_all``: metrics that no run has are undecided, because the user named them."""
-    exceeded = tuple(one for one in changes if _low_percent(one) > percent)
+    proven = (one for one in changes if one.change.verdict == "more" and one.change.low_percent is not None)
+    exceeded = tuple(one for one in proven if (one.change.low_percent or 0) > percent)
     undecided = tuple(one for one in changes if _is_undecided(one, percent, needs_all=needs_all))
     return ChangeLimit(percent=percent, exceeded=exceeded, undecided=undecided)
-
-
-def _low_percent(one: MetricChange) -> float:
-    """The least rise that a verdict proves."""
-    change = one.change
-    return -math.inf if change.verdict != "more" or change.low_percent is None else change.low_percent
 
 
 def _is_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> bool:

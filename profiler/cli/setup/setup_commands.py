@@ -266,14 +266,12 @@ def _secrets(
         from profiler.search_setup.search_servers import open_session  # requests
 
         open_session(api_key, user, {})  # rejects invalid credentials
-    search = {"api_key": api_key} if api_key else {}
-    if user:
-        name, _, password = user.partition(":")
-        search = {"username": name, "password": password}
-    otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
     if otlp_headers:
         from profiler.otlp.otlp_settings import parse_headers  # rarely needed
 
         parse_headers(otlp_headers, "--otlp-headers")
+    name, _, password = (user or "").partition(":")
+    search = {"username": name, "password": password} if user else {"api_key": api_key} if api_key else {}
+    otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
     secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
     return {parameter: values for parameter, values in secrets.items() if values}

@@ -187,13 +187,8 @@ def remove(name: str, open_client: OpenClient, output: Output) -> None:
 
 
 def _print_changes(changes: tuple[Change, ...]) -> None:
-    rows = [
-        (
-            Span(change.action, _STYLES.get(change.action, "")),
-            change.resource,
-            change.type,
-            _REPLACEMENTS.get(change.replacement or "", ""),
-        )
-        for change in changes
-    ]
+    rows = []
+    for change in changes:
+        action, replacement = Span(change.action, _STYLES.get(change.action, "")), change.replacement or ""
+        rows.append((action, change.resource, change.type, _REPLACEMENTS.get(replacement, "")))
     write_lines(table(_CHANGE_COLUMNS, rows, width=table_width()))

@@ -40,22 +40,14 @@ class NextStep(Struct, frozen=True):
 
 
 def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recommend: str) -> NextStep | None:
-    """The most useful advice that the record supports, or None.
-
-    ``recommend`` is the command for a size; "" without one.
-    """
+    """The most useful advice that the record supports. ``recommend`` is the command for a size; "" without one."""
     metrics = record.metrics
     if record.likely_out_of_memory:
         return NextStep(_more_memory(record, recommend))
     if known_status(record) != "success":
         return None
-    texts = (
-        idle_advice(record.gpus),
-        _near_limit(metrics),
-        next(gpu_advice(record), None),
-        _saturated(metrics, glyphs),
-        _waited_for_cpu(record),
-    )
+    gpu = next(gpu_advice(record), None)
+    texts = idle_advice(record.gpus), _near_limit(metrics), gpu, _saturated(metrics, glyphs), _waited_for_cpu(record)
     found = next(filter(None, texts), None)
     if found is not None:
         return NextStep(found)
@@ -127,10 +119,9 @@ def _waited_for_cpu(record: Record) -> str | None:
 
 def _one_cpu(metrics: Metrics) -> str | None:
     used, size = metrics.vcpu_used, metrics.vcpu_size
-    least, most = _ONE_CPU
     if used is None or used.avg is None or used.p95 is None or not size or size < 2:  # noqa: PLR2004
         return None
-    if used.avg < least or used.p95 > most:
+    if used.avg < _ONE_CPU[0] or used.p95 > _ONE_CPU[1]:
         return None
     return f"it kept one of {size:g} CPUs busy: more CPUs help only if it works in parallel."
 

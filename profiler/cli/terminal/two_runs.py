@@ -181,8 +181,9 @@ def _time_rows(this: Record, that: Record) -> Iterator[Row]:
     are_same_kinds = all((new is None) == (old is None) for (_, new), (_, old) in pairs)
     for (name, new), (_, old) in pairs if are_same_kinds else pairs[:_CPU_PARTS]:
         if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
-            texts = {"this": _text(new, "%"), "other": _text(old, "%"), "change": f"{new - old:+.0f} points"}
-            yield Row(name=f"time {name}", change_points=new - old, **texts)
+            this_text, other_text = _text(new, "%"), _text(old, "%")
+            points = f"{new - old:+.0f} points"
+            yield Row(name=f"time {name}", this=this_text, other=other_text, change=points, change_points=new - old)
 
 
 def _image(record: Record) -> tuple[str | None, str | None]:

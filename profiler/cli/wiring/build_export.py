@@ -35,7 +35,8 @@ def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> 
         )
         return standard_targets(environment), signals_of(run)
 
-    transport = HttpTransport(certificate_file(environment), ca_setting=CERTIFICATE_SETTING)
+    certificates = environment.get(CERTIFICATE_SETTING, "").strip() or None  # None: the system's
+    transport = HttpTransport(certificates, ca_setting=CERTIFICATE_SETTING)
     exporter = OtlpExporter(transport, clock, jitter=random.random)
     return export_in_time(prepare, exporter, max_export_seconds(environment), is_asked_to_stop)
 
@@ -58,11 +59,6 @@ def max_export_seconds(environment: Mapping[str, str]) -> float:
     text = environment.get(f"{_PREFIX}_TIMEOUT", "").strip()
     milliseconds = int(text) if text.isascii() and text.isdigit() else 0
     return min(milliseconds / _MS_PER_SECOND or MAX_SECONDS, MAX_SECONDS)
-
-
-def certificate_file(environment: Mapping[str, str]) -> str | None:
-    """The file of the certificates that verify the server; None: the system's certificates."""
-    return environment.get(CERTIFICATE_SETTING, "").strip() or None
 
 
 def user_attributes(environment: Mapping[str, str]) -> Mapping[str, str]:

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 
 def run_monitor(stop: SignalHandler) -> None:
-    """Monitor the task this process runs in.
-
-    Raises:
-        UsageError: The process has no metadata endpoint, so it can monitor nothing.
-    """
+    """Monitor the task this process runs in. Raises UsageError if the process has no metadata endpoint."""
     settings = read_settings(os.environ)
     check_address(settings.endpoint_address)
     clock = SystemClock()
@@ -68,12 +64,7 @@ def run_monitor(stop: SignalHandler) -> None:
     )
     runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
     reporter = Reporter(
-        settings,
-        sampler,
-        ticker=runtime.ticker,
-        clock=clock,
-        read_own_usage=read_own_usage,
-        collectors=collectors,
+        settings, sampler, ticker=runtime.ticker, clock=clock, read_own_usage=read_own_usage, collectors=collectors
     )
     sink = CloudWatchLogsSink(connect, clock)
     delivery = Delivery(sink, stdout, log, lambda seconds, put: BackgroundCall(put, clock, seconds))
