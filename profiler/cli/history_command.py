@@ -19,7 +19,6 @@ from profiler.record.record_model import Distribution, Record, outcome
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, no_run_sentence
 
-_ID_LENGTH = 8
 _COLUMNS = (
     Column("Result"),
     Column("Time", is_right=True, rank=1),
@@ -82,7 +81,7 @@ def table_lines(records: Iterable[Record], width: int | None, retries: Collectio
     columns = (Column("Run"), Column(f"Started ({local_zone()})"), *families, *_COLUMNS)
     rows = (
         (
-            record.task_id[:_ID_LENGTH],
+            record.task_id[:8],
             format_local(parse_ns(record.started_at)) or UNKNOWN,
             record.family or UNKNOWN,
             *(get(family) or UNKNOWN for _, get in places),

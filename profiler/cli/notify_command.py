@@ -28,7 +28,6 @@ from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice
 from profiler.record.task_event import parse_stopped_task
 
-_BUDGET_MS = 60_000
 _NOTICE_TYPES = ("task.notice", "schedule.notice")
 
 
@@ -84,7 +83,7 @@ class _PreviewContext:
         self._started = time.monotonic()
 
     def get_remaining_time_in_millis(self) -> int:
-        return _BUDGET_MS - round((time.monotonic() - self._started) * 1000)
+        return 60_000 - round((time.monotonic() - self._started) * 1000)
 
 
 def _announced(event: object) -> tuple[Announcement, ChannelKind]:

@@ -23,7 +23,6 @@ from profiler.sizing.evidence import Evidence
 from profiler.sizing.what_if import idle_gpu_hours_per_month, runs_per_month
 from profiler.task_definitions.definition_files import apply_size, read_definition_file
 
-_WRONG_SIZE_EXIT_CODE = 3
 _COLUMNS = (
     Column("Runs", is_right=True, rank=2),
     Column("Current", rank=3),
@@ -77,7 +76,7 @@ def recommend_sizes(
         if not advices:
             raise TaskProfilerError(f"{definition.path} was not changed: no run of its family was measured.")
         warn(apply_size(definition, advices[0].choice.size))
-    return _WRONG_SIZE_EXIT_CODE if check and _has_problem(advices, min_saving_percent) else 0
+    return 3 if check and _has_problem(advices, min_saving_percent) else 0
 
 
 def _labels(advices: Sequence[Advice]) -> Mapping[FamilyKey, str]:

@@ -29,8 +29,6 @@ from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, fi
 from profiler.runs.past_runs.schedule_notices import due_ns
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
 
-_BYTES_PER_MB = 1_000_000
-_FILE_MODE = 0o644
 # Reading more runs from the history would take more than half a minute.
 _MAX_POINTS = 1_500_000
 
@@ -76,7 +74,7 @@ def write_report(
         write_out(page)
     else:
         try:
-            write_atomically(path, page, mode=_FILE_MODE)
+            write_atomically(path, page, mode=0o644)
         except OSError as error:
             message = f"{path} cannot be written ({error.strerror}): name another file with --output."
             raise TaskProfilerError(message) from error
@@ -84,7 +82,7 @@ def write_report(
         if as_json:
             write_json_lines([{"file": out, "bytes": len(page), "runs": shown}])
         else:
-            say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / _BYTES_PER_MB)}")
+            say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / 1_000_000)}")
     if run_id is None:
         _warn_about_omissions(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):

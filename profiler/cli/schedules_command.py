@@ -298,7 +298,7 @@ def table_lines(rows: Sequence[ScheduleRow], width: int | None) -> Iterator[Line
             format_local(row.last_ns) or UNKNOWN,
             Span(row.outcome, _STYLES[row.outcome]),
             format_local(row.next_ns) or UNKNOWN,
-            *([_usual(row)] if has_usual else ()),
+            *([Span(_usual(row), "" if row.overlap is None else "yellow")] if has_usual else ()),
         )
         for row in rows
     )
@@ -308,9 +308,8 @@ def table_lines(rows: Sequence[ScheduleRow], width: int | None) -> Iterator[Line
     yield from sentences_about(found, width)
 
 
-def _usual(row: ScheduleRow) -> Span:
-    text = UNKNOWN if row.usual_ms is None else format_duration(row.usual_ms)
-    return Span(text, "" if row.overlap is None else "yellow")
+def _usual(row: ScheduleRow) -> str:
+    return UNKNOWN if row.usual_ms is None else format_duration(row.usual_ms)
 
 
 def _iso(moment_ns: int | None) -> str | None:

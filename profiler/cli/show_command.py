@@ -34,7 +34,6 @@ _SHOWN = f"{_BARS}{BLOCKS.limit}{BLOCKS.dot}{BLOCKS.at_least}{BLOCKS.arrow}▁{B
 _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 # The report, the call stacks and the notices are in the same stream.
 _OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notice"'
-_MS_PER_SECOND = 1000
 # A stack trace follows the message of most runtimes.
 _SEARCHED_LINES = 200
 # A runtime has its own limits below the container's: a heap size, RLIMIT_AS, a nested cgroup. No measurement shows
@@ -210,4 +209,4 @@ def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, in
             yield title, started_ns // NS_PER_MS + round(moment.start_ms), 0
     finished_ns = parse_ns(record.finished_at)
     if finished_ns is not None:
-        yield "before the end", finished_ns // NS_PER_MS + _MS_PER_SECOND, _SEARCHED_LINES
+        yield "before the end", finished_ns // NS_PER_MS + 1000, _SEARCHED_LINES

@@ -45,7 +45,6 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
 # FilterLogEvents is called at most once in this many seconds for each log group.
 _SECONDS_BETWEEN_READS = 15
-_SIGNAL_BASE = 128
 
 # The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the cursor from before.
 _ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -84,7 +83,7 @@ def watch_runs(
         _print_once(watched, place, name, as_json=as_json)
         return
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, lambda number, frame: sys.exit(_SIGNAL_BASE + number))  # noqa: ARG005  signal's signature
+        signal.signal(ending, lambda number, frame: sys.exit(128 + number))  # noqa: ARG005  signal's signature
     with alternate_screen():
         _watch(watched, partial(_draw, watched, place, name=name), clock)
 

@@ -22,7 +22,6 @@ from profiler.cli.options import (
 )
 from profiler.core.version import __version__
 
-_MAX_CONCURRENCY = 32
 # The implementation gathers them as RolloutRequest.
 _rollout_options = add_options(
     repeatable("--family globs", "GLOB", "Plan these families of ECS."),
@@ -188,7 +187,7 @@ def doctor() -> None:
 @option("--function function_name", "NAME", "Name or ARN of the forwarder function.", required=True)
 @option("--since", "TIME", "Start: 30m, 12h or 7d ago, or an ISO time.", default="7d")
 @option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
-@option("--concurrency", "N", "Number of concurrent invocations.", type=WholeNumber(1, _MAX_CONCURRENCY), default=4)
+@option("--concurrency", "N", "Number of concurrent invocations.", type=WholeNumber(1, 32), default=4)
 @aws_options
 @flag("--dry-run", "Count the reports without sending them.")
 @flag("--restart", "Ignore the progress of an interrupted replay of this log group.")

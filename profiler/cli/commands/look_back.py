@@ -23,8 +23,6 @@ from profiler.cli.options import (
 )
 
 _LOG_LINES = 10
-_MAX_LOG_LINES = 1_000
-_MAX_EVIDENCE = 10_000
 _PERCENT = Number(0, 10_000)
 
 
@@ -45,7 +43,7 @@ _PERCENT = Number(0, 10_000)
     metavar="[N]",
     is_flag=False,
     flag_value=str(_LOG_LINES),
-    type=WholeNumber(1, _MAX_LOG_LINES),
+    type=WholeNumber(1, 1_000),
     help=f"Also show the batch's last N log lines ({_LOG_LINES}) before each moment and the end.",
 )
 @flag("--stacks as_stacks", "Show the call stacks: functions with their shares.")
@@ -111,7 +109,7 @@ def report() -> None:
 )
 @family_arguments
 @source_options
-@last_option(_MAX_EVIDENCE, 50, "Use the N newest runs of each family.")
+@last_option(10_000, 50, "Use the N newest runs of each family.")
 @option(
     "--max-slowdown max_slowdown_percent",
     "PERCENT",

@@ -35,8 +35,6 @@ METRIC_NAMES = (
     "blockWriteBytes",
     "costUsd",
 )
-_MAX_COMPARED_RUNS = 10_000
-_MAX_PERCENT = 10_000
 _DEFAULTS = RunOptions(words=())
 
 
@@ -147,7 +145,7 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
 @click.argument("a", metavar="A", shell_complete=completes(families=True, ids=True))
 @click.argument("b", metavar="B", shell_complete=completes(families=True, ids=True))
 @source_options
-@last_option(_MAX_COMPARED_RUNS, 50, "Use the N newest successes of each set.")
+@last_option(10_000, 50, "Use the N newest successes of each set.")
 @option("--container", "NAME", "Compare this container, if the tasks have reports of several.")
 @repeatable(
     "--metric names", "NAME", f"Compare only this metric: {', '.join(METRIC_NAMES)}.", type=click.Choice(METRIC_NAMES)
@@ -156,7 +154,7 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
     "--fail-above limit_percent",
     "PERCENT",
     "Exit with 3 if the whole 95 % interval of a metric's change is above PERCENT, such as 10%.",
-    type=Number(0, _MAX_PERCENT),
+    type=Number(0, 10_000),
 )
 @on_fargate_option
 @json_format_option

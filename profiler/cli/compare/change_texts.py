@@ -17,7 +17,6 @@ from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS
 from profiler.runs.past_runs.run_source import start_ns
 
-_DATE_LENGTH = 10
 _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5
 _MIN_WAIT_POINTS = 10
@@ -74,7 +73,7 @@ def set_titles() -> tuple[str, ...]:
 def set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
     """A row for each set."""
     for name, one in zip("AB", sets, strict=True):
-        days = sorted((format_local(start_ns(report)) or "")[:_DATE_LENGTH] for report in one.reports)
+        days = sorted((format_local(start_ns(report)) or "")[:10] for report in one.reports)
         started = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
         yield name, one.text, str(len(one.reports)), started, one.left_out_text or UNKNOWN
 

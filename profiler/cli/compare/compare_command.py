@@ -38,11 +38,9 @@ from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_set
 from profiler.sizing.on_fargate import cost_on_fargate
 from profiler.sizing.prices import PriceOverrides
 
-_ABOVE_LIMIT_EXIT_CODE = 3
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-_TITLE = "task-profiler compare"
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
 
 
@@ -100,7 +98,7 @@ def compare_sets(
         append_summary(sets, changes, notes, os.environ)
     for sentence in sentences:
         warn(sentence)
-    return _ABOVE_LIMIT_EXIT_CODE if limit is not None and limit.exceeded else 0
+    return 3 if limit is not None and limit.exceeded else 0
 
 
 def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
@@ -140,7 +138,7 @@ def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
             f"{one.metric.title} {percent_text(change.change_percent)} ({interval_text(change)}), above the limit of "
             f"{limit.percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
         )
-        title = _data(f"{_TITLE}: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
+        title = _data(f"task-profiler compare: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
         yield f"::error title={title}::{_data(message)}\n"
 
 

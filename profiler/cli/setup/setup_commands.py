@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _STATES = {True: ("done", "green"), False: ("not done", "yellow"), None: ("unknown", "cyan")}
 _INDENT = " " * 22
 _GOES_ON = " \\"
-_FUNCTIONS = ("ForwardLogs", "TaskStopped")
 _PERMISSIONS = (
     "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, lambda:InvokeFunction, "
     "kinesis:GetShardIterator and GetRecords"
@@ -82,7 +81,7 @@ def redrive_events(
     outputs = existing_stack(open_client, name).outputs
     is_applied = yes and not dry_run
     code, documents = 0, []
-    for title in _FUNCTIONS:
+    for title in ("ForwardLogs", "TaskStopped"):
         queue, function = (outputs.get(f"{title}{output}") for output in ("DeadLetterQueueUrl", "FunctionName"))
         if queue is None or function is None:
             continue

@@ -20,7 +20,6 @@ _METRICS: tuple[tuple[str, Unit, str, float], ...] = (
     ("CPU time", "s", "metrics.cpu_seconds", 0.05),
 )
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
-_COMMIT_LENGTH = 7
 _GIT_COMMIT = "gitCommit"
 
 
@@ -97,4 +96,4 @@ def _when(record: Record, last: Record, now_ns: int) -> str:
     if processor_difference(record, last) is not None:
         return f"{ago} on another processor"
     commit, own = (last.labels or {}).get(_GIT_COMMIT), (record.labels or {}).get(_GIT_COMMIT)
-    return f"{ago} at {commit[:_COMMIT_LENGTH]}" if commit and own and commit != own else ago
+    return f"{ago} at {commit[:7]}" if commit and own and commit != own else ago

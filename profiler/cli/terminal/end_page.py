@@ -51,7 +51,6 @@ _MAX_WRAPPED = 3
 _PERCENT = 100
 # A peak this much above every reading was shorter than the time between two readings.
 _SPIKE, _MIN_SPIKE_MB = 1.25, 10
-_MIN_IO_BYTES = MIB
 _MS_PER_SECOND = 1000
 _PIPE_WIDTH = 80
 _FILE_ENCODING = "utf-8"
@@ -84,6 +83,8 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     head = _head(verdict, record, pointer, view)
     has_pointer = any(pointer in span.text for row in head for span in row)
     waits = [] if record.time_breakdown is None else longest_waits(record.time_breakdown)
+    metrics = record.metrics
+    most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
     waited_for = view.glyphs.separator.join(
         f"{format_percent(min(wait.percent, _PERCENT))} {wait_name(wait)}" for wait in waits
     )
@@ -96,7 +97,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         _Part(4, _warning(record, view)),
         *_usage(record, view),
         _Part(6, () if advice is not None and advice.names_wait else _labelled("waits", waited_for, view)),
-        _Part(7, _labelled("I/O", _io(record.metrics, view.glyphs), view)),
+        _Part(7, _labelled("I/O", io_text(metrics, view.glyphs) if most_bytes >= MIB else "", view)),
         _Part(5, _change(record, earlier, view)),
         _Part(3, () if advice is None else _wrapped("advice", advice.text, view)),
         _Part(8, () if has_pointer else _labelled("more", pointer, view)),
@@ -255,12 +256,6 @@ def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, 
     top = f"{glyphs.limit} peak {peak}"
     of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
     return (f"{top}{of_size}{spike}", f"{top}{of_size}", top)
-
-
-def _io(metrics: Metrics, glyphs: Glyphs) -> str:
-    """The amounts read from and written to disk, if they are worth a line."""
-    most = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
-    return io_text(metrics, glyphs) if most >= _MIN_IO_BYTES else ""
 
 
 def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:

@@ -25,7 +25,6 @@ from profiler.record.worth_a_word import is_long_cpu_wait, wait_in_words
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
 _ONE_CPU = (0.9, 1.05)
-_MS_PER_SECOND = 1000
 # A shorter run is little evidence for a size.
 _MIN_SIZED_MS = 1000
 _OTHER = "other"
@@ -109,7 +108,7 @@ def _waited_for_cpu(record: Record) -> str | None:
     if not is_long_cpu_wait(record):
         return None
     metrics = record.metrics
-    waited_ms = (metrics.cpu_wait_seconds or 0) * _MS_PER_SECOND
+    waited_ms = (metrics.cpu_wait_seconds or 0) * 1000
     waited = f"its threads waited {format_duration(waited_ms)} in total for a CPU"
     if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
         threads = format_count(metrics.max_pids, "thread")

@@ -42,7 +42,6 @@ MAX_LINES = 40
 _BAR_WIDTH = 20
 _VALUE_WIDTH = 9
 _ID_LENGTH = 12
-_SHORT_ID_LENGTH = 8
 _PERCENT = 100
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
@@ -100,7 +99,7 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     )
     yield from labelled("run", separator.join(part for part in identity if part), view)
     others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
-    retries = (f"{name} {task_id[:_SHORT_ID_LENGTH]}" for name, task_id in others if task_id)
+    retries = (f"{name} {task_id[:8]}" for name, task_id in others if task_id)
     yield from labelled("retry", separator.join(retries), view)
     yield from labelled("when", _when(record, view), view)
     place = record.availability_zone or record.region
@@ -111,14 +110,9 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     if is_sampled_each_minute(record):
         yield from labelled("source", "Container Insights, sampled each minute: shorter peaks were not seen", view)
     yield from labelled("cost", _cost(record, view.glyphs), view)
-    yield from labelled("notices", separator.join(_notices(record, view)), view)
-
-
-def _notices(record: Record, view: View) -> Iterator[str]:
-    """The notices that the monitor wrote while the batch ran, each with its time."""
-    for notice in record.notices[:_MAX_NOTICES]:
-        at = local(notice.at, view)
-        yield notice.kind if at is None else f"{notice.kind} at {at:%H:%M:%S}"
+    noticed = [(notice.kind, local(notice.at, view)) for notice in record.notices[:_MAX_NOTICES]]
+    notices = (kind if at is None else f"{kind} at {at:%H:%M:%S}" for kind, at in noticed)
+    yield from labelled("notices", separator.join(notices), view)
 
 
 def _labels(record: Record) -> Iterator[tuple[str, str]]:

@@ -11,13 +11,11 @@ from profiler.record.units import format_count, format_percent
 from profiler.runs.past_runs.moments import elapsed
 from profiler.runs.past_runs.sampled_functions import MIN_SAMPLES, frame_of, frames_of
 
-_SEPARATOR = ";"
 # Functions in fewer stacks are left out. If the tree has too many lines, the limit rises.
 _MIN_SHARES = (0.01, 0.02, 0.05, 0.1)
 _MAX_TREE_LINES = 80
 # If at least this many functions of Python and of packages follow each other, only their number is shown.
 _MIN_FOLDED = 3
-_MAX_DEPTH = 1000
 _SHARE_WIDTH = 7
 _MIN_TEXT_WIDTH = 30
 _NO_STACKS = Stacks(source="")
@@ -44,7 +42,7 @@ def function_tree(stacks: StacksLine) -> Node:
 
 
 def _add(root: Node, folded: str, count: int, own_files: Collection[str] | None) -> None:
-    functions = folded.removesuffix(WAITING_SUFFIX).split(_SEPARATOR)[:_MAX_DEPTH]
+    functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
     *outer, last = (name for name, _ in groupby(functions))
     node = root
     node.count += count

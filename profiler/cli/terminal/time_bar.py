@@ -18,7 +18,6 @@ _OTHER = "other"
 # If at least this share of the time has no known kind because privileges are missing, the page shows a hint.
 _MIN_UNKNOWN_PERCENT = 25
 _UNKNOWN = "not known: see the level of task-profiler doctor"
-_MS_PER_SECOND = 1000
 _SHORT_NAME = ("waiting for CPU", "CPU wait")
 
 
@@ -168,7 +167,7 @@ def _cpu_wait(record: Record) -> Iterator[Line]:
     metrics = record.metrics
     label = Span(f"{INDENT}{'CPU wait':<{LABEL_WIDTH}}", "dim")
     percent = format_percent(min(metrics.cpu_wait_percent or 0, 100))
-    duration = format_duration((metrics.cpu_wait_seconds or 0) * _MS_PER_SECOND)
+    duration = format_duration((metrics.cpu_wait_seconds or 0) * 1000)
     yield line(label, f"{percent:>5}  of the time that threads could run, {duration} in total")
 
 

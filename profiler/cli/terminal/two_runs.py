@@ -15,7 +15,6 @@ from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS, MIN_SHARE,
 from profiler.runs.past_runs.run_source import PastRun
 
 _NAME_WIDTH = 20
-_ID_LENGTH = 12
 _VALUE_WIDTH = 12
 _MIN_POINTS = 10
 # The first parts of the time, which the kernel counts.
@@ -102,7 +101,7 @@ def compared_lines(record: Record, comparison: Comparison | None, view: View) ->
     when = local(other.started_at, view)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     yield from wrapped(
-        f"Compared with the {comparison.name}{started} ({other.task_id[:_ID_LENGTH]}):", view.width, style="bold"
+        f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):", view.width, style="bold"
     )
     rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
     if not rows:

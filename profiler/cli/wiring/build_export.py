@@ -19,7 +19,6 @@ from profiler.record.record_model import Record
 _PREFIX = "OTEL_EXPORTER_OTLP"
 CERTIFICATE_SETTING = f"{_PREFIX}_CERTIFICATE"
 _DEFAULT_ENDPOINT = "http://localhost:4318"
-_MS_PER_SECOND = 1000
 
 
 def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> str | None:
@@ -58,7 +57,7 @@ def max_export_seconds(environment: Mapping[str, str]) -> float:
     """The time for the whole export: the variable, in milliseconds, if that is valid and less than our limit."""
     text = environment.get(f"{_PREFIX}_TIMEOUT", "").strip()
     milliseconds = int(text) if text.isascii() and text.isdigit() else 0
-    return min(milliseconds / _MS_PER_SECOND or MAX_SECONDS, MAX_SECONDS)
+    return min(milliseconds / 1000 or MAX_SECONDS, MAX_SECONDS)
 
 
 def user_attributes(environment: Mapping[str, str]) -> Mapping[str, str]:

@@ -52,12 +52,18 @@ def run_monitor(stop: SignalHandler) -> None:
     host = with_processor(read_host())
     stacks = _stacks(settings, clock, log, host, lambda: sampler)
     collectors = (*warnings, processes, *accelerators, *stacks, *requested_tags(settings, clock))
+    sampled: tuple[Collector, ...] = (processes, *stacks)
+
+    def on_sample(name: str, sample: ContainerSample) -> None:
+        for collector in sampled:
+            collector.on_sample(name, sample)
+
     sampler = TaskSampler(
         source,
         clock,
         log,
         interval_ns,
-        _to_all(processes, *stacks),
+        on_sample,
         series_points=settings.series_points,
         host=host,
         devices=accelerators,
@@ -92,16 +98,6 @@ def _stacks(
     from profiler.cli.wiring.build_stacks import task_stacks  # only where it is enabled
 
     return (task_stacks(settings.stacks, clock, log, host, sampler),)
-
-
-def _to_all(*collectors: Collector) -> Callable[[str, ContainerSample], None]:
-    """A function that passes each sample to all collectors."""
-
-    def on_sample(name: str, sample: ContainerSample) -> None:
-        for collector in collectors:
-            collector.on_sample(name, sample)
-
-    return on_sample
 
 
 def _exporter(

@@ -48,9 +48,8 @@ def test_a_row_has_time_usual_duration_cpu_and_memory() -> None:
 
 
 def test_what_is_unknown_is_a_dash() -> None:
-    bare = replace(
-        LINE, record=replace(LINE.record, interval=None, metrics=replace(LINE.record.metrics, vcpu_size=None))
-    )
+    metrics = replace(LINE.record.metrics, vcpu_size=None)
+    bare = replace(LINE, record=replace(LINE.record, interval=None, metrics=metrics))
     (row,) = shown(watched(bare, usual=None, elapsed_ms=None))[2:]
     assert row.split() == ["158d1c80", "nightly-etl", "-", "-", "-", "-", "-", "/", "-", "-", "/", "2", "GB"]
     assert shown() == ["jobs: nothing runs"]

@@ -84,7 +84,8 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
     assert requests or page not in (Path("README.md"), Path("docs/tutorial.md"), Path("docs/forwarder.md"))
     for request in requests:
         secrets = dict.fromkeys(request.secrets, "name")
-        given = parse_parameters(request.parameters, tuple(parameter_defaults(template))) | request.settings | secrets
+        parameters = parse_parameters(request.parameters, tuple(parameter_defaults(template)))
+        given = {**parameters, **request.settings, **secrets}
         engine = {"SearchEngine": "opensearch"} if "OpenSearchArn" in given else {}  # as the domain answers
         values = parameter_values(template, {**given, **engine}, {})
         assert not broken_rules(values)

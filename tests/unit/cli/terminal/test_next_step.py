@@ -60,8 +60,8 @@ def test_out_of_memory_comes_first_whatever_the_end() -> None:
     assert advice({"vcpu_saturated_percent": 90.0}, likely_out_of_memory=True) == text
     unsized = advice({"memory_size_mb": None}, likely_out_of_memory=True, status="failure", recommendation=None)
     assert unsized == text.replace(" than 4 GB", "")
-    text = advice(likely_out_of_memory=True, status="failure", recommendation=Recommendation(vcpu=1, memory_mb=5120))
-    assert text == f"give it 5 GB of memory ({RECOMMEND}) or process less data at a time."
+    sized = advice(likely_out_of_memory=True, status="failure", recommendation=Recommendation(vcpu=1, memory_mb=5120))
+    assert sized == f"give it 5 GB of memory ({RECOMMEND}) or process less data at a time."
 
 
 def test_a_long_wait_is_named_unless_its_kind_is_unknown() -> None:
