@@ -8,10 +8,17 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from profiler.cli.styled_text import Line
+
 _LIMIT_SECONDS = 60
+
+
+def texts(lines: Iterable[Line]) -> list[str]:
+    """The lines without their styles."""
+    return ["".join(span.text for span in one).rstrip() for one in lines]
 
 
 def open_terminal(columns: int = 80) -> tuple[int, int]:

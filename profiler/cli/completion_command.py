@@ -13,7 +13,6 @@ PROGRAM = "task-profiler"
 VARIABLE = "_TASK_PROFILER_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish")
 _ID_LENGTH = 8  # the length that history shows
-_MAX_NAMES = 50
 # Shells do not divide such a word, and no character in it needs quotes.
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
@@ -46,7 +45,7 @@ def names_of_past_runs(
         return
     try:
         store = HistoryStore(history_path(values.get("history_file"), os.environ), SystemClock())
-        found_families, found_ids = store.names(incomplete, _MAX_NAMES)
+        found_families, found_ids = store.names(incomplete, 50)
     except TaskProfilerError:
         return
     shown = _ID_LENGTH if len(incomplete) < _ID_LENGTH else None

@@ -8,17 +8,7 @@ import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, say, terminal_columns, warn, warned_notes, write_out
-from profiler.cli.styled_text import (
-    BLOCKS,
-    OUTCOME_STYLES,
-    Column,
-    Glyphs,
-    Line,
-    Span,
-    glyphs_for,
-    table,
-    write_lines,
-)
+from profiler.cli.styled_text import BLOCKS, OUTCOME_STYLES, Column, Glyphs, Line, Span, glyphs_for, table, write_lines
 from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.clock import SystemClock
@@ -29,7 +19,6 @@ from profiler.record.record_model import Distribution, Record, outcome
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, no_run_sentence
 
-_ID_LENGTH = 8
 _COLUMNS = (
     Column("Result"),
     Column("Time", is_right=True, rank=1),
@@ -57,7 +46,11 @@ def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, a
         has_more = next(runs, None) is not None
     if not chosen:
         raise TaskProfilerError(no_run_sentence(source, selection))
-    _print(chosen, as_json=as_json)
+    if as_json:
+        write_out(b"".join(_json_line(run) + b"\n" for run in chosen))
+    else:
+        retries = {run.report.record.task_id for run in chosen if run.event is not None and run.event.retry_of}
+        write_lines(table_lines((run.report.record for run in chosen), terminal_columns(), retries))
     if has_more:
         warn(f"Only the {last} newest runs are shown: --last N shows more.")
 
@@ -68,14 +61,6 @@ def _delete(source: RunSource, selection: RunFilter, ids: Sequence[str]) -> None
     if not isinstance(source, LocalRuns) or not selection.is_empty:
         raise UsageError("--delete is for ids in the local history: use it without other options than --history.")
     say(f"Deleted {format_count(source.delete(ids), 'run')}.")
-
-
-def _print(runs: Sequence[PastRun], *, as_json: bool) -> None:
-    if as_json:
-        write_out(b"".join(_json_line(run) + b"\n" for run in runs))
-    else:
-        retries = {run.report.record.task_id for run in runs if run.event is not None and run.event.retry_of}
-        write_lines(table_lines((run.report.record for run in runs), terminal_columns(), retries))
 
 
 def _json_line(run: PastRun) -> bytes:
@@ -96,7 +81,7 @@ def table_lines(records: Iterable[Record], width: int | None, retries: Collectio
     columns = (Column("Run"), Column(f"Started ({local_zone()})"), *families, *_COLUMNS)
     rows = (
         (
-            record.task_id[:_ID_LENGTH],
+            record.task_id[:8],
             format_local(parse_ns(record.started_at)) or UNKNOWN,
             record.family or UNKNOWN,
             *(get(family) or UNKNOWN for _, get in places),
@@ -108,19 +93,16 @@ def table_lines(records: Iterable[Record], width: int | None, retries: Collectio
 
 
 def _row(record: Record, glyphs: Glyphs, *, is_retry: bool) -> tuple[str | Span, ...]:
+    """The cells after the names. A failure has its exit code; ``OOM`` marks a run that probably ran out of memory."""
     metrics = record.metrics
+    code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
+    result = f"{record.status}{code}{' OOM' if record.likely_out_of_memory else ''}{' retry' if is_retry else ''}"
     cpu = metrics.cpu_utilization_percent or Distribution()
     peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     return (
-        Span(f"{_result(record)}{' retry' if is_retry else ''}", OUTCOME_STYLES.get(outcome(record), "")),
+        Span(result, OUTCOME_STYLES.get(outcome(record), "")),
         UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
         UNKNOWN if cpu.avg is None else format_percent(cpu.avg),
         peak_text(metrics, glyphs) or UNKNOWN,
         format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
     )
-
-
-def _result(record: Record) -> str:
-    """The status; a failure has its exit code. ``OOM`` marks a run that probably ran out of memory."""
-    code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
-    return f"{record.status}{code}{' OOM' if record.likely_out_of_memory else ''}"

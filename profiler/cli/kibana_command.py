@@ -7,10 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
-from profiler.cli.options import (
-    SignIn,
-    gathered,
-)
+from profiler.cli.options import SignIn, gathered
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -25,12 +22,7 @@ from profiler.search_setup.dashboard_import import (
 )
 from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
 from profiler.search_setup.setup_removal import Removal, cluster_removals, dashboard_removals, remove
-from profiler.search_setup.template_install import (
-    SearchServer,
-    SetupStep,
-    install_templates,
-    setup_files,
-)
+from profiler.search_setup.template_install import SearchServer, SetupStep, install_templates, setup_files
 from profiler.search_setup.version_fit import fit_objects
 
 ShowRow = Callable[[str, str], None]

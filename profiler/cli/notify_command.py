@@ -28,7 +28,6 @@ from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice
 from profiler.record.task_event import parse_stopped_task
 
-_BUDGET_MS = 60_000
 _NOTICE_TYPES = ("task.notice", "schedule.notice")
 
 
@@ -43,22 +42,22 @@ def notify_channels(
         raise TaskProfilerError("notify needs packages of the forwarder: pip install slack-sdk aws-lambda-powertools.")
     # The function's code finds the Region and the credentials in the environment, as in AWS.
     os.environ.update(aws_environment(region, profile, os.environ))
-    document = _read(source)
+    try:
+        document = json.loads(source.read())
+    except ValueError as error:
+        raise UsageError(f"The event is not valid JSON ({error}): pass it as EventBridge sends it.") from error
     try:
         notice, kind = _announced(document)
         settings = read_notice_settings(os.environ)
-        say(_shown(notice, kind, settings, indent=None if as_json else 2))
+        slack = message_of(notice, kibana_url=settings.kibana_url)
+        # The task.ended line contains the detail, too.
+        detail = msgspec.to_builtins(bus_event(notice, kibana_url=settings.kibana_url).detail)
+        shown = {"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": detail}
+        say(json.dumps(shown, indent=None if as_json else 2))
         if not dry_run:
             _send(notice, kind, settings)
     except ForwarderError as error:
         raise TaskProfilerError(str(error)) from error
-
-
-def _read(event: BinaryIO) -> object:
-    try:
-        return json.loads(event.read())
-    except ValueError as error:
-        raise UsageError(f"The event is not valid JSON ({error}): pass it as EventBridge sends it.") from error
 
 
 class _PreviewChannel:
@@ -84,7 +83,7 @@ class _PreviewContext:
         self._started = time.monotonic()
 
     def get_remaining_time_in_millis(self) -> int:
-        return _BUDGET_MS - round((time.monotonic() - self._started) * 1000)
+        return 60_000 - round((time.monotonic() - self._started) * 1000)
 
 
 def _announced(event: object) -> tuple[Announcement, ChannelKind]:
@@ -117,19 +116,8 @@ def _announced(event: object) -> tuple[Announcement, ChannelKind]:
     return channel.posted
 
 
-def _shown(notice: Announcement, kind: ChannelKind, settings: NoticeSettings, *, indent: int | None) -> str:
-    """Return the JSON of the Slack message, and of the event's detail, which the ``task.ended`` line also contains."""
-    slack = message_of(notice, kibana_url=settings.kibana_url)
-    detail = msgspec.to_builtins(bus_event(notice, kibana_url=settings.kibana_url).detail)
-    return json.dumps({"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": detail}, indent=indent)
-
-
 def _send(notice: Announcement, kind: ChannelKind, settings: NoticeSettings) -> None:
-    """Send the notice to every channel that is configured.
-
-    Raises:
-        ForwarderError: no channel is configured, or the first error of a channel; all were tried.
-    """
+    """Send the notice to every configured channel. Raises ForwarderError without one, or a channel's first error."""
     budget = InvocationTime(_PreviewContext())
     channels = configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
     errors: list[ForwarderError] = []

@@ -104,36 +104,44 @@ class StacksCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], Decorated]:
-    """Add ``--history FILE``, which the function takes as ``name``."""
-    return click.option(
-        "--history",
-        name,
-        metavar="FILE",
-        help=f"{verb} this history file (default: $TASK_PROFILER_HISTORY, else "
-        "$XDG_DATA_HOME/task-profiler/history.sqlite3).",
-    )
+def option(
+    names: str,
+    metavar: str,
+    text: str,
+    **more: Any,  # noqa: ANN401  click's own
+) -> Callable[[Decorated], Decorated]:
+    """An option with a value. ``names`` are its spellings and perhaps its field. The help shows a default."""
+    return click.option(*names.split(), metavar=metavar, help=text, **{"show_default": "default" in more} | more)
+
+
+def flag(names: str, text: str) -> Callable[[Decorated], Decorated]:
+    """An option without a value."""
+    return click.option(*names.split(), is_flag=True, help=text)
+
+
+def repeatable(
+    names: str,
+    metavar: str,
+    text: str,
+    **more: Any,  # noqa: ANN401  click's own
+) -> Callable[[Decorated], Decorated]:
+    """An option that can be given several times; its help says so."""
+    return option(names, metavar, f"{text} Repeatable.", multiple=True, **more)
+
+
+def history_option(*, verb: str = "Read") -> Callable[[Decorated], Decorated]:
+    """Add ``--history FILE``, which the function takes as ``history_file``."""
+    default = "$TASK_PROFILER_HISTORY, else $XDG_DATA_HOME/task-profiler/history.sqlite3"
+    return option("--history history_file", "FILE", f"{verb} this history file (default: {default}).")
 
 
 # Add it before --format: click 8.2 takes the default of the last option of one name.
 json_format_option = click.option("--json", "output_format", flag_value="json", help="Short for --format json.")
 
 
-def repeatable(
-    name: str,
-    field: str,
-    metavar: str,
-    text: str,
-    **more: Any,  # noqa: ANN401  click's own
-) -> Callable[[Decorated], Decorated]:
-    """Add an option that can be given several times; its help says so."""
-    return click.option(name, field, metavar=metavar, multiple=True, help=f"{text} Repeatable.", **more)
-
-
 def last_option(most: int, default: int, text: str) -> Callable[[Decorated], Decorated]:
     """Add ``--last N``: how many of the newest runs count."""
-    kind = WholeNumber(1, most)
-    return click.option("--last", metavar="N", type=kind, default=default, show_default=True, help=text)
+    return option("--last", "N", text, type=WholeNumber(1, most), default=default)
 
 
 def add_options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
@@ -177,8 +185,8 @@ def implemented_in(module: str, function: str) -> Callable[[Callable[[], None]],
 
 
 apply_options = add_options(
-    click.option("--yes", is_flag=True, help="Carry out the plan."),
-    click.option("--dry-run", is_flag=True, help="Print the plan only, as without --yes."),
+    flag("--yes", "Carry out the plan."),
+    flag("--dry-run", "Print the plan only, as without --yes."),
 )
 aws_auth_option = click.option(
     "--aws-auth",
@@ -187,21 +195,19 @@ aws_auth_option = click.option(
     help="Sign in to Amazon OpenSearch Service with AWS credentials (default: OPENSEARCH_AWS_AUTH).",
 )
 search_options = add_options(
-    click.option("--prefix", metavar="P", default=DEFAULT_PREFIX, show_default=True, help="Prefix of the index names."),
-    click.option("--api-key", metavar="KEY", help="Sign in with an API key (default: ELASTICSEARCH_API_KEY)."),
-    click.option(
+    option("--prefix", "P", "Prefix of the index names.", default=DEFAULT_PREFIX),
+    option("--api-key", "KEY", "Sign in with an API key (default: ELASTICSEARCH_API_KEY)."),
+    option(
         "--user",
-        metavar="NAME:PASSWORD",
-        help="Sign in with a password (default: ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD).",
+        "NAME:PASSWORD",
+        "Sign in with a password (default: ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD).",
     ),
     aws_auth_option,
 )
-ca_file_option = click.option(
-    "--ca-file", "ca_file", metavar="FILE", help="Also trust the certificates of this private CA (PEM)."
-)
+ca_file_option = option("--ca-file", "FILE", "Also trust the certificates of this private CA (PEM).")
 aws_options = add_options(
-    click.option("--region", metavar="REGION", help="AWS Region (default: AWS_REGION, else the profile's)."),
-    click.option("--profile", metavar="NAME", help="AWS profile (default: AWS_PROFILE)."),
+    option("--region", "REGION", "AWS Region (default: AWS_REGION, else the profile's)."),
+    option("--profile", "NAME", "AWS profile (default: AWS_PROFILE)."),
 )
 stacks_option = click.option(
     "--stacks",
@@ -218,11 +224,8 @@ report_stream_option = click.option(
     help="Whose log stream gets the report (default: the batch's, or the monitor's for families that Airflow starts). "
     "For the monitor's own, the task role needs no permission.",
 )
-on_fargate_option = click.option(
-    "--on-fargate",
-    "on_fargate",
-    metavar="REGION",
-    help="Treat local and EC2 runs as if they had run on Fargate in this Region.",
+on_fargate_option = option(
+    "--on-fargate", "REGION", "Treat local and EC2 runs as if they had run on Fargate in this Region."
 )
 
 
@@ -281,21 +284,13 @@ class PastRunsCommand(click.Command):
 
 
 past_run_options = add_options(
-    click.option(
-        "--from",
-        "source",
-        metavar="FILE",
-        help="Read report lines, or the JSON output of aws logs, from FILE (- for standard input).",
+    option(
+        "--from source", "FILE", "Read report lines, or the JSON output of aws logs, from FILE (- for standard input)."
     ),
-    click.option(
-        "--elasticsearch",
-        "url",
-        metavar="URL",
-        help="Read the forwarder's documents in this Elasticsearch or OpenSearch.",
-    ),
+    option("--elasticsearch url", "URL", "Read the forwarder's documents in this Elasticsearch or OpenSearch."),
     search_options,
     ca_file_option,
-    repeatable("--log-group", "groups", "GROUP", "Read this log group in CloudWatch, or those that match * ? []."),
+    repeatable("--log-group groups", "GROUP", "Read this log group in CloudWatch, or those that match * ? []."),
     aws_options,
 )
 
@@ -315,21 +310,20 @@ def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN
 family_arguments = click.argument("names", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True))
 # The implementation gathers them as SourceOptions.
 source_options = add_options(
-    history_option("history_file"),
+    history_option(),
     past_run_options,
     repeatable(
-        "--container-insights",
-        "insights",
+        "--container-insights insights",
         "CLUSTER",
         "Read what Container Insights recorded of this ECS cluster each minute, or of those that match * ? [] "
         "(--since: 14d by default).",
     ),
-    click.option("--services", "with_services", is_flag=True, help="With --container-insights: also services' tasks."),
-    repeatable("--family", "families", "GLOB", "Only matching families.", shell_complete=completes(families=True)),
-    repeatable("--cluster", "clusters", "NAME", "Only this ECS cluster."),
-    repeatable("--account", "accounts", "ID", "Only this AWS account."),
-    repeatable("--task-region", "regions", "REGION", "Only tasks in this Region."),
-    repeatable("--tag", "tags", "KEY=VALUE", "Only tasks with this tag; all must match."),
+    flag("--services with_services", "With --container-insights: also services' tasks."),
+    repeatable("--family families", "GLOB", "Only matching families.", shell_complete=completes(families=True)),
+    repeatable("--cluster clusters", "NAME", "Only this ECS cluster."),
+    repeatable("--account accounts", "ID", "Only this AWS account."),
+    repeatable("--task-region regions", "REGION", "Only tasks in this Region."),
+    repeatable("--tag tags", "KEY=VALUE", "Only tasks with this tag; all must match."),
     click.option(
         "--status",
         "statuses",
@@ -337,12 +331,8 @@ source_options = add_options(
         multiple=True,
         help="Only runs with this status. Repeatable.",
     ),
-    click.option(
-        "--since",
-        metavar="TIME",
-        help="Only runs that started at TIME or later: 12h or 7d ago, or local time: 2026-11-01.",
-    ),
-    click.option("--until", metavar="TIME", help="Only runs that started before TIME."),
+    option("--since", "TIME", "Only runs that started at TIME or later: 12h or 7d ago, or local time: 2026-11-01."),
+    option("--until", "TIME", "Only runs that started before TIME."),
 )
 
 
@@ -363,14 +353,7 @@ def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Parse an ISO 8601 time, which is local if it has no zone, or ``7d`` (that long ago).
-
-    Returns:
-        Milliseconds since 1970.
-
-    Raises:
-        UsageError: if the text is neither.
-    """
+    """Milliseconds since 1970 of an ISO 8601 time, which is local if it has no zone, or of ``7d`` (that long ago)."""
     from profiler.core.quantities import time_ms  # not for the help
     from profiler.core.timestamps import instant_of_local
 

@@ -96,7 +96,7 @@ def write_out(data: bytes) -> None:
     except BrokenPipeError:
         return
     except OSError as error:
-        raise _stdout_error(error) from error
+        raise TaskProfilerError(f"Cannot write to standard output ({error.strerror}): redirect it.") from error
 
 
 def write_json_lines(documents: Iterable[object]) -> None:
@@ -104,10 +104,6 @@ def write_json_lines(documents: Iterable[object]) -> None:
     import msgspec  # not for `run`
 
     write_out(b"".join(msgspec.json.encode(document) + b"\n" for document in documents))
-
-
-def _stdout_error(error: OSError) -> TaskProfilerError:
-    return TaskProfilerError(f"Cannot write to standard output ({error.strerror}): redirect it.")
 
 
 def is_terminal(descriptor: int = STDOUT) -> bool:

@@ -56,15 +56,11 @@ def _stderr_size() -> Terminal:
         size = os.get_terminal_size(STDERR)
     except OSError:
         return Terminal(columns=0, rows=0)
-    return Terminal(columns=0, rows=0) if _is_in_background() else Terminal(columns=size.columns, rows=size.lines)
-
-
-def _is_in_background() -> bool:
-    """Whether others have the terminal: after ``stty tostop``, drawing would stop this process and its command."""
-    try:
-        return os.tcgetpgrp(STDERR) != os.getpgrp()
-    except OSError:  # standard error is not the terminal of this session
-        return False
+    with suppress(OSError):  # standard error is not the terminal of this session
+        # In the background, after ``stty tostop``, drawing would stop this process and its command.
+        if os.tcgetpgrp(STDERR) != os.getpgrp():
+            return Terminal(columns=0, rows=0)
+    return Terminal(columns=size.columns, rows=size.lines)
 
 
 def _write_stderr(text: str) -> None:

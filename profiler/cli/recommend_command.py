@@ -5,22 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from profiler.cli.options import (
-    SourceOptions,
-    gathered,
-)
+from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, terminal_columns, warn, write_json_lines
-from profiler.cli.styled_text import (
-    EMPTY,
-    INDENT,
-    Column,
-    Line,
-    Span,
-    line,
-    table,
-    wrapped,
-    write_lines,
-)
+from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -36,8 +23,6 @@ from profiler.sizing.evidence import Evidence
 from profiler.sizing.what_if import idle_gpu_hours_per_month, runs_per_month
 from profiler.task_definitions.definition_files import apply_size, read_definition_file
 
-_WRONG_SIZE_EXIT_CODE = 3
-_FAMILY_COLUMN = Column("Family", is_cut=True)
 _COLUMNS = (
     Column("Runs", is_right=True, rank=2),
     Column("Current", rank=3),
@@ -91,7 +76,7 @@ def recommend_sizes(
         if not advices:
             raise TaskProfilerError(f"{definition.path} was not changed: no run of its family was measured.")
         warn(apply_size(definition, advices[0].choice.size))
-    return _WRONG_SIZE_EXIT_CODE if check and _has_problem(advices, min_saving_percent) else 0
+    return 3 if check and _has_problem(advices, min_saving_percent) else 0
 
 
 def _labels(advices: Sequence[Advice]) -> Mapping[FamilyKey, str]:
@@ -100,13 +85,12 @@ def _labels(advices: Sequence[Advice]) -> Mapping[FamilyKey, str]:
 
 def _has_problem(advices: Sequence[Advice], min_saving_percent: float) -> bool:
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
-    fails, labels = False, _labels(advices)
-    for advice in advices:
-        problem = advice.risk or advice.possible_saving(min_saving_percent)
-        if problem is not None:
-            fails = True
-            warn(f"{printable(labels[advice.evidence.family])} fails the check: {problem}.")
-    return fails
+    labels = _labels(advices)
+    problems = [(advice, advice.risk or advice.possible_saving(min_saving_percent)) for advice in advices]
+    failing = [(labels[advice.evidence.family], problem) for advice, problem in problems if problem is not None]
+    for label, problem in failing:
+        warn(f"{printable(label)} fails the check: {problem}.")
+    return bool(failing)
 
 
 def _read_evidence(source: RunSource, selection: RunFilter, last: int, on_fargate: str | None) -> list[Evidence]:
@@ -142,11 +126,18 @@ def _table(
         yield from wrapped(header, width, first="")
         yield EMPTY
     places = place_columns([advice.evidence.family for advice in advices])
-    columns = (_FAMILY_COLUMN, *(Column(title) for title, _ in places), *_COLUMNS)
-    rows = (
-        (advice.evidence.family.name, *(get(advice.evidence.family) or UNKNOWN for _, get in places), *_row(advice))
+    columns = (Column("Family", is_cut=True), *(Column(title) for title, _ in places), *_COLUMNS)
+    rows: list[tuple[str | Span, ...]] = [
+        (
+            advice.evidence.family.name,
+            *(get(advice.evidence.family) or UNKNOWN for _, get in places),
+            str(advice.evidence.runs),
+            _size(advice.choice.current),
+            Span(_size(advice.choice.size), "bold" if advice.choice.changes else ""),
+            _percent(advice.choice.saving_percent),
+        )
         for advice in advices
-    )
+    ]
     yield from table(columns, rows, width=width)
     labels = _labels(advices)
     yield from _idle_gpus(advices, labels, width)
@@ -181,16 +172,6 @@ def _idle_gpus(advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width
             whose = " (all GPUs of its instances)" if advice.evidence.has_gpus_of_others else ""
             text = f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}"
             yield from wrapped(text, width, first="")
-
-
-def _row(advice: Advice) -> tuple[str | Span, ...]:
-    choice = advice.choice
-    return (
-        str(advice.evidence.runs),
-        _size(choice.current),
-        Span(_size(choice.size), "bold" if choice.changes else ""),
-        _percent(choice.saving_percent),
-    )
 
 
 def _sizes(advice: Advice) -> Iterator[tuple[str, ...]]:

@@ -4,10 +4,8 @@ import os
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import click
-from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.monitor_log_groups import matching_log_groups
@@ -44,18 +42,24 @@ def replay_groups(
     check_region(region, profile)
     open_client = open_clients(region, profile)
     groups = matching_log_groups(open_client, (name,))
-    aws = _connect(open_client)
+    place = f"{open_client('logs').meta.region_name} {_account(open_client)}"
     counts = ReplayCounts()
     progress_files = [
-        ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms) for group in groups
+        ReplayProgressFile(_state_file(os.environ, group, function_name, place), start_ms) for group in groups
     ]
     for group, file in zip(groups, progress_files, strict=True):
         progress_file = None if dry_run else file
         if progress_file is not None:
-            _create_state_folder(progress_file)
+            try:
+                progress_file.create_directory()
+            except OSError as error:
+                raise TaskProfilerError(
+                    f"Cannot store the replay's progress ({error}): make this writable, or set XDG_STATE_HOME."
+                ) from error
             if restart:
                 progress_file.clear()
-        counts = counts.plus(_replay_group(aws, group, function_name, progress_file, (start_ms, end_ms), concurrency))
+        window_ms = start_ms, end_ms
+        counts = counts.plus(_replay_group(open_client, group, function_name, progress_file, window_ms, concurrency))
     if not dry_run:
         for file in progress_files:
             file.clear()
@@ -71,39 +75,18 @@ def replay_groups(
     say(f"{counts.read} lines{where} sent: {counts.indexed} indexed, {counts.failed} failed.")
 
 
-def _create_state_folder(progress_file: ReplayProgressFile) -> None:
-    try:
-        progress_file.create_directory()
-    except OSError as error:
-        raise TaskProfilerError(
-            f"Cannot store the replay's progress ({error}): make this writable, or set XDG_STATE_HOME."
-        ) from error
-
-
-class _Aws(Struct, frozen=True, kw_only=True):
-    """The clients of one Region and account.
-
-    ``place`` contains both, because other Regions and accounts may have groups and functions of the same names.
-    """
-
-    logs: Any
-    functions: Any
-    place: str
-
-
-def _connect(open_client: OpenClient) -> _Aws:
+def _account(open_client: OpenClient) -> str:
+    """The account; "" without network access. Other accounts may have groups and functions of the same names."""
     from botocore.exceptions import BotoCoreError, ClientError  # heavy, and not for --help
 
-    logs = open_client("logs")
     try:
-        account = open_client("sts").get_caller_identity()["Account"]
-    except (BotoCoreError, ClientError):  # needs no permission, but network access
-        account = ""
-    return _Aws(logs=logs, functions=open_client("lambda"), place=f"{logs.meta.region_name} {account}")
+        return str(open_client("sts").get_caller_identity()["Account"])
+    except (BotoCoreError, ClientError):  # needs no permission
+        return ""
 
 
 def _replay_group(
-    aws: _Aws,
+    open_client: OpenClient,
     group: str,
     function_name: str,
     progress_file: ReplayProgressFile | None,
@@ -112,12 +95,13 @@ def _replay_group(
 ) -> ReplayCounts:
     """Send the reports between the two times; without a file for the progress, count them."""
     start_ms, end_ms = window_ms
+    functions = open_client("lambda")  # not by several threads
     if progress_file is not None and (from_ms := min(progress_file.resume_ms(), end_ms)) > start_ms:
         start_ms, start = from_ms, format_local(from_ms * NS_PER_MS)
         click.echo(f"Continuing an interrupted replay of {group} from {start} {local_zone()}.", err=True)
 
     def forward(event: Mapping[str, object]) -> ReplayCounts:
-        return call_forwarder(aws.functions, function_name, event)
+        return call_forwarder(functions, function_name, event)
 
     def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
         if progress_file is not None:
@@ -127,7 +111,7 @@ def _replay_group(
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
             return replay(
-                aws.logs,
+                open_client("logs"),
                 group,
                 None if progress_file is None else forward,
                 on_window,

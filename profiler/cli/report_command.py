@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, repeat
 from pathlib import Path
 
-from profiler.cli.options import (
-    SourceOptions,
-    gathered,
-)
+from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import STANDARD_OUTPUT, say, warn, warned_notes, write_json_lines, write_out
 from profiler.cli.progress import ShowProgress, progress_row
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter, source_of_advice
@@ -32,8 +29,6 @@ from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, fi
 from profiler.runs.past_runs.schedule_notices import due_ns
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
 
-_BYTES_PER_MB = 1_000_000
-_FILE_MODE = 0o644
 # Reading more runs from the history would take more than half a minute.
 _MAX_POINTS = 1_500_000
 
@@ -78,12 +73,16 @@ def write_report(
     if out == STANDARD_OUTPUT:
         write_out(page)
     else:
-        _write(path, page)
+        try:
+            write_atomically(path, page, mode=0o644)
+        except OSError as error:
+            message = f"{path} cannot be written ({error.strerror}): name another file with --output."
+            raise TaskProfilerError(message) from error
         shown = data.runs if run_id is None else 1
         if as_json:
             write_json_lines([{"file": out, "bytes": len(page), "runs": shown}])
         else:
-            say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / _BYTES_PER_MB)}")
+            say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / 1_000_000)}")
     if run_id is None:
         _warn_about_omissions(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):
@@ -121,9 +120,12 @@ class StacksReader:
 
 
 def _read_runs(source: RunSource, selected: RunFilter, last: int | None) -> tuple[Run, ...]:
-    is_one = selected.run is not None
     with warned_notes(source):
-        past = _run_and_last_success(source, selected) if is_one else tuple(islice(source.runs(selected), last))
+        if selected.run is None:
+            past = tuple(islice(source.runs(selected), last))
+        else:
+            run = find_run(source, selected)
+            past = (run, *filter(None, (last_success(run, source),)))
     if not past:
         raise TaskProfilerError(no_run_sentence(source, selected))
     with progress_row(os.environ) as show_progress:
@@ -141,12 +143,6 @@ def _read_notices(source: RunSource, selection: RunFilter, runs: Sequence[Run]) 
     return tuple(line for line in notices if (due_ns(line) or 0) >= oldest_ns)
 
 
-def _run_and_last_success(source: RunSource, selected: RunFilter) -> tuple[PastRun, ...]:
-    run = find_run(source, selected)
-    success = last_success(run, source)
-    return (run,) if success is None else (run, success)
-
-
 def _with_series(past: Sequence[PastRun], source: RunSource, show_progress: ShowProgress) -> Iterator[Run]:
     """Add the time series that the page has room for: reading the series of 10,000 runs would take minutes."""
     max_steps, left_points = steps_per_run(len(past)), _MAX_POINTS
@@ -160,15 +156,5 @@ def _with_series(past: Sequence[PastRun], source: RunSource, show_progress: Show
 
 def _steps_of_lines(run: PastRun) -> StepSeries:
     """The time series of the record, or of the checkpoints if they have more steps."""
-    from_record = steps_of_record(run.report.record)
-    from_checkpoints = steps_of_checkpoints(run.checkpoints)
-    return from_checkpoints if len(from_checkpoints.ends_ms) > len(from_record.ends_ms) else from_record
-
-
-def _write(path: Path, page: bytes) -> None:
-    try:
-        write_atomically(path, page, mode=_FILE_MODE)
-    except OSError as error:
-        raise TaskProfilerError(
-            f"{path} cannot be written ({error.strerror}): name another file with --output."
-        ) from error
+    both = steps_of_record(run.report.record), steps_of_checkpoints(run.checkpoints)
+    return max(both, key=lambda steps: len(steps.ends_ms))

@@ -80,11 +80,7 @@ def _usual_durations(past: RunSource | None, schedules: Iterable[Schedule], now_
 
 
 def read_schedules(open_client: OpenClient, cluster: str | None, families: Collection[str] = ()) -> list[Schedule]:
-    """The schedules that start tasks of these families in this cluster. An unreadable part is a warning.
-
-    Raises:
-        TaskProfilerError: there is none, or nothing can be read.
-    """
+    """The schedules of these families in this cluster; TaskProfilerError: none. An unreadable part is a warning."""
     found = AccountSchedules(open_client("events"), open_client("scheduler")).read()
     if found.problems and not found.schedules:
         raise TaskProfilerError(found.problems[0])
@@ -115,11 +111,7 @@ def family_key_of(schedule: Schedule) -> FamilyKey:
 def judge_account(
     schedules: Sequence[Schedule], open_client: OpenClient, past: RunSource | None, clock: Clock, now_ns: int
 ) -> list[JudgedSchedule]:
-    """Judge the last due time of each schedule.
-
-    ``past`` has past runs with ECS's events, for due times that ECS has forgotten. ``clock`` waits between two calls of
-    CloudTrail.
-    """
+    """Judge the last due time of each schedule. ``past`` has runs with ECS's events, which ECS itself forgets."""
     clusters = read_clusters(open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns)
     judged = judge_schedules(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
     forgotten = [one for one in judged if any(due.reason == TOO_OLD for due in one.due_times)]
@@ -152,10 +144,8 @@ def _judged_with_past(
     known = {arn: {task_id(task.arn) for task in cluster.tasks or ()} for arn, cluster in clusters.items()}
     merged = {}
     for arn, cluster in clusters.items():
-        forgotten_tasks = [
-            task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known[arn]
-        ]
-        merged[arn] = cluster if cluster.tasks is None else replace(cluster, tasks=(*cluster.tasks, *forgotten_tasks))
+        unknown = (task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known[arn])
+        merged[arn] = cluster if cluster.tasks is None else replace(cluster, tasks=(*cluster.tasks, *unknown))
     judged = judge_schedules(schedules, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
     return [
         replace(
@@ -188,12 +178,9 @@ def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, now_ns: int) ->
 
 
 def past_tasks(source: RunSource, families: Collection[FamilyKey], since_ns: int) -> dict[str, list[StartedTask]]:
-    """The tasks of the families by the name of their cluster.
+    """The tasks of the families by the name of their cluster. Raises TaskProfilerError.
 
     The start of a run replaces the creation of its task, which is earlier by the time that ECS needed.
-
-    Raises:
-        TaskProfilerError: The source cannot be read.
     """
     found: dict[str, dict[str, StartedTask]] = {}
     patterns = tuple(sorted({pattern_of(family.name) for family in families}))
@@ -304,7 +291,15 @@ def table_lines(rows: Sequence[ScheduleRow], width: int | None) -> Iterator[Line
         *([Column("Usual", is_right=True)] if has_usual else ()),
     )
     cells = (
-        (row.title, *([row.cluster] if has_clusters else ()), *_cells(row), *([_usual(row)] if has_usual else ()))
+        (
+            row.title,
+            *([row.cluster] if has_clusters else ()),
+            f"{row.schedule.expression} {row.schedule.time_zone}",
+            format_local(row.last_ns) or UNKNOWN,
+            Span(row.outcome, _STYLES[row.outcome]),
+            format_local(row.next_ns) or UNKNOWN,
+            *([Span(_usual(row), "" if row.overlap is None else "yellow")] if has_usual else ()),
+        )
         for row in rows
     )
     yield from table(columns, cells, width=width)
@@ -313,19 +308,8 @@ def table_lines(rows: Sequence[ScheduleRow], width: int | None) -> Iterator[Line
     yield from sentences_about(found, width)
 
 
-def _cells(row: ScheduleRow) -> tuple[str | Span, ...]:
-    return (
-        f"{row.schedule.expression} {row.schedule.time_zone}",
-        format_local(row.last_ns) or UNKNOWN,
-        Span(row.outcome, _STYLES[row.outcome]),
-        format_local(row.next_ns) or UNKNOWN,
-    )
-
-
-def _usual(row: ScheduleRow) -> Span:
-    return Span(
-        UNKNOWN if row.usual_ms is None else format_duration(row.usual_ms), "" if row.overlap is None else "yellow"
-    )
+def _usual(row: ScheduleRow) -> str:
+    return UNKNOWN if row.usual_ms is None else format_duration(row.usual_ms)
 
 
 def _iso(moment_ns: int | None) -> str | None:

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Any
 
@@ -15,12 +15,7 @@ from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS
 from profiler.cli.terminal.two_runs import Comparison, compare
-from profiler.cli.wiring.open_past_runs import (
-    open_source,
-    price_overrides,
-    run_filter,
-    source_of_advice,
-)
+from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter, source_of_advice
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
@@ -39,7 +34,6 @@ _SHOWN = f"{_BARS}{BLOCKS.limit}{BLOCKS.dot}{BLOCKS.at_least}{BLOCKS.arrow}▁{B
 _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 # The report, the call stacks and the notices are in the same stream.
 _OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notice"'
-_MS_PER_SECOND = 1000
 # A stack trace follows the message of most runtimes.
 _SEARCHED_LINES = 200
 # A runtime has its own limits below the container's: a heap size, RLIMIT_AS, a nested cgroup. No measurement shows
@@ -171,12 +165,9 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
 def log_lines(
     get_log_events: GetLogEvents, record: Record, moments: Sequence[Moment], count: int, zone: tzinfo | None
 ) -> Iterator[Line]:
-    """The last ``count`` lines before each moment, and before the end. No line is repeated.
+    """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError without a stream.
 
-    At the end, the last message of a runtime that ran out of memory, if one of these lines, or of the last lines
-    before the end, is one.
-
-    Raises TaskProfilerError if the run has no log stream.
+    At the end, the last message of a runtime that ran out of memory among these lines and the last ones before the end.
     """
     if record.log_group is None or record.log_stream is None:
         raise TaskProfilerError("The record contains no log stream: --logs needs a batch that logs with awslogs.")
@@ -203,10 +194,10 @@ def log_lines(
                 shown.add(key)
                 at = local_time(event["timestamp"] * NS_PER_MS, zone)
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
-    message = out_of_memory_message(read)
-    if message is not None:
+    messages = [text.strip() for text in read if _MESSAGES.search(text)]
+    if messages:
         yield EMPTY
-        yield line(Span("The program reported that it ran out of memory: ", "warning"), message)
+        yield line(Span("The program reported that it ran out of memory: ", "warning"), messages[-1])
 
 
 def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int, int]]:
@@ -218,10 +209,4 @@ def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, in
             yield title, started_ns // NS_PER_MS + round(moment.start_ms), 0
     finished_ns = parse_ns(record.finished_at)
     if finished_ns is not None:
-        yield "before the end", finished_ns // NS_PER_MS + _MS_PER_SECOND, _SEARCHED_LINES
-
-
-def out_of_memory_message(lines: Iterable[str]) -> str | None:
-    """The last line in which a runtime reports that it ran out of memory; None without one."""
-    messages = [text.strip() for text in lines if _MESSAGES.search(text)]
-    return messages[-1] if messages else None
+        yield "before the end", finished_ns // NS_PER_MS + 1000, _SEARCHED_LINES

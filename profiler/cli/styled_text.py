@@ -180,14 +180,9 @@ def table_width() -> int | None:
 
 
 class Column(Struct, frozen=True):
-    """A column of a table.
+    """A column of a table. A text that is too long continues on the next line (``folds``) or is cut.
 
-    Attributes:
-        title: The text above it.
-        is_right: Whether its texts are aligned at the right.
-        folds: Whether a text that is too long continues on the next line.
-        is_cut: Whether a text that is too long is cut.
-        rank: Without room for all columns, the one with the highest rank is left out first; 0: never.
+    Without room for all columns, the one with the highest ``rank`` is left out first; 0: never.
     """
 
     title: str
@@ -206,7 +201,8 @@ def table(
     texts to fit into ``width`` columns of the terminal; None: no limit.
     """
     title = [Span(column.title, "bold") for column in columns]
-    cells = [[_harmless(cell) for cell in row] for row in (title, *rows)]
+    spans = ([cell if isinstance(cell, Span) else Span(cell) for cell in row] for row in (title, *rows))
+    cells = [[Span(printable(span.text), span.style) for span in row] for row in spans]
     widths = [max(len(row[place].text) for row in cells) for place in range(len(columns))]
     if width is not None:
         needed = _needed(columns, widths, gap, width)
@@ -226,7 +222,11 @@ def table(
 def _needed(columns: Sequence[Column], widths: Sequence[int], gap: int, width: int) -> list[int]:
     """The places of the columns without those that are left out for lack of room."""
     needed = list(range(len(columns)))
-    while gap * (len(needed) - 1) + sum(_least(columns[place], widths[place]) for place in needed) > width:
+    least = [
+        min(size, _MIN_CUT_WIDTH if column.is_cut else _MIN_COLUMN_WIDTH if column.folds else size)
+        for column, size in zip(columns, widths, strict=True)
+    ]
+    while gap * (len(needed) - 1) + sum(least[place] for place in needed) > width:
         last = max(needed, key=lambda place: columns[place].rank)
         if not columns[last].rank:
             break
@@ -234,19 +234,10 @@ def _needed(columns: Sequence[Column], widths: Sequence[int], gap: int, width: i
     return needed
 
 
-def _least(column: Column, width: int) -> int:
-    """The least width of a column."""
-    return min(width, _MIN_CUT_WIDTH if column.is_cut else _MIN_COLUMN_WIDTH if column.folds else width)
-
-
 class _Fold(textwrap.TextWrapper):
     """Folds a cell at spaces, and within names: after a hyphen, an underscore or a slash before a letter."""
 
     wordsep_re = re.compile(r"(\s+|(?<=[-_/])(?=[^\W\d_]))")
-
-
-def _harmless(cell: str | Span) -> Span:
-    return Span(printable(cell)) if isinstance(cell, str) else Span(printable(cell.text), cell.style)
 
 
 def _narrow(widths: list[int], longest_words: Sequence[int], folds: Sequence[bool], available: int) -> None:

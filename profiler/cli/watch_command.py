@@ -12,19 +12,8 @@ from functools import partial
 from profiler.aws_account.running_tasks.cluster_tasks import RunningTasks
 from profiler.aws_account.running_tasks.running_runs import FollowedLogs, LocalRuns, RunningRun, RunningRuns
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun, WatchedTasks
-from profiler.cli.options import (
-    SourceOptions,
-    gathered,
-)
-from profiler.cli.printing import (
-    STDOUT,
-    UNKNOWN,
-    is_terminal,
-    stdout_encoding,
-    warn,
-    write_json_lines,
-    write_out,
-)
+from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.printing import STDOUT, UNKNOWN, is_terminal, stdout_encoding, warn, write_json_lines, write_out
 from profiler.cli.styled_text import (
     BLOCKS,
     MIN_COLUMNS,
@@ -56,7 +45,6 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
 # FilterLogEvents is called at most once in this many seconds for each log group.
 _SECONDS_BETWEEN_READS = 15
-_SIGNAL_BASE = 128
 
 # The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the cursor from before.
 _ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -67,7 +55,6 @@ _ID_LENGTH = 8
 _WIDE = 110
 _BAR_WIDTH, _SHORT_BAR_WIDTH = 20, 8
 _SHOWN = BLOCKS.average + BLOCKS.rest + BLOCKS.ellipsis
-_FIRST_COLUMNS = (Column("Run"), Column("Family", folds=True))
 _COLUMNS = (
     Column("Time", is_right=True),
     Column("Of p95"),
@@ -96,7 +83,7 @@ def watch_runs(
         _print_once(watched, place, name, as_json=as_json)
         return
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, lambda number, frame: sys.exit(_SIGNAL_BASE + number))  # noqa: ARG005  signal's signature
+        signal.signal(ending, lambda number, frame: sys.exit(128 + number))  # noqa: ARG005  signal's signature
     with alternate_screen():
         _watch(watched, partial(_draw, watched, place, name=name), clock)
 
@@ -138,7 +125,10 @@ def _draw(watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: 
     if runs or not sentences:
         width = max(columns, MIN_COLUMNS)
         lines = watch_lines(runs, place, name=name, width=width, height=height, glyphs=glyphs_for(_SHOWN))
-    draw([*lines, *below], is_coloured=is_coloured())
+    shown = [*lines, *below][:rows]
+    text = render_lines(shown, is_coloured=is_coloured(), encoding=stdout_encoding())
+    drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
+    write_out(_HOME + drawn + _CLEAR_REST_OF_LINE + _CLEAR_BELOW)
 
 
 @contextmanager
@@ -162,23 +152,10 @@ def _suspend(number: int, _frame: object) -> None:
     write_out(_ENTER)
 
 
-def draw(lines: Sequence[Line], *, is_coloured: bool) -> None:
-    """Show as many lines from the top as the terminal has."""
-    text = render_lines(lines[: shutil.get_terminal_size().lines], is_coloured=is_coloured, encoding=stdout_encoding())
-    drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
-    write_out(_HOME + drawn + _CLEAR_REST_OF_LINE + _CLEAR_BELOW)
-
-
 def open_watched_tasks(
-    name: str | None,
-    options: SourceOptions,
-    cluster: str | None,
-    days: int,
-    clock: Clock,
-    *,
-    is_local: bool,
+    name: str | None, options: SourceOptions, cluster: str | None, days: int, clock: Clock, *, is_local: bool
 ) -> WatchedTasks:
-    """Open the reader of the running tasks of the log groups or the cluster; with ``is_local``, of the local runs.
+    """Open the reader of the running tasks of the log groups or the cluster, or of the local runs.
 
     ``days``: how far back past runs are read.
     """
@@ -286,7 +263,7 @@ def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> lis
     keys = [family_key(watched.run.report.record) for watched in runs]
     places = place_columns(keys)
     is_wide = width is None or width >= _WIDE
-    columns = (*_FIRST_COLUMNS, *(Column(name) for name, _ in places), *_COLUMNS)
+    columns = (Column("Run"), Column("Family", folds=True), *(Column(name) for name, _ in places), *_COLUMNS)
     rows = (
         (
             watched.run.report.record.task_id[:_ID_LENGTH],

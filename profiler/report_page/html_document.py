@@ -13,7 +13,6 @@ from profiler.report_page.page_data import PageData
 
 # Modules import each other by these names: in the page by its import map, in Node by package.json.
 _MODULE_PREFIX = "#page/"
-_MAIN_MODULE = "main.js"
 # The modules are data: addresses in the import map. Plotly makes pictures of data: and blob: addresses.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -22,10 +21,7 @@ _POLICY = (
 
 
 class Assets(Struct, frozen=True, kw_only=True):
-    """The parts of the page that do not depend on the data.
-
-    ``plotly`` and ``browser_check`` are scripts, ``modules`` are JavaScript modules by file name.
-    """
+    """The parts of the page that do not depend on the data. ``modules`` are JavaScript modules by file name."""
 
     body: str
     style: str
@@ -72,7 +68,7 @@ def render_page(data: PageData, assets: Assets, *, title: str) -> str:
             "<body>",
             assets.body,
             f'<script type="importmap">{import_map(assets.modules)}</script>',
-            f'<script type="module">import "{_MODULE_PREFIX}{_MAIN_MODULE}";</script>',
+            f'<script type="module">import "{_MODULE_PREFIX}main.js";</script>',
             f'<script type="application/gzip" id="task-data">{data.text}</script>',
             f'<script type="application/gzip" id="task-series">{data.series}</script>',
             f'<script type="text/plain" id="task-activity">{data.activity}</script>',

@@ -27,11 +27,8 @@ def first_that_fit(
 ) -> tuple[list[str], int]:
     """Return the first values as JSON texts that fit into a share of the room, and the room that they leave.
 
-    Args:
-        values: The values.
-        room: The number of characters that all of them may take, compressed together.
-        share: The share of the room that they may take.
-        at_least: The number of first values that are returned even if they do not fit.
+    ``room`` is in characters of the values compressed together. ``at_least`` values are returned even if they do not
+    fit.
     """
     texts = list(map(to_json, values))
 

@@ -40,6 +40,7 @@ def activity_fields(record: Record) -> dict[str, Any]:
     :func:`activity_texts` if the page has room for it.
     """
     breakdown, stacks, metrics, processor = record.time_breakdown, record.stacks, record.metrics, record.processor
+    parts = [] if breakdown is None else [finite_number(getattr(breakdown, field)) for field in _PARTS]
     covered = None if breakdown is None else breakdown.covered_percent
     if covered is not None and covered >= MIN_COVERED_PERCENT:
         covered = None
@@ -47,7 +48,7 @@ def activity_fields(record: Record) -> dict[str, Any]:
     if is_long_cpu_wait(record):
         cpu_wait = {"cpuWaitSeconds": metrics.cpu_wait_seconds, "cpuWait": metrics.cpu_wait_percent}
     fields = {
-        "time": None if breakdown is None else _parts(breakdown),
+        "time": parts if any(parts) else None,
         "targets": None
         if breakdown is None
         else [[one.kind, one.target, finite_number(one.percent)] for one in breakdown.waiting_for] or None,
@@ -92,8 +93,7 @@ def activity_texts(records: Iterable[Report], stacks_of: StacksOf, max_character
 def _activity_text(record: Record, stacks: StacksLine | None, max_characters: int) -> str:
     """The text with the stacks, without them if it is too long, or an empty one."""
     processes = _processes(record)
-    steps = _steps(stacks)
-    for content in ({**processes, **steps}, processes):
+    for content in ({**processes, **_steps(stacks)}, processes):
         text = compressed(to_json(content)) if content else ""
         if len(text) < max_characters:
             return text
@@ -129,9 +129,3 @@ def _steps(stacks: StacksLine | None) -> dict[str, Any]:
         for step in (stacks.steps if stacks else ())
     ]
     return {"stacks": steps} if any(counts for _, _, counts in steps) else {}
-
-
-def _parts(breakdown: TimeBreakdown) -> list[float | None] | None:
-    percents = (getattr(breakdown, field) for field in _PARTS)
-    parts = [finite_number(percent) for percent in percents]
-    return parts if any(parts) else None

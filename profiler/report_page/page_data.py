@@ -63,19 +63,11 @@ def build_page_data(
     notices: Sequence[ScheduleNoticeLine] = (),
     max_bytes: int = MAX_BYTES,
 ) -> PageData:
-    """Build the data of the page.
+    """Build the data of the page. ``runs`` and ``notices`` are sorted, the newest first.
 
-    Args:
-        runs: The runs, newest first.
-        generated_at: Time of the page, ISO 8601.
-        version: Version of the profiler.
-        only_one: Whether the page shows the first run alone; the others are only for comparison.
-        price_overrides: Prices from the settings.
-        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
-        evidence: The evidence of the families for their sizes; None: the evidence of the runs.
-        stacks_of: Reads the call stacks of a run.
-        notices: Notices about due times of schedules, newest first.
-        max_bytes: Limit on the length of all texts.
+    ``only_one``: the page shows the first run alone; the others are only for comparison. ``on_fargate``: the Region in
+    which runs outside Fargate count as if they had run on Fargate. ``evidence``: that of the families for their sizes;
+    None: that of the runs. ``max_bytes`` limits the length of all texts.
     """
     now_ns, overrides = parse_ns(generated_at) or 0, price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
@@ -98,7 +90,9 @@ def build_page_data(
     text = compressed(
         f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
     )
-    packed = _packed_series(shown, max_bytes - len(text))
+    digits = digits_of_values(len(shown))
+    series = (series_columns(run.steps, digits) or None for run in shown)
+    packed = compressed(array_of(first_that_fit(series, max_bytes - len(text) - _END_BYTES)[0], len(shown)))
     opened = [run.past.report for run in (shown[:1] if only_one else shown)]
     return PageData(
         text=text,
@@ -107,13 +101,6 @@ def build_page_data(
         runs=len(shown),
         without_details=len(shown) - len(details),
     )
-
-
-def _packed_series(runs: Sequence[Run], max_bytes: int) -> str:
-    digits = digits_of_values(len(runs))
-    series = (series_columns(run.steps, digits) or None for run in runs)
-    texts, _ = first_that_fit(series, max_bytes - _END_BYTES)
-    return compressed(array_of(texts, len(runs)))
 
 
 def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:
@@ -136,9 +123,8 @@ def size_rows(
     evidences: Iterable[Evidence | None], labels: Mapping[FamilyKey, str], price_overrides: PriceOverrides
 ) -> Iterator[dict[str, Any]]:
     """Recommend a size for each family, those with the most runs first."""
-    measured = [evidence for evidence in evidences if evidence is not None]
-    measured.sort(key=lambda evidence: (-evidence.runs, evidence.family.order))
-    for evidence in measured:
+    measured = (evidence for evidence in evidences if evidence is not None)
+    for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family.order)):
         yield _row(labels[evidence.family], advise(evidence, Policy(), price_overrides))
 
 

@@ -13,12 +13,8 @@ from profiler.runs.step_series import Column, StepSeries
 
 # More steps than a chart has pixels, and more than a browser should hold.
 MAX_STEPS = 240_000
-_MAX_STEPS_PER_RUN = 600
-_MIN_STEPS_PER_RUN = 60
 # Up to this number of runs a page has room for a fourth digit.
 _MAX_FINE_RUNS = 500
-_FINE_DIGITS, _COARSE_DIGITS = 4, 3
-_MS_PER_SECOND = 1000
 # Further digits are only floating-point noise, and would make the page larger.
 _NOISE_DIGITS = 12
 _COURSE_PARTS, _MIN_COURSE_VALUES = 24, 2
@@ -39,12 +35,12 @@ class Run(Struct, frozen=True, kw_only=True):
 
 def steps_per_run(runs: int) -> int:
     """Return the maximum number of steps in the time series of each of ``runs`` runs."""
-    return max(_MIN_STEPS_PER_RUN, min(_MAX_STEPS_PER_RUN, MAX_STEPS // max(runs, 1)))
+    return max(60, min(600, MAX_STEPS // max(runs, 1)))
 
 
 def digits_of_values(runs: int) -> int:
     """Return the number of significant digits in the time series of a page of ``runs`` runs."""
-    return _FINE_DIGITS if runs <= _MAX_FINE_RUNS else _COARSE_DIGITS
+    return 4 if runs <= _MAX_FINE_RUNS else 3
 
 
 def series_columns(steps: StepSeries, digits: int) -> dict[str, Column]:
@@ -124,7 +120,7 @@ def _rates(ends_ms: Sequence[int], growths_bytes: Sequence[int | None]) -> Colum
             rates.append(None)
             continue
         last_known_ms = end_ms
-        rates.append(growth_bytes / MIB * _MS_PER_SECOND / length_ms)
+        rates.append(growth_bytes / MIB * 1000 / length_ms)
     return rates
 
 

@@ -6,15 +6,7 @@ from typing import Any
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.gpu_idle import gpu_advice, gpu_idle_texts
-from profiler.record.record_model import (
-    Cost,
-    Distribution,
-    Gpu,
-    Neuron,
-    Process,
-    RaisedNotice,
-    outcome,
-)
+from profiler.record.record_model import Cost, Distribution, Gpu, Neuron, Process, outcome
 from profiler.record.spot_price import is_on_spot
 from profiler.report_page.page_activity import activity_fields
 from profiler.report_page.page_series import Run, finite_number, memory_course
@@ -26,13 +18,7 @@ _NO_DISTRIBUTION = Distribution()
 
 
 def run_fields(run: Run, family: str, cost: Cost | None) -> dict[str, Any]:
-    """Return the fields that tables and overview charts show.
-
-    Args:
-        run: The run.
-        family: The family's label, which no other family of the page has.
-        cost: The cost of the run's task.
-    """
+    """Return the fields that tables and overview charts show. ``family`` is a label that only this family has."""
     record = run.record
     metrics = record.metrics
     cpu = metrics.cpu_utilization_percent or _NO_DISTRIBUTION
@@ -101,7 +87,12 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
             "labels": _pairs(record.labels),
             "tags": _pairs(record.tags),
             "warnings": list(record.monitor.warnings) or None if record.monitor else None,
-            "notices": [_notice(notice, record.started_at) for notice in record.notices] or None,
+            "notices": [
+                notice.kind if after_ms is None else f"{notice.kind} at {elapsed(after_ms)}"
+                for notice in record.notices
+                for after_ms in [_ms_after(record.started_at, notice.at)]
+            ]
+            or None,
             **activity_fields(record),
         }
     )
@@ -119,12 +110,6 @@ def _moments(run: Run) -> list[list[object]]:
 def _ms_after(started_at: str | None, at: str | None) -> int | None:
     started_ns, at_ns = parse_ns(started_at), parse_ns(at)
     return None if started_ns is None or at_ns is None or at_ns < started_ns else (at_ns - started_ns) // NS_PER_MS
-
-
-def _notice(notice: RaisedNotice, started_at: str | None) -> str:
-    """Return the kind, and the time from the start until the notice was raised."""
-    after_ms = _ms_after(started_at, notice.at)
-    return notice.kind if after_ms is None else f"{notice.kind} at {elapsed(after_ms)}"
 
 
 def _processes(processes: Sequence[Process]) -> list[list[object]]:

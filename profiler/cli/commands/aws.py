@@ -11,8 +11,10 @@ from profiler.cli.options import (
     add_options,
     aws_options,
     ca_file_option,
+    flag,
     implemented_in,
     json_format_option,
+    option,
     repeatable,
     report_stream_option,
     search_options,
@@ -20,30 +22,27 @@ from profiler.cli.options import (
 )
 from profiler.core.version import __version__
 
-_MAX_CONCURRENCY = 32
 # The implementation gathers them as RolloutRequest.
 _rollout_options = add_options(
-    repeatable("--family", "globs", "GLOB", "Plan these families of ECS."),
+    repeatable("--family globs", "GLOB", "Plan these families of ECS."),
     repeatable(
-        "--cluster",
-        "clusters",
+        "--cluster clusters",
         "NAME",
         "Plan the families of tasks in this cluster, and of schedules that start tasks there.",
     ),
-    click.option("--scheduled", is_flag=True, help="Only families that an EventBridge rule or schedule starts."),
-    click.option("--services", is_flag=True, help="Include families that services run."),
-    click.option("--register", is_flag=True, help="Register the planned revisions."),
-    click.option(
+    flag("--scheduled", "Only families that an EventBridge rule or schedule starts."),
+    flag("--services", "Include families that services run."),
+    flag("--register", "Register the planned revisions."),
+    flag(
         "--update-schedules",
-        is_flag=True,
-        help="With --register: move pinned EventBridge rules and schedules to the new revision, if theirs differs only "
+        "With --register: move pinned EventBridge rules and schedules to the new revision, if theirs differs only "
         "by the monitor.",
     ),
 )
 _output_options = add_options(
-    click.option("-o", "--output", "out", metavar="OUT", help="Write the new definition to a file."),
-    click.option("--in-place", is_flag=True, help="Write the new definition to FILE."),
-    click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON object for each family."),
+    option("-o --output out", "OUT", "Write the new definition to a file."),
+    flag("--in-place", "Write the new definition to FILE."),
+    flag("--json as_json", "Print the plan as one JSON object for each family."),
 )
 
 
@@ -62,37 +61,26 @@ def taskdef() -> None:
 )
 @click.argument("names", metavar="[FILE|FAMILY]...", nargs=-1)
 @_rollout_options
-@click.option("--policy", "print_policy", is_flag=True, help="Print the IAM policy that the task roles need.")
-@click.option(
-    "--attach-policy", is_flag=True, help="Attach that policy to each task role, as the inline policy task-profiler."
-)
-@click.option("--yes", is_flag=True, help="Attach the policies also without --register.")
-@click.option(
-    "--container",
-    metavar="NAME",
-    help="The batch container (default: the only essential container that is not a sidecar).",
-)
-@click.option(
+@flag("--policy print_policy", "Print the IAM policy that the task roles need.")
+@flag("--attach-policy", "Attach that policy to each task role, as the inline policy task-profiler.")
+@flag("--yes", "Attach the policies also without --register.")
+@option("--container", "NAME", "The batch container (default: the only essential container that is not a sidecar).")
+@option(
     "--image",
-    metavar="IMAGE",
-    help="The monitor's image (default: the existing monitor's image, else the image that setup image pushes, "
+    "IMAGE",
+    "The monitor's image (default: the existing monitor's image, else the image that setup image pushes, "
     f"task-profiler:{__version__}, in the private registry of the account in the definition, if it has one).",
 )
-@click.option(
+@option(
     "--log-group",
-    metavar="NAME",
-    help="Send the report to the monitor's own log stream in this group (default: the batch's stream, or /ecs/FAMILY "
+    "NAME",
+    "Send the report to the monitor's own log stream in this group (default: the batch's stream, or /ecs/FAMILY "
     "if the batch does not log by awslogs).",
 )
 @report_stream_option
-@click.option(
-    "--pid",
-    "shared_pids",
-    is_flag=True,
-    help="Share the process namespace of the task, which makes the kernel's peaks readable.",
-)
+@flag("--pid shared_pids", "Share the process namespace of the task, which makes the kernel's peaks readable.")
 @stacks_option
-@repeatable("--setting", "settings", "NAME=VALUE", "Set this environment variable of each monitor.")
+@repeatable("--setting settings", "NAME=VALUE", "Set this environment variable of each monitor.")
 @_output_options
 @aws_options
 @implemented_in("profiler.cli.taskdef.monitor_commands", "add_monitor")
@@ -110,7 +98,7 @@ def add_monitor() -> None:
 @taskdef.command("remove-monitor", epilog="Example: task-profiler taskdef remove-monitor 'nightly-*' --register")
 @click.argument("names", metavar="[FILE|FAMILY]...", nargs=-1)
 @_rollout_options
-@click.option("--image", metavar="IMAGE", help="The monitor's image, if its repository is not called task-profiler.")
+@option("--image", "IMAGE", "The monitor's image, if its repository is not called task-profiler.")
 @_output_options
 @aws_options
 @implemented_in("profiler.cli.taskdef.monitor_commands", "remove_monitor_from")
@@ -136,29 +124,11 @@ def remove_monitor() -> None:
     show_default=True,
     help="The language: JSON of the API, HCL for jsonencode(), YAML of CloudFormation, TypeScript of the CDK.",
 )
-@click.option(
-    "--container", metavar="NAME", default="batch", show_default=True, help="The name of the batch container."
-)
-@click.option(
-    "--image",
-    metavar="IMAGE",
-    default=f"task-profiler:{__version__}",
-    show_default=True,
-    help="The monitor's image, which you build and push.",
-)
-@click.option(
-    "--log-group", metavar="NAME", help="The log group of the batch's awslogs log driver (default: /ecs/CONTAINER)."
-)
-@click.option(
-    "--region", metavar="REGION", help="Region of the log group (default: AWS_REGION, else the deployment's)."
-)
-@click.option(
-    "--stream-prefix",
-    metavar="PREFIX",
-    default="ecs",
-    show_default=True,
-    help="The batch's awslogs-stream-prefix.",
-)
+@option("--container", "NAME", "The name of the batch container.", default="batch")
+@option("--image", "IMAGE", "The monitor's image, which you build and push.", default=f"task-profiler:{__version__}")
+@option("--log-group", "NAME", "The log group of the batch's awslogs log driver (default: /ecs/CONTAINER).")
+@option("--region", "REGION", "Region of the log group (default: AWS_REGION, else the deployment's).")
+@option("--stream-prefix", "PREFIX", "The batch's awslogs-stream-prefix.", default="ecs")
 @report_stream_option
 @stacks_option
 @implemented_in("profiler.cli.taskdef.monitor_commands", "print_container")
@@ -172,35 +142,28 @@ def container() -> None:
     '"command": ["doctor"]; before the first run: task-profiler doctor nightly-etl.json',
 )
 @click.argument("name", metavar="[FILE|FAMILY]", required=False)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON object per finding (topic, level, text, advice) or per family.",
-)
-@click.option(
+@flag("--json as_json", "Print one JSON object per finding (topic, level, text, advice) or per family.")
+@option(
     "--seconds",
-    metavar="TIME",
+    "TIME",
+    "Watch the stats for at most this time (10m at most), to measure how often they are refreshed.",
     type=Quantity("parse_seconds", 0, 600),
     default=25.0,
-    show_default=True,
-    help="Watch the stats for at most this time (10m at most), to measure how often they are refreshed.",
 )
-@click.option("--task", "file", metavar="FILE", help="Check the task definition in FILE instead, before its first run.")
-@click.option(
+@option("--task file", "FILE", "Check the task definition in FILE instead, before its first run.")
+@option(
     "--family",
-    metavar="NAME",
-    help="Check the latest revision of this family in ECS, or NAME:REVISION, and the schedules that start the family.",
+    "NAME",
+    "Check the latest revision of this family in ECS, or NAME:REVISION, and the schedules that start the family.",
 )
-@click.option("--cluster", metavar="NAME", help="Check all families of this ECS cluster instead.")
-@click.option("--deployed", "stack", metavar="STACK", help="Check the forwarder in this CloudFormation stack instead.")
-@click.option(
-    "--elasticsearch",
-    "url",
-    metavar="URL",
-    help="With --deployed: check the index templates there, too. With --cluster: look for reports there.",
+@option("--cluster", "NAME", "Check all families of this ECS cluster instead.")
+@option("--deployed stack", "STACK", "Check the forwarder in this CloudFormation stack instead.")
+@option(
+    "--elasticsearch url",
+    "URL",
+    "With --deployed: check the index templates there, too. With --cluster: look for reports there.",
 )
-@click.option("--url", "ui_url", metavar="URL", help="With --deployed: check the dashboards in this Kibana, too.")
+@option("--url ui_url", "URL", "With --deployed: check the dashboards in this Kibana, too.")
 @search_options
 @ca_file_option
 @aws_options
@@ -220,28 +183,15 @@ def doctor() -> None:
 
 
 @click.command("replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d")
-@click.option(
-    "--log-group", "name", metavar="GROUP", required=True, help="The log group to read, or those that match * ? []."
-)
-@click.option(
-    "--function", "function_name", metavar="NAME", required=True, help="Name or ARN of the forwarder function."
-)
-@click.option(
-    "--since", metavar="TIME", default="7d", show_default=True, help="Start: 30m, 12h or 7d ago, or an ISO time."
-)
-@click.option("--until", metavar="TIME", default="0m", help="End, like --since (default: now).")
-@click.option(
-    "--concurrency",
-    metavar="N",
-    type=WholeNumber(1, _MAX_CONCURRENCY),
-    default=4,
-    show_default=True,
-    help="Number of concurrent invocations.",
-)
+@option("--log-group name", "GROUP", "The log group to read, or those that match * ? [].", required=True)
+@option("--function function_name", "NAME", "Name or ARN of the forwarder function.", required=True)
+@option("--since", "TIME", "Start: 30m, 12h or 7d ago, or an ISO time.", default="7d")
+@option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
+@option("--concurrency", "N", "Number of concurrent invocations.", type=WholeNumber(1, 32), default=4)
 @aws_options
-@click.option("--dry-run", is_flag=True, help="Count the reports without sending them.")
-@click.option("--restart", is_flag=True, help="Ignore the progress of an interrupted replay of this log group.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a sentence.")
+@flag("--dry-run", "Count the reports without sending them.")
+@flag("--restart", "Ignore the progress of an interrupted replay of this log group.")
+@flag("--json as_json", "Print one JSON object instead of a sentence.")
 @implemented_in("profiler.cli.replay_command", "replay_groups")
 def replay() -> None:
     """Send the reports in a log group through the forwarder again.
@@ -253,15 +203,11 @@ def replay() -> None:
 
 @click.command("notify", epilog="Example: task-profiler notify stopped-task.json --dry-run")
 @click.argument("file", metavar="[FILE]", type=click.File("rb"), required=False)
-@click.option(
-    "--event",
-    "event",
-    type=click.File("rb"),
-    metavar="FILE",
-    help="File with ECS's event or a notification line (- for standard input).",
+@option(
+    "--event", "FILE", "File with ECS's event or a notification line (- for standard input).", type=click.File("rb")
 )
-@click.option("--dry-run", is_flag=True, help="Print the notification without sending it.")
-@click.option("--json", "as_json", is_flag=True, help="Print the notification, which is JSON, on one line.")
+@flag("--dry-run", "Print the notification without sending it.")
+@flag("--json as_json", "Print the notification, which is JSON, on one line.")
 @aws_options
 @implemented_in("profiler.cli.notify_command", "notify_channels")
 def notify() -> None:

@@ -11,9 +11,11 @@ from profiler.cli.options import (
     ca_file_option,
     completes,
     family_arguments,
+    flag,
     implemented_in,
     last_option,
     on_fargate_option,
+    option,
     past_run_options,
     repeatable,
     search_options,
@@ -21,8 +23,6 @@ from profiler.cli.options import (
 )
 
 _LOG_LINES = 10
-_MAX_LOG_LINES = 1_000
-_MAX_EVIDENCE = 10_000
 _PERCENT = Number(0, 10_000)
 
 
@@ -31,11 +31,11 @@ _PERCENT = Number(0, 10_000)
 )
 @click.argument("names", metavar="[RUN|FAMILY]", nargs=-1, shell_complete=completes(families=True, ids=True))
 @source_options
-@click.option(
+@option(
     "--against",
-    metavar="RUN|last-success",
+    "RUN|last-success",
+    "Compare with this run. A failed run is compared with its family's last success by default.",
     shell_complete=completes(ids=True),
-    help="Compare with this run. A failed run is compared with its family's last success by default.",
 )
 @click.option(
     "--logs",
@@ -43,13 +43,11 @@ _PERCENT = Number(0, 10_000)
     metavar="[N]",
     is_flag=False,
     flag_value=str(_LOG_LINES),
-    type=WholeNumber(1, _MAX_LOG_LINES),
+    type=WholeNumber(1, 1_000),
     help=f"Also show the batch's last N log lines ({_LOG_LINES}) before each moment and the end.",
 )
-@click.option("--stacks", "as_stacks", is_flag=True, help="Show the call stacks: functions with their shares.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the report line; with --stacks, the line of the call stacks."
-)
+@flag("--stacks as_stacks", "Show the call stacks: functions with their shares.")
+@flag("--json as_json", "Print the report line; with --stacks, the line of the call stacks.")
 @implemented_in("profiler.cli.show_command", "show_run")
 def show() -> None:
     """Show one run: verdict, resource usage, comparison, advice.
@@ -66,12 +64,8 @@ def show() -> None:
 @click.argument("names", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True, ids=True))
 @source_options
 @last_option(MAX_RUNS, 20, "Show the N newest runs.")
-@click.option("--json", "as_json", is_flag=True, help="Print the stored report lines instead of a table.")
-@click.option(
-    "--delete",
-    is_flag=True,
-    help="Delete runs from the local history: the arguments are their ids, or the beginnings of them.",
-)
+@flag("--json as_json", "Print the stored report lines instead of a table.")
+@flag("--delete", "Delete runs from the local history: the arguments are their ids, or the beginnings of them.")
 @implemented_in("profiler.cli.history_command", "list_history")
 def history() -> None:
     """List past runs, newest first.
@@ -87,27 +81,18 @@ def history() -> None:
     epilog="Example: task-profiler report --from report-lines.jsonl -o batches.html --open",
 )
 @family_arguments
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    metavar="FILE",
-    default="task-report.html",
-    show_default=True,
-    help="File to write or replace (- for standard output).",
-)
+@option("-o --output out", "FILE", "File to write or replace (- for standard output).", default="task-report.html")
 @source_options
-@click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest runs.")
-@click.option(
-    "--run",
-    "run_id",
-    metavar="ID",
+@option("--last", "N", "Show the N newest runs.", type=WholeNumber(1, MAX_RUNS))
+@option(
+    "--run run_id",
+    "ID",
+    "Show only this run: a task ID or its beginning, or TASK-ID/CONTAINER.",
     shell_complete=completes(ids=True),
-    help="Show only this run: a task ID or its beginning, or TASK-ID/CONTAINER.",
 )
 @on_fargate_option
-@click.option("--json", "as_json", is_flag=True, help="Print the file, its bytes and the number of runs as JSON.")
-@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@flag("--json as_json", "Print the file, its bytes and the number of runs as JSON.")
+@flag("--open opens", "Open the page in a browser.")
 @implemented_in("profiler.cli.report_command", "write_report")
 def report() -> None:
     """Write an HTML page of past runs, with charts.
@@ -124,46 +109,24 @@ def report() -> None:
 )
 @family_arguments
 @source_options
-@last_option(_MAX_EVIDENCE, 50, "Use the N newest runs of each family.")
-@click.option(
-    "--max-slowdown",
-    "max_slowdown_percent",
-    metavar="PERCENT",
+@last_option(10_000, 50, "Use the N newest runs of each family.")
+@option(
+    "--max-slowdown max_slowdown_percent",
+    "PERCENT",
+    "How much longer a run may take than at the current size.",
     type=_PERCENT,
     default=25,
-    show_default=True,
-    help="How much longer a run may take than at the current size.",
 )
-@click.option(
-    "--memory-margin",
-    "memory_margin_percent",
-    metavar="PERCENT",
-    type=_PERCENT,
-    default=20,
-    show_default=True,
-    help="Margin above the required memory.",
+@option(
+    "--memory-margin memory_margin_percent", "PERCENT", "Margin above the required memory.", type=_PERCENT, default=20
 )
-@click.option(
-    "--faster", is_flag=True, help="Recommend the next larger vCPU size to tasks that used all of their vCPUs."
-)
+@flag("--faster", "Recommend the next larger vCPU size to tasks that used all of their vCPUs.")
 @on_fargate_option
-@click.option("--sizes", "with_sizes", is_flag=True, help="Also print the cost and the duration at each size.")
-@click.option("--json", "as_lines", is_flag=True, help="Print one JSON object per family instead of a table.")
-@click.option(
-    "--check", is_flag=True, help="Exit with 3 if a family may run out of memory, or could save at least --min-saving."
-)
-@click.option(
-    "--min-saving",
-    "min_saving_percent",
-    metavar="PERCENT",
-    type=Number(0, 100),
-    default=10,
-    show_default=True,
-    help="Minimum saving for --check.",
-)
-@click.option(
-    "--apply", "definition_file", metavar="FILE", help="Write the recommended size to the task definition in FILE."
-)
+@flag("--sizes with_sizes", "Also print the cost and the duration at each size.")
+@flag("--json as_lines", "Print one JSON object per family instead of a table.")
+@flag("--check", "Exit with 3 if a family may run out of memory, or could save at least --min-saving.")
+@option("--min-saving min_saving_percent", "PERCENT", "Minimum saving for --check.", type=Number(0, 100), default=10)
+@option("--apply definition_file", "FILE", "Write the recommended size to the task definition in FILE.")
 @implemented_in("profiler.cli.recommend_command", "recommend_sizes")
 def recommend() -> None:
     """Recommend task sizes based on past runs.
@@ -177,31 +140,24 @@ def recommend() -> None:
 @click.command("watch", cls=PastRunsCommand, epilog="Example: task-profiler watch nightly-etl --log-group /ecs/jobs")
 @click.argument("name", metavar="[FAMILY|TASK]", required=False, shell_complete=completes(families=True))
 @repeatable(
-    "--log-group",
-    "groups",
+    "--log-group groups",
     "GROUP",
     "Read this log group of monitors or batches in CloudWatch, or those that match * ? [].",
 )
-@click.option("--cluster", metavar="NAME", help="Ask ECS for the running tasks of this cluster.")
-@click.option(
-    "--elasticsearch",
-    "url",
-    metavar="URL",
-    help="Read past runs from this Elasticsearch or OpenSearch instead of the log groups.",
-)
+@option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.")
+@option("--elasticsearch url", "URL", "Read past runs from this Elasticsearch or OpenSearch instead of the log groups.")
 @search_options
 @ca_file_option
 @aws_options
-@click.option(
+@option(
     "--days",
-    metavar="N",
+    "N",
+    "Take the usual duration from the last 20 successes of each family in N days; 0: from none.",
     type=WholeNumber(0, 365),
     default=14,
-    show_default=True,
-    help="Take the usual duration from the last 20 successes of each family in N days; 0: from none.",
 )
-@click.option("--once", is_flag=True, help="Print one table and end, as without a terminal.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON line for each running task and end.")
+@flag("--once", "Print one table and end, as without a terminal.")
+@flag("--json as_json", "Print one JSON line for each running task and end.")
 @implemented_in("profiler.cli.watch_command", "watch_runs")
 def watch() -> None:
     """Show what runs now: time, CPU, memory, notifications.
@@ -216,8 +172,8 @@ def watch() -> None:
     "schedules", cls=PastRunsCommand, epilog="Example: task-profiler schedules --cluster jobs --log-group /ecs/jobs"
 )
 @family_arguments
-@click.option("--cluster", "cluster", metavar="NAME", help="Only schedules that start tasks in this ECS cluster.")
-@click.option("--json", "as_lines", is_flag=True, help="Print one JSON object per schedule instead of a table.")
+@option("--cluster", "NAME", "Only schedules that start tasks in this ECS cluster.")
+@flag("--json as_lines", "Print one JSON object per schedule instead of a table.")
 @past_run_options
 @implemented_in("profiler.cli.schedules_command", "list_schedules")
 def schedules() -> None:

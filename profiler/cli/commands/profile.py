@@ -13,11 +13,13 @@ from profiler.cli.options import (
     Quantity,
     WholeNumber,
     completes,
+    flag,
     history_option,
     implemented_in,
     json_format_option,
     last_option,
     on_fargate_option,
+    option,
     repeatable,
     source_options,
 )
@@ -33,8 +35,6 @@ METRIC_NAMES = (
     "blockWriteBytes",
     "costUsd",
 )
-_MAX_COMPARED_RUNS = 10_000
-_MAX_PERCENT = 10_000
 _DEFAULTS = RunOptions(words=())
 
 
@@ -51,20 +51,18 @@ class _RunCommand(click.Command):
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     epilog="Example: task-profiler run --name nightly-etl --output runs.jsonl -- python etl.py --date 2026-11-20",
 )
-@click.option(
+@option(
     "--name",
-    metavar="NAME",
+    "NAME",
+    "Family of the run, at most 255 characters (default: the base name of CMD).",
     shell_complete=completes(families=True),
-    help="Family of the run, at most 255 characters (default: the base name of CMD).",
 )
-@click.option(
-    "--interval",
-    "interval_seconds",
-    metavar="TIME",
+@option(
+    "--interval interval_seconds",
+    "TIME",
+    "Sampling period, 20ms to 1h; a number without a unit is seconds.",
     type=Quantity("parse_seconds", MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
     default=_DEFAULTS.interval_seconds,
-    show_default=True,
-    help="Sampling period, 20ms to 1h; a number without a unit is seconds.",
 )
 @json_format_option
 @click.option(
@@ -76,64 +74,55 @@ class _RunCommand(click.Command):
     help="Format of the report: a summary for people, JSON, or text like AWS Lambda's REPORT. auto is human if stderr "
     "is a terminal and --output is not given, else json.",
 )
-@click.option(
-    "-q",
-    "--quiet",
-    is_flag=True,
-    help="Print no report, notification or warning to stderr, only why CMD did not start or which budget it exceeded.",
+@flag(
+    "-q --quiet",
+    "Print no report, notification or warning to stderr, only why CMD did not start or which budget it exceeded.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Append the report line to FILE instead of printing it to stderr.")
-@history_option("history_file", verb="Add the run to")
-@click.option("--no-history", is_flag=True, help="Do not add the run to the history.")
-@repeatable("--label", "labels", "NAME=VALUE", "Add a label to the run.")
-@click.option(
-    "--live",
-    is_flag=True,
-    help="Show CPU, memory, the time left and the largest processes at the bottom of the terminal while CMD runs.",
+@option("-o --output", "FILE", "Append the report line to FILE instead of printing it to stderr.")
+@history_option(verb="Add the run to")
+@flag("--no-history", "Do not add the run to the history.")
+@repeatable("--label labels", "NAME=VALUE", "Add a label to the run.")
+@flag(
+    "--live", "Show CPU, memory, the time left and the largest processes at the bottom of the terminal while CMD runs."
 )
-@click.option(
+@option(
     "--stacks",
-    metavar="[=moments]",
+    "[=moments]",
+    "Sample the call stacks of Python processes (py-spy); --stacks=moments only while memory rises, nothing runs "
+    "or all CPUs are in use.",
     type=click.Choice(["off", "moments", "on"]),
     default=_DEFAULTS.stacks,
-    help="Sample the call stacks of Python processes (py-spy); --stacks=moments only while memory rises, nothing runs "
-    "or all CPUs are in use.",
+    show_default=False,
 )
-@click.option(
+@flag(
     "--otlp",
-    is_flag=True,
-    help="Export each run over OTLP (OpenTelemetry), configured by the variables OTEL_EXPORTER_OTLP_… (default: to "
+    "Export each run over OTLP (OpenTelemetry), configured by the variables OTEL_EXPORTER_OTLP_… (default: to "
     "localhost:4318).",
 )
-@click.option(
+@option(
     "--runs",
-    metavar="N",
+    "N",
+    "Run CMD N times, until the first failure or signal, and report each run. If N is above 1, CMD's input is empty.",
     type=WholeNumber(1, MAX_RUNS),
     default=_DEFAULTS.runs,
-    show_default=True,
-    help="Run CMD N times, until the first failure or signal, and report each run. If N is above 1, CMD's input is "
-    "empty.",
 )
-@click.option(
-    "--max-memory",
-    "max_memory_mb",
-    metavar="SIZE",
+@option(
+    "--max-memory max_memory_mb",
+    "SIZE",
+    "Exit with 3 if CMD succeeds but its memory peak is above SIZE, such as 900MB, 900MiB or 1.5g.",
     type=Quantity("parse_memory_mb"),
-    help="Exit with 3 if CMD succeeds but its memory peak is above SIZE, such as 900MB, 900MiB or 1.5g.",
 )
-@click.option(
-    "--max-duration",
-    "max_duration_ms",
-    metavar="TIME",
+@option(
+    "--max-duration max_duration_ms",
+    "TIME",
+    "Exit with 3 if CMD succeeds but takes longer than TIME, such as 90s or 1h30m. CMD is not killed.",
     type=Quantity("parse_duration_ms"),
-    help="Exit with 3 if CMD succeeds but takes longer than TIME, such as 90s or 1h30m. CMD is not killed.",
 )
-@click.option(
+@option(
     "--max-cpu-seconds",
-    "max_cpu_seconds",
-    metavar="TIME",
+    "TIME",
+    "Exit with 3 if CMD succeeds but uses more CPU time than TIME.",
     type=Quantity("parse_seconds"),
-    help="Exit with 3 if CMD succeeds but uses more CPU time than TIME.",
 )
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
 def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
@@ -156,21 +145,16 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
 @click.argument("a", metavar="A", shell_complete=completes(families=True, ids=True))
 @click.argument("b", metavar="B", shell_complete=completes(families=True, ids=True))
 @source_options
-@last_option(_MAX_COMPARED_RUNS, 50, "Use the N newest successes of each set.")
-@click.option("--container", metavar="NAME", help="Compare this container, if the tasks have reports of several.")
+@last_option(10_000, 50, "Use the N newest successes of each set.")
+@option("--container", "NAME", "Compare this container, if the tasks have reports of several.")
 @repeatable(
-    "--metric",
-    "names",
-    "NAME",
-    f"Compare only this metric: {', '.join(METRIC_NAMES)}.",
-    type=click.Choice(METRIC_NAMES),
+    "--metric names", "NAME", f"Compare only this metric: {', '.join(METRIC_NAMES)}.", type=click.Choice(METRIC_NAMES)
 )
-@click.option(
-    "--fail-above",
-    "limit_percent",
-    metavar="PERCENT",
-    type=Number(0, _MAX_PERCENT),
-    help="Exit with 3 if the whole 95 % interval of a metric's change is above PERCENT, such as 10%.",
+@option(
+    "--fail-above limit_percent",
+    "PERCENT",
+    "Exit with 3 if the whole 95 % interval of a metric's change is above PERCENT, such as 10%.",
+    type=Number(0, 10_000),
 )
 @on_fargate_option
 @json_format_option

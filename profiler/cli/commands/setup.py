@@ -12,7 +12,9 @@ from profiler.cli.options import (
     aws_auth_option,
     aws_options,
     ca_file_option,
+    flag,
     implemented_in,
+    option,
     repeatable,
     search_options,
 )
@@ -34,9 +36,7 @@ def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) 
     return name
 
 
-_name_option = click.option(
-    "--name", default=DEFAULT_STACK, show_default=True, metavar="STACK", callback=stack_name, help="Name of the stack."
-)
+_name_option = option("--name", "STACK", "Name of the stack.", default=DEFAULT_STACK, callback=stack_name)
 
 
 def _secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -57,8 +57,8 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
 @click.group(
     "setup", cls=CommandGroup, invoke_without_command=True, epilog="Example: task-profiler setup --cluster jobs"
 )
-@repeatable("--cluster", "clusters", "NAME", "Only this ECS cluster (default: all).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step.")
+@repeatable("--cluster clusters", "NAME", "Only this ECS cluster (default: all).")
+@flag("--json as_json", "Print one JSON object for each step.")
 @aws_options
 @click.pass_context
 def setup(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  the values of the options
@@ -74,16 +74,15 @@ def setup(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  th
 
 @setup.command("image", epilog="Example: task-profiler setup image --region eu-west-1 --yes")
 @click.argument("options", metavar="[DOCKER_OPTION]...", nargs=-1)
-@click.option("--repository", metavar="NAME", default="task-profiler", show_default=True, help="ECR repository.")
-@click.option("--tag", metavar="TAG", default=__version__, help="The image's tag (default: this version).")
+@option("--repository", "NAME", "ECR repository.", default="task-profiler")
+@option("--tag", "TAG", "The image's tag (default: this version).", default=__version__, show_default=False)
 @repeatable(
-    "--platform",
-    "platforms",
+    "--platform platforms",
     "PLATFORM",
     "Build for this platform with buildx (default: linux/amd64 and linux/arm64 with buildx, else this machine's).",
 )
 @apply_options
-@click.option("--json", "as_json", is_flag=True, help="Print the image's URI, or the commands, as a JSON object.")
+@flag("--json as_json", "Print the image's URI, or the commands, as a JSON object.")
 @aws_options
 @implemented_in("profiler.cli.setup.setup_commands", "build_image")
 def image() -> None:
@@ -97,38 +96,27 @@ def image() -> None:
 
 @setup.command("stack", epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --yes")
 @_name_option
-@click.option(
-    "--slack-failure-webhook",
-    "failure_webhook",
-    metavar="URL",
-    callback=_secret,
-    help="Slack webhook for all but successes.",
-)
-@click.option(
-    "--slack-success-webhook", "success_webhook", metavar="URL", callback=_secret, help="Slack webhook for successes."
-)
-@click.option("--elasticsearch", "url", metavar="URL", help="Index the reports in this Elasticsearch or OpenSearch.")
-@click.option("--api-key", metavar="KEY", callback=_secret, help="API key of the functions there.")
-@click.option("--user", metavar="NAME:PASSWORD", callback=_secret, help="Password of the functions there.")
+@option("--slack-failure-webhook failure_webhook", "URL", "Slack webhook for all but successes.", callback=_secret)
+@option("--slack-success-webhook success_webhook", "URL", "Slack webhook for successes.", callback=_secret)
+@option("--elasticsearch url", "URL", "Index the reports in this Elasticsearch or OpenSearch.")
+@option("--api-key", "KEY", "API key of the functions there.", callback=_secret)
+@option("--user", "NAME:PASSWORD", "Password of the functions there.", callback=_secret)
 @aws_auth_option
 @ca_file_option
-@click.option("--otlp", "otlp_url", metavar="URL", help="Export each run to this OpenTelemetry backend.")
-@click.option(
-    "--otlp-headers", metavar="NAME=VALUE,…", callback=_secret, help="Headers of the export, such as an API key."
-)
+@option("--otlp otlp_url", "URL", "Export each run to this OpenTelemetry backend.")
+@option("--otlp-headers", "NAME=VALUE,…", "Headers of the export, such as an API key.", callback=_secret)
 @repeatable(
-    "--log-group",
-    "groups",
+    "--log-group groups",
     "NAME",
     "Subscribe this log group, or all that match NAME*, in place of groups of earlier deployments.",
 )
-@click.option("--all-log-groups", is_flag=True, help="Subscribe all log groups of the Region.")
-@repeatable("--parameter", "parameters", "NAME=VALUE", "Set a template parameter.")
-@click.option("--bucket", metavar="NAME", help="Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
-@click.option("--zip", "zip_file", metavar="FILE", help="The forwarder's zip of a release, instead of building it.")
-@click.option("--delete", is_flag=True, help="Delete the stack, and print what stays.")
+@flag("--all-log-groups", "Subscribe all log groups of the Region.")
+@repeatable("--parameter parameters", "NAME=VALUE", "Set a template parameter.")
+@option("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
+@option("--zip zip_file", "FILE", "The forwarder's zip of a release, instead of building it.")
+@flag("--delete", "Delete the stack, and print what stays.")
 @apply_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; steps go to stderr.")
+@flag("--json as_json", "Print one JSON object; steps go to stderr.")
 @aws_options
 @implemented_in("profiler.cli.setup.setup_commands", "deploy_stack")
 def stack() -> None:
@@ -143,7 +131,7 @@ def stack() -> None:
 @setup.command("redrive", epilog="Example: task-profiler setup redrive --region eu-west-1 --yes")
 @_name_option
 @apply_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each function.")
+@flag("--json as_json", "Print one JSON object for each function.")
 @aws_options
 @implemented_in("profiler.cli.setup.setup_commands", "redrive_events")
 def redrive() -> None:
@@ -162,10 +150,8 @@ def kibana() -> None:
 
 
 _server_options = add_options(
-    click.option("--url", "ui_url", metavar="URL", help="URL of Kibana or OpenSearch Dashboards."),
-    click.option(
-        "--elasticsearch", "url", metavar="URL", help="URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL)."
-    ),
+    option("--url ui_url", "URL", "URL of Kibana or OpenSearch Dashboards."),
+    option("--elasticsearch url", "URL", "URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL)."),
     search_options,
     ca_file_option,
     aws_options,
@@ -179,9 +165,9 @@ _server_options = add_options(
     type=click.Choice(["classic", "lens"]),
     help="Kind of dashboards (default: depends on the server's version).",
 )
-@click.option("--keep-existing", is_flag=True, help="Import only missing dashboards and charts.")
-@click.option("--dry-run", is_flag=True, help="Print what would be installed, without installing it.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step.")
+@flag("--keep-existing", "Import only missing dashboards and charts.")
+@flag("--dry-run", "Print what would be installed, without installing it.")
+@flag("--json as_json", "Print one JSON object for each step.")
 @implemented_in("profiler.cli.kibana_command", "import_setup")
 def import_() -> None:
     """Install index templates, this month's empty indices, lifecycle policies and dashboards.
@@ -193,9 +179,9 @@ def import_() -> None:
 
 @kibana.command("remove", epilog="Example: task-profiler kibana remove --url https://kibana.example.com")
 @_server_options
-@click.option("--with-data", is_flag=True, help="Remove indices with documents, too.")
+@flag("--with-data", "Remove indices with documents, too.")
 @apply_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step.")
+@flag("--json as_json", "Print one JSON object for each step.")
 @implemented_in("profiler.cli.kibana_command", "remove_setup")
 def remove_() -> None:
     """Remove what import has installed: dashboards, index templates, lifecycle policies, empty indices.

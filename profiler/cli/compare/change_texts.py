@@ -1,6 +1,5 @@
 """The comparison of two sets for a person: the sets, the metrics, and which of them exceed ``--fail-above``."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
@@ -18,7 +17,6 @@ from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS
 from profiler.runs.past_runs.run_source import start_ns
 
-_DATE_LENGTH = 10
 _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5
 _MIN_WAIT_POINTS = 10
@@ -75,7 +73,7 @@ def set_titles() -> tuple[str, ...]:
 def set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
     """A row for each set."""
     for name, one in zip("AB", sets, strict=True):
-        days = sorted((format_local(start_ns(report)) or "")[:_DATE_LENGTH] for report in one.reports)
+        days = sorted((format_local(start_ns(report)) or "")[:10] for report in one.reports)
         started = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
         yield name, one.text, str(len(one.reports)), started, one.left_out_text or UNKNOWN
 
@@ -156,15 +154,10 @@ class ChangeLimit(Struct, frozen=True, kw_only=True):
 
 def check_limit(changes: Sequence[MetricChange], percent: float, *, needs_all: bool) -> ChangeLimit:
     """Check the changes. ``needs_all``: metrics that no run has are undecided, because the user named them."""
-    exceeded = tuple(one for one in changes if _low_percent(one) > percent)
+    proven = (one for one in changes if one.change.verdict == "more" and one.change.low_percent is not None)
+    exceeded = tuple(one for one in proven if (one.change.low_percent or 0) > percent)
     undecided = tuple(one for one in changes if _is_undecided(one, percent, needs_all=needs_all))
     return ChangeLimit(percent=percent, exceeded=exceeded, undecided=undecided)
-
-
-def _low_percent(one: MetricChange) -> float:
-    """The least rise that a verdict proves."""
-    change = one.change
-    return -math.inf if change.verdict != "more" or change.low_percent is None else change.low_percent
 
 
 def _is_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> bool:

@@ -24,10 +24,7 @@ from profiler.cli.compare.change_texts import (
     set_rows,
     set_titles,
 )
-from profiler.cli.options import (
-    SourceOptions,
-    gathered,
-)
+from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import say, warn, warned_notes, write_json_lines
 from profiler.cli.styled_text import table_width, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
@@ -36,15 +33,14 @@ from profiler.core.errors import UsageError
 from profiler.core.text import on_one_line, printable
 from profiler.record.units import format_value
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange, compare_metrics
+from profiler.runs.comparison.median_change import MedianChange
 from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
 from profiler.sizing.on_fargate import cost_on_fargate
 from profiler.sizing.prices import PriceOverrides
 
-_ABOVE_LIMIT_EXIT_CODE = 3
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-_TITLE = "task-profiler compare"
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
 
 
@@ -102,17 +98,16 @@ def compare_sets(
         append_summary(sets, changes, notes, os.environ)
     for sentence in sentences:
         warn(sentence)
-    return _ABOVE_LIMIT_EXIT_CODE if limit is not None and limit.exceeded else 0
+    return 3 if limit is not None and limit.exceeded else 0
 
 
 def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
     """The object of ``--format json``; unknown figures are null."""
     a, b = ({"set": one.text, "runs": len(one.reports)} for one in sets)
-    return {"a": a, "b": b, "metrics": {one.metric.name: _change_as_json(one) for one in changes}}
+    return {"a": a, "b": b, "metrics": {one.metric.name: _change_as_json(one.change) for one in changes}}
 
 
-def _change_as_json(one: MetricChange) -> Mapping[str, object]:
-    change = one.change
+def _change_as_json(change: MedianChange) -> Mapping[str, object]:
     return {
         "a": _plain(change.a),
         "b": _plain(change.b),
@@ -143,7 +138,7 @@ def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
             f"{one.metric.title} {percent_text(change.change_percent)} ({interval_text(change)}), above the limit of "
             f"{limit.percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
         )
-        title = _data(f"{_TITLE}: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
+        title = _data(f"task-profiler compare: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
         yield f"::error title={title}::{_data(message)}\n"
 
 

@@ -60,32 +60,35 @@ _TOPICS = ("", "monitor", "role", "log group", "subscription", "report")
 
 
 def findings_of_file(file: str) -> Iterator[Finding]:
-    """The findings about the definition in a file, a template or standard input.
-
-    Raises:
-        TaskProfilerError: if it cannot be read.
-    """
+    """The findings about the definition in a file, a template or standard input. Raises TaskProfilerError."""
     data, name = read_input(file), source_name(file)
     command = f"{_ADD} {quote(file)}" + ("" if file == STANDARD_INPUT else " --in-place")
     if is_template(data):
-        for definition in _definitions_of_template(data, name):
+        definitions: list[Mapping[str, object]] = []
+
+        def collect(definition: Mapping[str, object], _region: Mapping[str, object]) -> ChangedDefinition:
+            definitions.append(definition)
+            return ChangedDefinition(definition=definition)
+
+        change_template(data, name, collect)
+        for definition in definitions:
             yield from definition_findings(definition, command, default_image=default_image(None))
     else:
         yield from _findings(read_document(data, name), command)
 
 
 def findings_of_family(family: str, region: str | None, profile: str | None) -> Iterator[Finding]:
-    """The findings about a family's latest revision in ECS, or ``family:revision``, and its pinned schedules.
-
-    Raises:
-        TaskProfilerError: if the definition cannot be read.
-    """
+    """The findings about a family's latest revision in ECS, or ``family:revision``, and its pinned schedules."""
     open_client = open_clients(region, profile)
     definitions = TaskDefinitions(open_client("ecs"))
     document = read_document(definitions.describe(family), family)
     command = f"{_ADD} --family {quote(family.partition(':')[0])} --register"
     yield from _findings(document, command)
-    yield from _execution_role(open_client, document.definition)
+    paths = ReportPaths(open_client)
+    finding = execution_role_finding(document.definition, paths)
+    if finding is not None:
+        yield finding
+    yield from (note(EXECUTION_ROLE, sentence) for sentence in sorted(paths.problems))
     try:
         pinned = tuple(_pinned_schedules(open_client, definitions, document.arn or ""))
     except TaskProfilerError as error:
@@ -93,14 +96,6 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
         return
     revision = revision_of(document.arn or "") or family
     yield from schedule_findings(revision, pinned, f"{command} --update-schedules")
-
-
-def _execution_role(open_client: OpenClient, definition: Mapping[str, object]) -> Iterator[Finding]:
-    paths = ReportPaths(open_client)
-    finding = execution_role_finding(definition, paths)
-    if finding is not None:
-        yield finding
-    yield from (note(EXECUTION_ROLE, sentence) for sentence in sorted(paths.problems))
 
 
 def _findings(document: TaskDefinitionDocument, command: str) -> Iterator[Finding]:
@@ -116,23 +111,8 @@ def _pinned_schedules(
             yield target, read_document(definitions.describe(revision), revision).definition
 
 
-def _definitions_of_template(data: bytes, name: str) -> tuple[Mapping[str, object], ...]:
-    definitions: list[Mapping[str, object]] = []
-
-    def collect(definition: Mapping[str, object], _region: Mapping[str, object]) -> ChangedDefinition:
-        definitions.append(definition)
-        return ChangedDefinition(definition=definition)
-
-    change_template(data, name, collect)
-    return tuple(definitions)
-
-
 def check_cluster(cluster: str, options: SourceOptions, clock: Clock, *, as_json: bool) -> int:
-    """Print the families of the cluster and their problems. Returns the exit code.
-
-    Raises:
-        TaskProfilerError: if the families cannot be listed, or if none is found.
-    """
+    """Print the families of the cluster and their problems, and return the exit code. TaskProfilerError: no family."""
     open_client = open_clients(options.region, options.profile)
     monitors_of = FamilyMonitors(open_client, (cluster,), scheduled=False, on_problem=warn)
     families, paths = monitors_of.families(), ReportPaths(open_client)

@@ -142,11 +142,11 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
 
     def may_put(target: LogTarget) -> DeliveryFailure | None:
         sink = CloudWatchLogsSink(connect_to, clock)
-        timeout = DeliveryFailure(
-            f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a route to it."
-        )
         answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
-        return timeout if answers is None else answers[0]
+        if answers is not None:
+            return answers[0]
+        reason = f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a route to it."
+        return DeliveryFailure(reason)
 
     def read_tags() -> Mapping[str, str] | Unavailable:
         from profiler.cli.wiring.task_endpoint import tag_lookup  # only in ECS

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _STATES = {True: ("done", "green"), False: ("not done", "yellow"), None: ("unknown", "cyan")}
 _INDENT = " " * 22
 _GOES_ON = " \\"
-_FUNCTIONS = ("ForwardLogs", "TaskStopped")
 _PERMISSIONS = (
     "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, lambda:InvokeFunction, "
     "kinesis:GetShardIterator and GetRecords"
@@ -82,7 +81,7 @@ def redrive_events(
     outputs = existing_stack(open_client, name).outputs
     is_applied = yes and not dry_run
     code, documents = 0, []
-    for title in _FUNCTIONS:
+    for title in ("ForwardLogs", "TaskStopped"):
         queue, function = (outputs.get(f"{title}{output}") for output in ("DeadLetterQueueUrl", "FunctionName"))
         if queue is None or function is None:
             continue
@@ -266,14 +265,12 @@ def _secrets(
         from profiler.search_setup.search_servers import open_session  # requests
 
         open_session(api_key, user, {})  # rejects invalid credentials
-    search = {"api_key": api_key} if api_key else {}
-    if user:
-        name, _, password = user.partition(":")
-        search = {"username": name, "password": password}
-    otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
     if otlp_headers:
         from profiler.otlp.otlp_settings import parse_headers  # rarely needed
 
         parse_headers(otlp_headers, "--otlp-headers")
+    name, _, password = (user or "").partition(":")
+    search = {"username": name, "password": password} if user else {"api_key": api_key} if api_key else {}
+    otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
     secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
     return {parameter: values for parameter, values in secrets.items() if values}

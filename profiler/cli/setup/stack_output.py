@@ -22,7 +22,6 @@ from profiler.search_setup.search_servers import ClusterServer
 from profiler.search_setup.template_install import Engine, RejectedError, detect_product, install_templates, setup_files
 
 _CHANGE_COLUMNS = tuple(Column(title, folds=True) for title in ("ACTION", "RESOURCE", "TYPE", "REPLACEMENT"))
-_OUTPUT_COLUMNS = (Column("OUTPUT"), Column("VALUE"))
 _STYLES = {"Add": "green", "Modify": "yellow", "Remove": "red"}
 _REPLACEMENTS = {"True": "yes", "False": "no", "Conditional": "possible"}
 
@@ -146,7 +145,7 @@ def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None
         say(f"The stack {state.name} is up to date: nothing changed.")
     else:
         if state.outputs:
-            write_lines(table(_OUTPUT_COLUMNS, sorted(state.outputs.items())))
+            write_lines(table((Column("OUTPUT"), Column("VALUE")), sorted(state.outputs.items())))
         say(f"The stack {state.place} is deployed: version {state.version}.")
 
 
@@ -187,13 +186,8 @@ def remove(name: str, open_client: OpenClient, output: Output) -> None:
 
 
 def _print_changes(changes: tuple[Change, ...]) -> None:
-    rows = [
-        (
-            Span(change.action, _STYLES.get(change.action, "")),
-            change.resource,
-            change.type,
-            _REPLACEMENTS.get(change.replacement or "", ""),
-        )
-        for change in changes
-    ]
+    rows = []
+    for change in changes:
+        action, replacement = Span(change.action, _STYLES.get(change.action, "")), change.replacement or ""
+        rows.append((action, change.resource, change.type, _REPLACEMENTS.get(replacement, "")))
     write_lines(table(_CHANGE_COLUMNS, rows, width=table_width()))

@@ -15,21 +15,13 @@ from profiler.task_definitions.definition_json import ChangedText
 
 STANDARD_INPUT = "-"
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-_OUTPUT_REMEDY = "name another file with -o"
 
 
 def change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> None:
-    """Change the files and write or print the result.
+    """Change the files, of which a hyphen is standard input, and write or print the result.
 
-    Args:
-        files: Their names; a hyphen is standard input.
-        change: Changes each definition; raises TaskProfilerError if it is refused.
-        out: The file to write to.
-        in_place: Whether to write into the files.
-
-    Raises:
-        UsageError: if the options contradict each other.
-        TaskProfilerError: if a file cannot be read, changed or written. No file is written then.
+    Raises UsageError if the options contradict each other, and TaskProfilerError, before a file is written, if one
+    cannot be read or changed.
     """
     if in_place and (STANDARD_INPUT in files):
         raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
@@ -43,9 +35,9 @@ def change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | N
             warn(note if len(files) == 1 else f"{file}: {note}")
         _print_diff(changed, source_name(file))
         if out is not None:
-            write_definition(Path(out), changed.after, remedy=_OUTPUT_REMEDY)
+            write_definition(Path(out), changed.after, remedy="name another file with -o")
         elif in_place and changed.is_changed:
-            write_definition(Path(file), changed.after, remedy=_OUTPUT_REMEDY)
+            write_definition(Path(file), changed.after, remedy="name another file with -o")
         elif not in_place:
             write_out(changed.after)
 

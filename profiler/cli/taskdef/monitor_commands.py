@@ -115,7 +115,13 @@ def remove_monitor_from(
     files, request = files_and_request(names, request)
     check_destination(request, has_files=bool(files), in_place=in_place, out=out, as_json=as_json)
     if files:
-        change_files(files, lambda definition, *_: _remove(definition, image), out=out, in_place=in_place)
+
+        def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
+            removed = remove_monitor(definition, image)
+            notes = removed.notes if removed.had_monitor else ("There is no monitor: nothing was removed.",)
+            return replace(removed, notes=notes)
+
+        change_files(files, remove, out=out, in_place=in_place)
         return 0
     return roll_out(
         request,
@@ -144,11 +150,6 @@ def print_container(*, output_format: ContainerFormat, request: ContainerRequest
     say(container_text(complete, output_format), end="")
 
 
-def _remove(definition: Mapping[str, object], image: str | None) -> ChangedDefinition:
-    removed = remove_monitor(definition, image)
-    return removed if removed.had_monitor else replace(removed, notes=("There is no monitor: nothing was removed.",))
-
-
 class _AskedVariables(dict[str, str]):
     """An environment that remembers the requested names."""
 
@@ -172,26 +173,22 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--setting {name} is given twice: use one value.")
         if name in _OPTIONS:
             raise UsageError(f"--setting cannot set {name}, which requires further changes: use {_OPTIONS[name]}.")
-        _check(name, value)
+        environment = _AskedVariables({**_ENDPOINT, name: value})
+        problems = read_settings(environment).problems
+        if name.startswith(_PREFIX) and name not in environment.asked:
+            raise UsageError(
+                f"--setting {name}: the monitor has no such setting, so check its name in docs/monitor.md."
+            )
+        if problems:
+            raise UsageError(f"--setting {problems[0]}: correct the value.")
         settings[name] = value
     return settings
-
-
-def _check(name: str, value: str) -> None:
-    """Refuse a setting that the monitor does not know, or a value that it would not accept."""
-    environment = _AskedVariables({**_ENDPOINT, name: value})
-    problems = read_settings(environment).problems
-    if name.startswith(_PREFIX) and name not in environment.asked:
-        raise UsageError(f"--setting {name}: the monitor has no such setting, so check its name in docs/monitor.md.")
-    if problems:
-        raise UsageError(f"--setting {problems[0]}: correct the value.")
 
 
 def check_default_image(planned: Iterable[PlannedFamily], open_client: OpenClient, *, must_exist: bool) -> None:
     """Look for the image in ECR if a monitor is to be added; an existing monitor keeps its image.
 
-    Raises:
-        TaskProfilerError: The image is missing and must exist. Otherwise there is a warning.
+    Without the image, there is a warning, or TaskProfilerError if it must exist.
     """
     if not any(family.action == "add monitor" for family in planned):
         return
@@ -228,9 +225,8 @@ def check_destination(
         raise UsageError("Task definitions are missing: give a FILE (- is standard input), a FAMILY or --cluster NAME.")
     if is_account and (in_place or out is not None):
         raise UsageError("--in-place and -o write files: with --family or --cluster, use --register.")
-    needs_account = request.register or request.print_policy or request.attach_policy or request.services
-    needs_account = needs_account or request.scheduled or request.update_schedules
-    if not is_account and needs_account:
+    of_account = (request.register, request.print_policy, request.attach_policy, request.services)
+    if not is_account and any((*of_account, request.scheduled, request.update_schedules)):
         raise UsageError(
             "--register, --update-schedules, --scheduled, --services, --policy and --attach-policy need --family or "
             "--cluster: a file has no revision to compare with."
@@ -253,9 +249,7 @@ def roll_out(
 ) -> int:
     """Print the plan of an account's families, and carry it out as requested. Returns the exit code.
 
-    Raises:
-        TaskProfilerError: if the families cannot be listed, if none is found, or from ``check_plan``, which is called
-            before anything is changed.
+    ``check_plan`` is called before anything is changed.
     """
     rollout = Rollout(
         open_client,
@@ -311,7 +305,13 @@ def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_jso
     if prints_policy:  # to standard output, for a program
         plan = _plan_table(planned, None, names_starters=names_starters)
         click.echo(render_lines(plan, is_coloured=False, encoding="utf-8"), err=True, nl=False)
-        _print_policy(planned)
+        streams = frozenset[str]().union(*(family.streams for family in planned))
+        if not streams:
+            raise TaskProfilerError(
+                "No selected family needs a permission, because no report is written to a batch's log stream: see the "
+                "plan."
+            )
+        say(json.dumps(policy(streams), indent=2))
     elif as_json:
         names = ("family", "batch", "startedBy", "action", "notes")
         rows = ((one.family, one.batch, one.started_by, one.action, one.notes) for one in planned)
@@ -329,16 +329,6 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, names_st
     kept = [index for index, title in enumerate(_TITLES) if names_starters or title != "STARTED BY"]
     columns = tuple(Column(_TITLES[index], folds=True) for index in kept)
     return table(columns, ([row[index] for index in kept] for row in rows), width=width)
-
-
-def _print_policy(planned: Sequence[PlannedFamily]) -> None:
-    """Print the policy that all planned families need. Raises TaskProfilerError if they need none."""
-    streams = frozenset[str]().union(*(family.streams for family in planned))
-    if not streams:
-        raise TaskProfilerError(
-            "No selected family needs a permission, because no report is written to a batch's log stream: see the plan."
-        )
-    say(json.dumps(policy(streams), indent=2))
 
 
 def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> None:

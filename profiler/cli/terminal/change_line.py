@@ -20,7 +20,6 @@ _METRICS: tuple[tuple[str, Unit, str, float], ...] = (
     ("CPU time", "s", "metrics.cpu_seconds", 0.05),
 )
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
-_COMMIT_LENGTH = 7
 _GIT_COMMIT = "gitCommit"
 
 
@@ -92,16 +91,9 @@ def _when(record: Record, last: Record, now_ns: int) -> str:
     """How long ago the other run ended, and another difference: the processor, else the commit."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
     seconds = 0 if ended_ns is None else (now_ns - ended_ns) // NS_PER_SECOND
-    ago = f" {_rounded(seconds)} ago" if seconds > 0 else ""
+    name, unit = next(((name, unit) for name, unit in _UNITS if seconds >= 2 * unit), ("s", 1))
+    ago = f" {seconds // unit} {name} ago" if seconds > 0 else ""
     if processor_difference(record, last) is not None:
         return f"{ago} on another processor"
     commit, own = (last.labels or {}).get(_GIT_COMMIT), (record.labels or {}).get(_GIT_COMMIT)
-    return f"{ago} at {commit[:_COMMIT_LENGTH]}" if commit and own and commit != own else ago
-
-
-def _rounded(seconds: int) -> str:
-    """The time in its largest unit."""
-    for name, unit in _UNITS:
-        if seconds >= 2 * unit:
-            return f"{seconds // unit} {name}"
-    return f"{seconds} s"
+    return f"{ago} at {commit[:7]}" if commit and own and commit != own else ago

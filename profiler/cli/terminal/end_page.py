@@ -32,7 +32,6 @@ from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, longest_waits, short_legend, time_bar, wait_name
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import local_time, with_local_times
-from profiler.record.activity_model import WaitTarget
 from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
@@ -52,7 +51,6 @@ _MAX_WRAPPED = 3
 _PERCENT = 100
 # A peak this much above every reading was shorter than the time between two readings.
 _SPIKE, _MIN_SPIKE_MB = 1.25, 10
-_MIN_IO_BYTES = MIB
 _MS_PER_SECOND = 1000
 _PIPE_WIDTH = 80
 _FILE_ENCODING = "utf-8"
@@ -60,12 +58,9 @@ _SHOWN = f"{BLOCKS.dot}{BLOCKS.limit}{BLOCKS.separator}{BLOCKS.arrow}{BLOCKS.at_
 
 
 class EndView(View, frozen=True, kw_only=True):
-    """The settings of the end page.
+    """The settings of the end page. ``printed``: warnings that were printed before.
 
-    Attributes:
-        max_lines: How many lines there may be.
-        history: The options by which ``show`` finds the run in the history, usually none; None: it is in no history.
-        printed: Warnings that were printed before.
+    ``history``: the options by which ``show`` finds the run in the history, usually none; None: it is in no history.
     """
 
     max_lines: int = MAX_LINES
@@ -88,6 +83,11 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     head = _head(verdict, record, pointer, view)
     has_pointer = any(pointer in span.text for row in head for span in row)
     waits = [] if record.time_breakdown is None else longest_waits(record.time_breakdown)
+    metrics = record.metrics
+    most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
+    waited_for = view.glyphs.separator.join(
+        f"{format_percent(min(wait.percent, _PERCENT))} {wait_name(wait)}" for wait in waits
+    )
     # With options the sentence would be too long.
     recommend = "" if view.history else _command("recommend", record.family or "", view)
     advice = next_step(record, waits, view.glyphs, recommend)
@@ -96,8 +96,8 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         _Part(1, _evidence(verdict, record, view)),
         _Part(4, _warning(record, view)),
         *_usage(record, view),
-        _Part(6, () if advice is not None and advice.names_wait else _labelled("waits", _waits(waits, view), view)),
-        _Part(7, _labelled("I/O", _io(record.metrics, view.glyphs), view)),
+        _Part(6, () if advice is not None and advice.names_wait else _labelled("waits", waited_for, view)),
+        _Part(7, _labelled("I/O", io_text(metrics, view.glyphs) if most_bytes >= MIB else "", view)),
         _Part(5, _change(record, earlier, view)),
         _Part(3, () if advice is None else _wrapped("advice", advice.text, view)),
         _Part(8, () if has_pointer else _labelled("more", pointer, view)),
@@ -258,18 +258,6 @@ def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, 
     return (f"{top}{of_size}{spike}", f"{top}{of_size}", top)
 
 
-def _waits(waits: Sequence[WaitTarget], view: EndView) -> str:
-    return view.glyphs.separator.join(
-        f"{format_percent(min(wait.percent, _PERCENT))} {wait_name(wait)}" for wait in waits
-    )
-
-
-def _io(metrics: Metrics, glyphs: Glyphs) -> str:
-    """The amounts read from and written to disk, if they are worth a line."""
-    most = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
-    return io_text(metrics, glyphs) if most >= _MIN_IO_BYTES else ""
-
-
 def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
     width = view.width - len(INDENT) - _LABEL_WIDTH
     spans = change_spans(record, earlier, view.now_ns, width, view.glyphs) if earlier else ()
@@ -316,16 +304,10 @@ def printed_end(
     history: Sequence[str] | None,
     printed: Sequence[str],
 ) -> bytes:
-    """Draw the end of a run.
+    """Draw the end of a run, or only a line of it, for a file or standard error.
 
-    Args:
-        report: The run.
-        earlier: The successes that the run can be compared with, the newest first.
-        now_ns: The time now.
-        is_file: Whether it is for a file, else for standard error.
-        is_one_line: Whether a line is enough, because more runs follow.
-        history: The options by which other commands find the run; None: it is in no history.
-        printed: Warnings that are on standard error already.
+    ``earlier``: the successes that the run can be compared with, the newest first. ``history`` and ``printed`` are as
+    in EndView.
     """
     encoding = _FILE_ENCODING if is_file else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
     is_colourful = not is_file and is_coloured(STDERR)

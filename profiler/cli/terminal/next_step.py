@@ -25,7 +25,6 @@ from profiler.record.worth_a_word import is_long_cpu_wait, wait_in_words
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
 _ONE_CPU = (0.9, 1.05)
-_MS_PER_SECOND = 1000
 # A shorter run is little evidence for a size.
 _MIN_SIZED_MS = 1000
 _OTHER = "other"
@@ -40,22 +39,14 @@ class NextStep(Struct, frozen=True):
 
 
 def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recommend: str) -> NextStep | None:
-    """The most useful advice that the record supports, or None.
-
-    ``recommend`` is the command for a size; "" without one.
-    """
+    """The most useful advice that the record supports. ``recommend`` is the command for a size; "" without one."""
     metrics = record.metrics
     if record.likely_out_of_memory:
         return NextStep(_more_memory(record, recommend))
     if known_status(record) != "success":
         return None
-    texts = (
-        idle_advice(record.gpus),
-        _near_limit(metrics),
-        next(gpu_advice(record), None),
-        _saturated(metrics, glyphs),
-        _waited_for_cpu(record),
-    )
+    gpu = next(gpu_advice(record), None)
+    texts = idle_advice(record.gpus), _near_limit(metrics), gpu, _saturated(metrics, glyphs), _waited_for_cpu(record)
     found = next(filter(None, texts), None)
     if found is not None:
         return NextStep(found)
@@ -117,7 +108,7 @@ def _waited_for_cpu(record: Record) -> str | None:
     if not is_long_cpu_wait(record):
         return None
     metrics = record.metrics
-    waited_ms = (metrics.cpu_wait_seconds or 0) * _MS_PER_SECOND
+    waited_ms = (metrics.cpu_wait_seconds or 0) * 1000
     waited = f"its threads waited {format_duration(waited_ms)} in total for a CPU"
     if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
         threads = format_count(metrics.max_pids, "thread")
@@ -127,10 +118,9 @@ def _waited_for_cpu(record: Record) -> str | None:
 
 def _one_cpu(metrics: Metrics) -> str | None:
     used, size = metrics.vcpu_used, metrics.vcpu_size
-    least, most = _ONE_CPU
     if used is None or used.avg is None or used.p95 is None or not size or size < 2:  # noqa: PLR2004
         return None
-    if used.avg < least or used.p95 > most:
+    if used.avg < _ONE_CPU[0] or used.p95 > _ONE_CPU[1]:
         return None
     return f"it kept one of {size:g} CPUs busy: more CPUs help only if it works in parallel."
 

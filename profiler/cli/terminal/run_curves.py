@@ -10,7 +10,6 @@ from profiler.record.units import format_memory, format_part, format_percent, fo
 CPU, MEMORY, GPU = "CPU", "Memory", "GPU"
 _STYLES = {CPU: "blue", MEMORY: "magenta"}
 NEAR_LIMIT = 0.9
-_PERCENT = 100
 # The values of a series have three digits: rounded up, one may be above the peak.
 _ROUNDING = 1.005
 
@@ -23,13 +22,7 @@ def use_style(label: str, *, is_near_limit: bool) -> str:
 class Curve:
     """A column of the series and its limit.
 
-    Args:
-        label: The name of the column.
-        values: The column; None: not measured.
-        limit: The limit, if there is one.
-        format_value: The text of a value.
-        least_top: The least top of the curve.
-        peak: The peak, which may be above all values: the kernel sees it between two samples, too.
+    ``peak`` may be above all values: the kernel sees it between two samples, too.
     """
 
     def __init__(
@@ -85,6 +78,6 @@ def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
             least_top=LEAST_MB,
             peak=metrics.max_memory_used_mb,
         ),
-        *(Curve(label, values, _PERCENT, format_percent, least_top=LEAST_PERCENT) for label, values in devices.items()),
+        *(Curve(label, values, 100, format_percent, least_top=LEAST_PERCENT) for label, values in devices.items()),
     )
     return tuple(curve for curve in curves if curve.known)

@@ -42,7 +42,6 @@ MAX_LINES = 40
 _BAR_WIDTH = 20
 _VALUE_WIDTH = 9
 _ID_LENGTH = 12
-_SHORT_ID_LENGTH = 8
 _PERCENT = 100
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
@@ -55,15 +54,7 @@ _NO_DISTRIBUTION = Distribution()
 def page_lines(
     run: PastRun, view: View, series: Series | None, comparison: Comparison | None, advice: Advice | None
 ) -> list[Line]:
-    """Draw the page of a run.
-
-    Args:
-        run: The run.
-        view: The terminal.
-        series: The time series; None: the run has none.
-        comparison: The run to compare with; None: no comparison. A complete one comes on top of the 40 lines.
-        advice: The recommended size; None: unknown.
-    """
+    """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record
     moments = find_moments(record, series)
     sections = (
@@ -93,7 +84,13 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     separator = view.glyphs.separator
     size, metrics = record.task_size, record.metrics
     limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb) if size is None else size
-    launch = " ".join(word for word in (_launch_type(record), record.cpu_architecture) if word)
+    words = {
+        "FARGATE": "Fargate",
+        "MANAGED_INSTANCES": "Managed Instances",
+        "LOCAL": "this machine" if not record.task_arn else "ECS",
+    }
+    launch_type = words.get(record.launch_type or "", record.launch_type)
+    launch = " ".join(word for word in (launch_type, record.cpu_architecture) if word)
     identity = (
         record.task_id[:_ID_LENGTH],
         f"container {record.container.name}" if record.task_arn else "",
@@ -102,7 +99,7 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     )
     yield from labelled("run", separator.join(part for part in identity if part), view)
     others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
-    retries = (f"{name} {task_id[:_SHORT_ID_LENGTH]}" for name, task_id in others if task_id)
+    retries = (f"{name} {task_id[:8]}" for name, task_id in others if task_id)
     yield from labelled("retry", separator.join(retries), view)
     yield from labelled("when", _when(record, view), view)
     place = record.availability_zone or record.region
@@ -113,14 +110,9 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     if is_sampled_each_minute(record):
         yield from labelled("source", "Container Insights, sampled each minute: shorter peaks were not seen", view)
     yield from labelled("cost", _cost(record, view.glyphs), view)
-    yield from labelled("notices", separator.join(_notices(record, view)), view)
-
-
-def _notices(record: Record, view: View) -> Iterator[str]:
-    """The notices that the monitor wrote while the batch ran, each with its time."""
-    for notice in record.notices[:_MAX_NOTICES]:
-        at = local(notice.at, view)
-        yield notice.kind if at is None else f"{notice.kind} at {at:%H:%M:%S}"
+    noticed = [(notice.kind, local(notice.at, view)) for notice in record.notices[:_MAX_NOTICES]]
+    notices = (kind if at is None else f"{kind} at {at:%H:%M:%S}" for kind, at in noticed)
+    yield from labelled("notices", separator.join(notices), view)
 
 
 def _labels(record: Record) -> Iterator[tuple[str, str]]:
@@ -137,15 +129,6 @@ def _devices(record: Record, glyphs: Glyphs) -> str:
     if names:
         return f"{len(record.gpus)}{glyphs.times} {names.pop() if len(names) == 1 else 'GPU'}"
     return "" if record.neuron is None else format_count(len(record.neuron.cores), "NeuronCore")
-
-
-def _launch_type(record: Record) -> str:
-    words = {
-        "FARGATE": "Fargate",
-        "MANAGED_INSTANCES": "Managed Instances",
-        "LOCAL": "this machine" if not record.task_arn else "ECS",
-    }
-    return words.get(record.launch_type or "", record.launch_type or "")
 
 
 def _when(record: Record, view: View) -> str:
@@ -174,12 +157,8 @@ def _cost(record: Record, glyphs: Glyphs) -> str:
     usd = format_usd(record.cost.usd)
     spot = is_on_spot(record.cost)
     listed = not spot and (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE)
-    parts = (
-        f"{glyphs.at_least} {usd} (Spot)" if spot else usd,
-        "" if billed_ms is None else f" for {format_duration(billed_ms)} billed",
-        f", {ON_DEMAND_PRICE}" if listed else "",
-    )
-    return "".join(parts)
+    billed = "" if billed_ms is None else f" for {format_duration(billed_ms)} billed"
+    return f"{f'{glyphs.at_least} {usd} (Spot)' if spot else usd}{billed}{f', {ON_DEMAND_PRICE}' if listed else ''}"
 
 
 class _Bar(Struct, frozen=True, kw_only=True):
@@ -191,17 +170,6 @@ class _Bar(Struct, frozen=True, kw_only=True):
     format_value: Callable[[float], str]
     note: str
     peak_text: str = ""
-
-    @property
-    def shares(self) -> list[float | None]:
-        """The values in percent of the size."""
-        return [None if value is None or not self.size else _PERCENT * value / self.size for value in self.values]
-
-    @property
-    def texts(self) -> list[str]:
-        """The values for people; an unknown one is a dash."""
-        texts = ["-" if value is None else self.format_value(value) for value in self.values]
-        return [*texts[:-1], self.peak_text or texts[-1]]
 
 
 def _usage(record: Record, view: View) -> Iterator[Line]:
@@ -217,7 +185,8 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
     head = "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("average", "95 %", "peak"))
     yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
     for bar in bars:
-        texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in bar.texts)
+        average, p95, peak = ("-" if value is None else bar.format_value(value) for value in bar.values)
+        texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, bar.peak_text or peak))
         room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
         yield line(
             Span(f"{INDENT}{shorten(bar.label, LABEL_WIDTH - 1, view.glyphs):<{LABEL_WIDTH}}", "bold"),
@@ -232,7 +201,7 @@ def _drawn(bar: _Bar, glyphs: Glyphs) -> Iterator[Span]:
     if not bar.size:
         yield Span(" " * _BAR_WIDTH)
         return
-    done, shares = 0, bar.shares
+    done, shares = 0, [None if value is None else _PERCENT * value / bar.size for value in bar.values]
     style = use_style(bar.label, is_near_limit=(shares[-1] or 0) >= _PERCENT * NEAR_LIMIT)
     for share, character in zip(shares, (glyphs.average, glyphs.p95, glyphs.peak), strict=True):
         cells = done if share is None else max(done, _cells(share))
@@ -253,8 +222,13 @@ def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
     metrics = record.metrics
     cpu, size = metrics.vcpu_used, metrics.vcpu_size
     if cpu is not None:
-        note = _of(size, format_vcpu)
-        yield _Bar(label=CPU, values=(cpu.avg, cpu.p95, cpu.max), size=size, format_value=_plain, note=note)
+        yield _Bar(
+            label=CPU,
+            values=(cpu.avg, cpu.p95, cpu.max),
+            size=size,
+            format_value=lambda value: format_vcpu(value).removesuffix(" vCPU"),
+            note="" if size is None else f"of {format_vcpu(size)}",
+        )
     memory = metrics.memory_used_mb or _NO_DISTRIBUTION
     peak_mb, size = metrics.max_memory_used_mb, metrics.memory_size_mb
     if peak_mb is not None or memory.avg is not None:
@@ -263,18 +237,10 @@ def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
             values=(memory.avg, memory.p95, memory.max if peak_mb is None else peak_mb),
             size=size,
             format_value=format_memory,
-            note=_of(size, format_memory),
+            note="" if size is None else f"of {format_memory(size)}",
             peak_text=peak_text(metrics, glyphs),
         )
     yield from _device_bars(record)
-
-
-def _of(size: Number | None, format_value: Callable[[float], str]) -> str:
-    return "" if size is None else f"of {format_value(size)}"
-
-
-def _plain(value: float) -> str:
-    return format_vcpu(value).removesuffix(" vCPU")
 
 
 def _device_bars(record: Record) -> Iterator[_Bar]:

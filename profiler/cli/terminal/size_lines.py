@@ -13,7 +13,6 @@ from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.duration_factors import MIN_SLOWER_FACTOR, SAME_DURATION, DurationFactor, smaller_vcpus
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.what_if import SizeOption
 
 _MAX_SMALLER_SIZES = 2
 _MAX_REASONS = 2
@@ -37,7 +36,11 @@ def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iter
     current_vcpu = evidence.current_vcpu
     if options:
         smaller = [option for option in options if current_vcpu is not None and option.size.vcpu < current_vcpu]
-        yield from (_option_text(option, glyphs) for option in reversed(smaller[-_MAX_SMALLER_SIZES:]))
+        for option in reversed(smaller[-_MAX_SMALLER_SIZES:]):
+            slower = "slower, but by an unknown factor"
+            if option.factor is not None:
+                slower = f"{_factor_text(option.factor, glyphs)}{_saving_text(option.saving_percent)}"
+            yield f"{format_task_size(option.size.vcpu, option.size.memory_mb)}: {slower}"
     elif evidence.slowdowns is not None:
         limit = current_vcpu or record.metrics.vcpu_size or 0
         vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
@@ -46,13 +49,6 @@ def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iter
             f"{format_vcpu(vcpu)}: {_factor_text(factor, glyphs)}" for vcpu, factor in zip(vcpus, factors, strict=True)
         ]
         yield glyphs.separator.join(reversed(texts))
-
-
-def _option_text(option: SizeOption, glyphs: Glyphs) -> str:
-    name = format_task_size(option.size.vcpu, option.size.memory_mb)
-    if option.factor is None:
-        return f"{name}: slower, but by an unknown factor"
-    return f"{name}: {_factor_text(option.factor, glyphs)}{_saving_text(option.saving_percent)}"
 
 
 def _factor_text(factor: DurationFactor, glyphs: Glyphs) -> str:

@@ -1,6 +1,7 @@
 """The call stacks of a run as text: the tree of its functions, the functions that ran most, and the moments."""
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 
 from profiler.cli.styled_text import INDENT, Column, Glyphs, Line, Span, line, separated, shorten, table, wrapped
 from profiler.core.timestamps import NS_PER_MS, parse_ns
@@ -10,13 +11,11 @@ from profiler.record.units import format_count, format_percent
 from profiler.runs.past_runs.moments import elapsed
 from profiler.runs.past_runs.sampled_functions import MIN_SAMPLES, frame_of, frames_of
 
-_SEPARATOR = ";"
 # Functions in fewer stacks are left out. If the tree has too many lines, the limit rises.
 _MIN_SHARES = (0.01, 0.02, 0.05, 0.1)
 _MAX_TREE_LINES = 80
 # If at least this many functions of Python and of packages follow each other, only their number is shown.
 _MIN_FOLDED = 3
-_MAX_DEPTH = 1000
 _SHARE_WIDTH = 7
 _MIN_TEXT_WIDTH = 30
 _NO_STACKS = Stacks(source="")
@@ -31,11 +30,6 @@ class Node:
         self.count = 0
         self.below: dict[str, Node] = {}
 
-    @property
-    def waits(self) -> bool:
-        """Whether its thread was not on a CPU."""
-        return self.text.endswith(WAITING_SUFFIX)
-
 
 def function_tree(stacks: StacksLine) -> Node:
     """Add up the stacks of all steps, from the outermost function on. A function that calls itself is one node."""
@@ -48,14 +42,13 @@ def function_tree(stacks: StacksLine) -> Node:
 
 
 def _add(root: Node, folded: str, count: int, own_files: Collection[str] | None) -> None:
-    functions = folded.removesuffix(WAITING_SUFFIX).split(_SEPARATOR)[:_MAX_DEPTH]
-    *outer, last = [name for place, name in enumerate(functions) if place == 0 or functions[place - 1] != name]
+    functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
+    *outer, last = (name for name, _ in groupby(functions))
     node = root
     node.count += count
     for name in (*outer, last + WAITING_SUFFIX if folded.endswith(WAITING_SUFFIX) else last):
         if name not in node.below:
-            is_own = frame_of(name.removesuffix(WAITING_SUFFIX), own_files).is_own
-            node.below[name] = Node(name, is_own=is_own)
+            node.below[name] = Node(name, is_own=frame_of(name.removesuffix(WAITING_SUFFIX), own_files).is_own)
         node = node.below[name]
         node.count += count
 
@@ -139,7 +132,7 @@ def _folded(chain: Sequence[Node], glyphs: Glyphs) -> Iterator[Span]:
         else:
             yield from (Span(one.text) for one in foreign)
         foreign = []
-        yield Span(node.text, "cyan" if node.waits else "bold" if node.is_own else "")
+        yield Span(node.text, "cyan" if node.text.endswith(WAITING_SUFFIX) else "bold" if node.is_own else "")
 
 
 def _most_run(functions: Sequence[StackFunction], samples: int | None, width: int) -> Iterator[Line]:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line, shorten
+from profiler.cli.terminal.page_parts import LABEL_WIDTH
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
 from profiler.record.units import format_duration, format_percent
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, is_long_cpu_wait
 
-_LABEL_WIDTH = 9
 # A smaller part is drawn as a part of the others.
 _MIN_PART_PERCENT = 1
 _MAX_TARGETS = 5
@@ -18,7 +18,6 @@ _OTHER = "other"
 # If at least this share of the time has no known kind because privileges are missing, the page shows a hint.
 _MIN_UNKNOWN_PERCENT = 25
 _UNKNOWN = "not known: see the level of task-profiler doctor"
-_MS_PER_SECOND = 1000
 _SHORT_NAME = ("waiting for CPU", "CPU wait")
 
 
@@ -49,9 +48,7 @@ _KINDS = (
 BLOCK_CHARACTERS = "".join(kind.block for kind in _KINDS)
 
 
-class _Part(Struct, frozen=True):
-    kind: _Kind
-    percent: float
+_Part = tuple[_Kind, float]  # and its share of the time in percent
 
 
 def time_parts(times: TimeBreakdown) -> tuple[tuple[str, float | None], ...]:
@@ -64,8 +61,8 @@ def time_lines(record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
     times = record.time_breakdown
     parts = () if times is None else _parts(times)
     if times is not None and parts:
-        room = width - len(INDENT) - _LABEL_WIDTH
-        yield line(Span(f"{INDENT}{'Time':<{_LABEL_WIDTH}}", "bold"), *_bar(parts, room, glyphs))
+        room = width - len(INDENT) - LABEL_WIDTH
+        yield line(Span(f"{INDENT}{'Time':<{LABEL_WIDTH}}", "bold"), *_bar(parts, room, glyphs))
         yield from _legend(parts, times.covered_percent, room, glyphs)
         yield from _waits(times, room, glyphs)
     yield from _cpu_wait(record)
@@ -79,7 +76,7 @@ def time_bar(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
 
 def short_legend(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
     """The largest parts that fit, and whether only a part of the run was seen."""
-    parts = sorted(_parts(times), key=lambda part: -part.percent)
+    parts = sorted(_parts(times), key=lambda part: -part[1])
     entries = [(mark, Span(text.text.replace(*_SHORT_NAME))) for mark, text in _entries(parts, glyphs)]
     if times.covered_percent is not None and times.covered_percent < MIN_COVERED_PERCENT:
         entries.insert(1, _seen(times.covered_percent))
@@ -106,22 +103,21 @@ def wait_name(target: WaitTarget) -> str:
 
 def _parts(times: TimeBreakdown) -> tuple[_Part, ...]:
     """The parts to draw; the small ones count as other."""
-    known = [(kind, share or 0.0) for kind, (_, share) in zip(_KINDS, time_parts(times), strict=True)]
-    *parts, other = [_Part(kind, share) for kind, share in known]
-    shown = [part for part in parts if part.percent >= _MIN_PART_PERCENT]
-    rest = other.percent + sum(part.percent for part in parts if part.percent < _MIN_PART_PERCENT)
-    return (*shown, _Part(other.kind, rest)) if rest >= _MIN_PART_PERCENT else tuple(shown)
+    *parts, (other, percent) = ((kind, getattr(times, kind.field) or 0.0) for kind in _KINDS)
+    shown = [part for part in parts if part[1] >= _MIN_PART_PERCENT]
+    rest = percent + sum(share for _, share in parts if share < _MIN_PART_PERCENT)
+    return (*shown, (other, rest)) if rest >= _MIN_PART_PERCENT else tuple(shown)
 
 
 def _bar(parts: Sequence[_Part], width: int, glyphs: Glyphs) -> Iterator[Span]:
     """Each part has at least one character, and its end is where its share ends."""
-    total = max(sum(part.percent for part in parts), 100)
+    total = max(sum(percent for _, percent in parts), 100)
     done, until = 0, 0.0
-    for number, part in enumerate(parts, start=1):
-        until += part.percent
+    for number, (kind, percent) in enumerate(parts, start=1):
+        until += percent
         end = max(int(until / total * width + 0.5), done + 1)
         end = min(end, width - (len(parts) - number))
-        yield Span(part.kind.glyph(glyphs) * (end - done), part.kind.style)
+        yield Span(kind.glyph(glyphs) * (end - done), kind.style)
         done = end
 
 
@@ -144,8 +140,8 @@ def _legend(parts: Sequence[_Part], covered_percent: float | None, width: int, g
 
 def _entries(parts: Sequence[_Part], glyphs: Glyphs) -> list[tuple[Span, Span]]:
     return [
-        (Span(f"{part.kind.glyph(glyphs)} ", part.kind.style), Span(f"{part.kind.name} {format_percent(part.percent)}"))
-        for part in parts
+        (Span(f"{kind.glyph(glyphs)} ", kind.style), Span(f"{kind.name} {format_percent(percent)}"))
+        for kind, percent in parts
     ]
 
 
@@ -157,26 +153,23 @@ def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """The longest waits of the run."""
     shown = longest_waits(times)
     if not shown and times.network_percent is None and (times.other_percent or 0) >= _MIN_UNKNOWN_PERCENT:
-        label = Span(f"{INDENT}{'waits':<{_LABEL_WIDTH}}", "dim")
+        label = Span(f"{INDENT}{'waits':<{LABEL_WIDTH}}", "dim")
         yield line(label, Span(shorten(_UNKNOWN, width, glyphs), "dim"))
     for number, target in enumerate(shown):
-        label = Span(f"{INDENT}{'waits' if number == 0 else '':<{_LABEL_WIDTH}}", "dim")
-        yield line(
-            label,
-            f"{format_percent(min(target.percent, 100)):>5}  ",
-            shorten(wait_name(target), width - 7, glyphs),
-        )
+        label = Span(f"{INDENT}{'waits' if number == 0 else '':<{LABEL_WIDTH}}", "dim")
+        percent = f"{format_percent(min(target.percent, 100)):>5}  "
+        yield line(label, percent, shorten(wait_name(target), width - 7, glyphs))
 
 
 def _cpu_wait(record: Record) -> Iterator[Line]:
     if not is_long_cpu_wait(record):
         return
     metrics = record.metrics
-    label = Span(f"{INDENT}{'CPU wait':<{_LABEL_WIDTH}}", "dim")
+    label = Span(f"{INDENT}{'CPU wait':<{LABEL_WIDTH}}", "dim")
     percent = format_percent(min(metrics.cpu_wait_percent or 0, 100))
-    duration = format_duration((metrics.cpu_wait_seconds or 0) * _MS_PER_SECOND)
+    duration = format_duration((metrics.cpu_wait_seconds or 0) * 1000)
     yield line(label, f"{percent:>5}  of the time that threads could run, {duration} in total")
 
 
 def _below(*spans: Span) -> Line:
-    return line(" " * (len(INDENT) + _LABEL_WIDTH), *spans)
+    return line(" " * (len(INDENT) + LABEL_WIDTH), *spans)

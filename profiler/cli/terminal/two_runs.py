@@ -15,7 +15,6 @@ from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS, MIN_SHARE,
 from profiler.runs.past_runs.run_source import PastRun
 
 _NAME_WIDTH = 20
-_ID_LENGTH = 12
 _VALUE_WIDTH = 12
 _MIN_POINTS = 10
 # The first parts of the time, which the kernel counts.
@@ -42,14 +41,10 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """The comparison with another run.
+    """The comparison with another run in a role (``name``) such as ``last success``; None: there is none.
 
-    Attributes:
-        other: The other run; None if there is none.
-        name: The role of the other run, such as ``last success``.
-        rows: The numbers that one of the runs has.
-        is_complete: Whether to show all numbers, not only those that changed.
-        has_few: Whether fewer than five runs of the family are known, so that a change in percent means little.
+    A complete one shows all numbers, not only those that changed. ``has_few``: fewer than five runs of the family are
+    known, so that a change in percent means little.
     """
 
     other: PastRun | None
@@ -106,12 +101,11 @@ def compared_lines(record: Record, comparison: Comparison | None, view: View) ->
     when = local(other.started_at, view)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     yield from wrapped(
-        f"Compared with the {comparison.name}{started} ({other.task_id[:_ID_LENGTH]}):", view.width, style="bold"
+        f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):", view.width, style="bold"
     )
     rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
     if not rows:
-        text = "No number differs by 5 % and by more than usual."
-        yield line(Span(f"{INDENT}{text}", "dim"))
+        yield line(Span(f"{INDENT}No number differs by 5 % and by more than usual.", "dim"))
     yield from _table(rows, view.glyphs, has_few=comparison.has_few)
     note = peak_note(record, other)
     if note is not None and any(row.name == "memory peak" for row in rows):
@@ -166,8 +160,7 @@ def _size_rows(this: Record, that: Record) -> Iterator[Row]:
     """The revision and the image, if they differ."""
     new_image, old_image = _image(this), _image(that)
     part = 0 if new_image[0] != old_image[0] else 1
-    digests = new_image[1], old_image[1]
-    is_same_image = None not in digests and digests[0] == digests[1]
+    is_same_image = new_image[1] is not None and new_image[1] == old_image[1]
     for name, new, old in (
         ("revision", this.revision, that.revision),
         ("image", *((None, None) if is_same_image else (new_image[part], old_image[part]))),
@@ -200,9 +193,7 @@ def _image(record: Record) -> tuple[str | None, str | None]:
 
 
 def _text(value: Number | None, unit: Unit) -> str:
-    if value is None:
-        return "-"
-    return format_value(value, unit).removesuffix(" vCPU")
+    return "-" if value is None else format_value(value, unit).removesuffix(" vCPU")
 
 
 # The name of each number, its unit, and its path in the view of a record.

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from profiler.collectors.collector import Collector, idle_gpu_ns
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
@@ -46,10 +44,7 @@ def batch_processes(
 def _make_collector(
     arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...]
 ) -> Collector:
-    from profiler.collectors.processes.process_collector import (  # see the module's docstring
-        ProcessAccess,
-        ProcessCollector,
-    )
+    from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector  # as the docstring says
     from profiler.collectors.processes.process_reader import ContainerProcesses
     from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
     from profiler.readers.linux.followed_process import ProcessExitWaiter
@@ -89,10 +84,11 @@ def accelerator_collectors(
 
         return GpuScope(settings.accelerators.gpu_uuids, visible_devices)
 
-    interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
     hour_usd = None if settings.prices is None else settings.prices.hour_usd
-    accelerators = _AcceleratorFactory(settings.accelerators, environment, clock, log, interval_ns, hour_usd=hour_usd)
-    return accelerators.gpu_collectors(make_scope) + accelerators.neuron_collectors()
+    interval_seconds = settings.interval_seconds
+    return _accelerators(
+        settings.accelerators, environment, clock, log, interval_seconds, make_scope, hour_usd=hour_usd
+    )
 
 
 def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, ...]":
@@ -111,8 +107,7 @@ def local_collectors(
 ) -> tuple[Collector, ...]:
     """The collectors of ``run``: the accelerators of this machine.
 
-    Which GPUs belong to the command is known from the environment alone, because other programs may use the visible
-    GPUs too.
+    Other programs may use the visible GPUs, too, so only the environment shows which belong to the command.
     """
 
     def make_scope() -> "GpuScope":
@@ -120,61 +115,58 @@ def local_collectors(
 
         return GpuScope(settings.gpu_uuids, default=own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", "")))
 
-    interval_ns = round(interval_seconds * NS_PER_SECOND)
     # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
-    accelerators = _AcceleratorFactory(
-        settings, environment, clock, Log(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
+    return _accelerators(
+        settings,
+        environment,
+        clock,
+        Log(),
+        interval_seconds,
+        make_scope,
+        has_neuron_devices=lambda: bool(neuron_devices()),
     )
-    return accelerators.gpu_collectors(make_scope) + accelerators.neuron_collectors()
 
 
-class _AcceleratorFactory(Struct, frozen=True):
-    """Makes the collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
+def _accelerators(
+    settings: AcceleratorSettings,
+    environment: Mapping[str, str],
+    clock: Clock,
+    log: Log,
+    interval_seconds: float,
+    make_scope: "Callable[[], GpuScope]",
+    *,
+    has_neuron_devices: Callable[[], bool] = lambda: True,
+    hour_usd: float | None = None,
+) -> tuple[Collector, ...]:
+    """The collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
 
-    ``has_neuron_devices`` is asked only where there is a program named neuron-monitor. ``hour_usd`` is the price of the
-    task.
+    ``make_scope`` is called only where there are GPUs, ``has_neuron_devices`` only where there is a program named
+    neuron-monitor. ``hour_usd`` is the price of the task.
     """
-
-    settings: AcceleratorSettings
-    environment: Mapping[str, str]
-    clock: Clock
-    log: Log
-    interval_ns: int
-    has_neuron_devices: Callable[[], bool] = lambda: True
-    hour_usd: float | None = None
-
-    def gpu_collectors(self, make_scope: "Callable[[], GpuScope]") -> tuple[Collector, ...]:
-        """One collector of all GPUs, or none. ``make_scope`` is called only where there are GPUs."""
-        library_path = self.environment.get("LD_LIBRARY_PATH")
-        is_present = self.settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)
-        if not (is_present or self.settings.gpu == "on"):
-            return ()
+    collectors: list[Collector] = []
+    library_path = environment.get("LD_LIBRARY_PATH")
+    if settings.gpu == "on" or (settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)):
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
         from profiler.collectors.nvidia.nvml_library import load_binding
         from profiler.collectors.nvidia.nvml_source import NvmlSource
 
-        collector = GpuCollector(
-            NvmlSource(load_binding, self.clock),
+        gpu = GpuCollector(
+            NvmlSource(load_binding, clock),
             make_scope(),
-            self.clock,
-            self.log,
-            max(self.interval_ns, _MIN_GPU_INTERVAL_NS),
-            is_required=self.settings.gpu == "on",
-            hour_usd=self.hour_usd,
+            clock,
+            log,
+            max(round(interval_seconds * NS_PER_SECOND), _MIN_GPU_INTERVAL_NS),
+            is_required=settings.gpu == "on",
+            hour_usd=hour_usd,
         )
-        return (collector,)
-
-    def neuron_collectors(self) -> tuple[Collector, ...]:
-        """One collector of all Neuron devices, or none."""
-        if self.settings.neuron == "off":
-            return ()
-        program = find_neuron_monitor(self.environment.get("PATH"))
-        if self.settings.neuron == "auto" and not (program is not None and self.has_neuron_devices()):
-            return ()
+        collectors.append(gpu)
+    program = None if settings.neuron == "off" else find_neuron_monitor(environment.get("PATH"))
+    if settings.neuron == "on" or (settings.neuron == "auto" and program is not None and has_neuron_devices()):
         from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
         from profiler.collectors.neuron.neuron_monitor_process import neuron_period_seconds
         from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 
-        period_seconds = neuron_period_seconds(self.interval_ns / NS_PER_SECOND)
-        source = None if program is None else NeuronMonitorSource(program, period_seconds, self.clock, self.log)
-        return (NeuronCollector(source, period_seconds, self.log, is_required=self.settings.neuron == "on"),)
+        period_seconds = neuron_period_seconds(interval_seconds)
+        source = None if program is None else NeuronMonitorSource(program, period_seconds, clock, log)
+        collectors.append(NeuronCollector(source, period_seconds, log, is_required=settings.neuron == "on"))
+    return tuple(collectors)

@@ -19,7 +19,6 @@ from profiler.record.record_model import Record
 _PREFIX = "OTEL_EXPORTER_OTLP"
 CERTIFICATE_SETTING = f"{_PREFIX}_CERTIFICATE"
 _DEFAULT_ENDPOINT = "http://localhost:4318"
-_MS_PER_SECOND = 1000
 
 
 def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> str | None:
@@ -35,7 +34,8 @@ def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> 
         )
         return standard_targets(environment), signals_of(run)
 
-    transport = HttpTransport(certificate_file(environment), ca_setting=CERTIFICATE_SETTING)
+    certificates = environment.get(CERTIFICATE_SETTING, "").strip() or None  # None: the system's
+    transport = HttpTransport(certificates, ca_setting=CERTIFICATE_SETTING)
     exporter = OtlpExporter(transport, clock, jitter=random.random)
     return export_in_time(prepare, exporter, max_export_seconds(environment), is_asked_to_stop)
 
@@ -57,12 +57,7 @@ def max_export_seconds(environment: Mapping[str, str]) -> float:
     """The time for the whole export: the variable, in milliseconds, if that is valid and less than our limit."""
     text = environment.get(f"{_PREFIX}_TIMEOUT", "").strip()
     milliseconds = int(text) if text.isascii() and text.isdigit() else 0
-    return min(milliseconds / _MS_PER_SECOND or MAX_SECONDS, MAX_SECONDS)
-
-
-def certificate_file(environment: Mapping[str, str]) -> str | None:
-    """The file of the certificates that verify the server; None: the system's certificates."""
-    return environment.get(CERTIFICATE_SETTING, "").strip() or None
+    return min(milliseconds / 1000 or MAX_SECONDS, MAX_SECONDS)
 
 
 def user_attributes(environment: Mapping[str, str]) -> Mapping[str, str]:

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 
 def run_monitor(stop: SignalHandler) -> None:
-    """Monitor the task this process runs in.
-
-    Raises:
-        UsageError: The process has no metadata endpoint, so it can monitor nothing.
-    """
+    """Monitor the task this process runs in. Raises UsageError if the process has no metadata endpoint."""
     settings = read_settings(os.environ)
     check_address(settings.endpoint_address)
     clock = SystemClock()
@@ -56,24 +52,25 @@ def run_monitor(stop: SignalHandler) -> None:
     host = with_processor(read_host())
     stacks = _stacks(settings, clock, log, host, lambda: sampler)
     collectors = (*warnings, processes, *accelerators, *stacks, *requested_tags(settings, clock))
+    sampled: tuple[Collector, ...] = (processes, *stacks)
+
+    def on_sample(name: str, sample: ContainerSample) -> None:
+        for collector in sampled:
+            collector.on_sample(name, sample)
+
     sampler = TaskSampler(
         source,
         clock,
         log,
         interval_ns,
-        _to_all(processes, *stacks),
+        on_sample,
         series_points=settings.series_points,
         host=host,
         devices=accelerators,
     )
     runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
     reporter = Reporter(
-        settings,
-        sampler,
-        ticker=runtime.ticker,
-        clock=clock,
-        read_own_usage=read_own_usage,
-        collectors=collectors,
+        settings, sampler, ticker=runtime.ticker, clock=clock, read_own_usage=read_own_usage, collectors=collectors
     )
     sink = CloudWatchLogsSink(connect, clock)
     delivery = Delivery(sink, stdout, log, lambda seconds, put: BackgroundCall(put, clock, seconds))
@@ -101,16 +98,6 @@ def _stacks(
     from profiler.cli.wiring.build_stacks import task_stacks  # only where it is enabled
 
     return (task_stacks(settings.stacks, clock, log, host, sampler),)
-
-
-def _to_all(*collectors: Collector) -> Callable[[str, ContainerSample], None]:
-    """A function that passes each sample to all collectors."""
-
-    def on_sample(name: str, sample: ContainerSample) -> None:
-        for collector in collectors:
-            collector.on_sample(name, sample)
-
-    return on_sample
 
 
 def _exporter(

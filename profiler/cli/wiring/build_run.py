@@ -34,8 +34,7 @@ _MAX_OUTPUT_SECONDS = 5.0
 def run_command(options: RunOptions) -> int:
     """Run the command of the options, once or several times, and report its usage. Returns the exit code.
 
-    Raises:
-        UsageError: before the start, for options that cannot work.
+    Raises UsageError before the start for options that cannot work.
     """
     runner = _Runner(options)
     reason = low_limit()
@@ -76,8 +75,7 @@ class _Runner:
             if not is_success:
                 break
         if self._options.runs > 1 and self._session is not None:
-            summary = self._session.summary(self._successes)
-            self._write_report(summary)
+            self._write_report(self._session.summary(self._successes))
         if is_success:
             exit_code = self._check_budgets()
         if self._session is not None:

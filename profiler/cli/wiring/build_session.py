@@ -53,7 +53,6 @@ class RunSession:
         self._format = printed_format(
             options.output_format, has_output=options.output is not None, is_terminal=os.isatty(_STDERR)
         )
-        self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
@@ -82,10 +81,10 @@ class RunSession:
 
     def run(self, prepared: PreparedRun) -> RunResult:
         """Run the command to its end."""
-        if self._stacks != "off":
+        if self._options.stacks != "off":
             from profiler.cli.wiring.build_stacks import with_local_stacks  # only where it is enabled
 
-            self._plan = with_local_stacks(self._plan, self._stacks, prepared)
+            self._plan = with_local_stacks(self._plan, self._options.stacks, prepared)
         result = run(prepared, self._plan)
         if self._view is not None:
             self._view.close()
@@ -134,10 +133,7 @@ class RunSession:
         """The lines to print after several runs: a sentence about the successes, for a person only."""
         if self._format != "human":
             return b""
-        from profiler.cli.terminal.end_page import (
-            printed_summary,  # most commands run once
-            summary_sentence,
-        )
+        from profiler.cli.terminal.end_page import printed_summary, summary_sentence  # most commands run once
 
         return printed_summary(summary_sentence(successes), is_file=self._options.output is not None)
 
@@ -226,8 +222,7 @@ def with_family_size(report: Report, path: str, store: "HistoryStore", prices: "
     advice = find_advice(PastRun(report=report), LocalRuns(Path(path), store), prices or PriceOverrides())
     if advice is None:
         return report
-    size = advice.choice.size
-    recommendation = Recommendation(vcpu=size.vcpu, memory_mb=size.memory_mb)
+    recommendation = Recommendation(vcpu=advice.choice.size.vcpu, memory_mb=advice.choice.size.memory_mb)
     return replace(report, record=replace(report.record, recommendation=recommendation))
 
 
@@ -237,16 +232,12 @@ def _find_labels() -> dict[str, str]:
         commit = git_commit(os.getcwd())
     except OSError:
         commit = None
-    labels = build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
-    return {**labels, **runner_labels(os.environ)}
-
-
-def _user() -> str:
-    """Return the user's name, or the user id if it has no name, as in many containers."""
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in many containers, the user has no name
+        user = str(os.getuid())
+    labels = build_default_labels(host=os.uname().nodename, user=user, git_commit=commit)
+    return {**labels, **runner_labels(os.environ)}
 
 
 class _LateView:

@@ -33,8 +33,7 @@ def open_source(
 ) -> RunSource:
     """Open the source. Raises UsageError if the options name several, TaskProfilerError if it is not there.
 
-    ``keeps_stacks``, ``keeps_notices``: call stacks, or notices about schedules, will be requested. Files and log
-    groups are read only once.
+    Files and log groups are read only once, and keep call stacks and notices about schedules only on request.
     """
     _check_only_one(options)
     if options.source is not None:
@@ -120,10 +119,8 @@ def _log_groups(
 ) -> RunSource:
     from profiler.runs.past_runs.log_group_runs import LogGroupRuns  # only for this source
 
-    read_pages = open_pages(options)
-    show_progress = partial(_open_progress, environment)
-    groups = log_groups(options)
-    return LogGroupRuns(read_pages, groups, clock.wall_ns(), show_progress, keeps_notices=keeps_notices)
+    pages, show_progress = open_pages(options), partial(_open_progress, environment)
+    return LogGroupRuns(pages, log_groups(options), clock.wall_ns(), show_progress, keeps_notices=keeps_notices)
 
 
 def _container_insights(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:
@@ -183,10 +180,7 @@ def _clients(options: SourceOptions) -> "OpenClient":
 
 
 def price_overrides(environment: Mapping[str, str], on_fargate: str | None = None) -> "PriceOverrides":
-    """Read the prices that replace the table's.
-
-    Problems with them, and a Region ``on_fargate`` without a known price, cause a message on standard error.
-    """
+    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings."""
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs
     from profiler.sizing.prices import PriceOverrides, is_priced
 

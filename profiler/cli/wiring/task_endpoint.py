@@ -35,10 +35,7 @@ def metadata_source(
 
 
 def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping[str, str] | Unavailable]:
-    """A function that reads the task's tags over its own connection, within 5 s.
-
-    The caller runs it in a background thread.
-    """
+    """A function for a background thread that reads the task's tags over its own connection, within 5 s."""
 
     def read_tags() -> Mapping[str, str] | Unavailable:
         from profiler.readers.ecs.endpoint_client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
@@ -53,10 +50,7 @@ def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping
 
 
 def task_lookup(address: str, version: int) -> "Callable[[], Placement | None]":
-    """A function that reads the ECS task of this process.
-
-    The read may take up to a second, so the caller runs it in a background thread.
-    """
+    """A function for a background thread that reads the ECS task of this process, within a second."""
 
     def read_placement() -> "Placement | None":
         from profiler.core.clock import SystemClock

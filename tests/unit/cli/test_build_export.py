@@ -12,24 +12,16 @@ def addresses(**environment: str) -> dict[str, str]:
     return {signal: target.url for signal, target in standard_targets(environment).items()}
 
 
-def test_without_an_address_all_signals_go_to_the_local_collector() -> None:
-    assert addresses() == {
-        "traces": "http://localhost:4318/v1/traces",
-        "logs": "http://localhost:4318/v1/logs",
-        "metrics": "http://localhost:4318/v1/metrics",
-    }
-
-
-def test_a_signal_whose_exporter_is_none_is_not_exported() -> None:
-    assert set(addresses(OTEL_LOGS_EXPORTER="none", OTEL_METRICS_EXPORTER="None", OTEL_TRACES_EXPORTER="otlp")) == {
-        "traces"
-    }
+def test_without_an_address_all_signals_whose_exporter_is_not_none_go_to_the_local_collector() -> None:
+    traces = {"traces": "http://localhost:4318/v1/traces"}
+    others = {signal: f"http://localhost:4318/v1/{signal}" for signal in ("logs", "metrics")}
+    assert addresses() == traces | others
+    assert addresses(OTEL_LOGS_EXPORTER="none", OTEL_METRICS_EXPORTER="None", OTEL_TRACES_EXPORTER="otlp") == traces
 
 
 def test_grpc_is_refused_in_a_sentence() -> None:
-    with pytest.raises(
-        UsageError, match=r"^The run was not exported: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or"
-    ):
+    sentence = "^The run was not exported: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or"
+    with pytest.raises(UsageError, match=sentence):
         standard_targets({f"{PREFIX}_PROTOCOL": "grpc"})
 
 
@@ -45,8 +37,6 @@ def test_the_users_attributes_are_decoded_and_the_service_has_its_own_variable()
     text = "deployment.environment.name=pre%2Cprod, team = data%20platform ,broken,=x,empty=,service.name=b,a=b=c"
     attributes = {"deployment.environment.name": "pre,prod", "team": "data platform", "service.name": "b", "a": "b=c"}
     assert user_attributes({"OTEL_RESOURCE_ATTRIBUTES": text}) == attributes
-    assert user_attributes({"OTEL_RESOURCE_ATTRIBUTES": text, "OTEL_SERVICE_NAME": "etl"}) == {
-        **attributes,
-        "service.name": "etl",
-    }
+    named = user_attributes({"OTEL_RESOURCE_ATTRIBUTES": text, "OTEL_SERVICE_NAME": "etl"})
+    assert named == attributes | {"service.name": "etl"}
     assert user_attributes({}) == {}

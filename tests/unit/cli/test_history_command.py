@@ -6,19 +6,18 @@ import pytest
 
 from profiler.cli.app import group
 from profiler.cli.history_command import table_lines
-from profiler.cli.styled_text import render_lines
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import local_zone
 from profiler.record.record_model import Report, encode
 from profiler.runs.history.run_database import HistoryStore
 from tests.command_line import run_here
 from tests.fakes import FakeClock
 from tests.runs import lines, report
+from tests.terminals import texts
 
 
 def head(*reports: Report) -> list[str]:
-    rows = table_lines((one.record for one in reports), None)
-    return render_lines(rows, is_coloured=False, encoding="utf-8").decode().splitlines()[0].split()
+    return texts(table_lines((one.record for one in reports), None))[0].split()
 
 
 def test_account_and_region_have_columns_only_where_there_are_several() -> None:
@@ -31,8 +30,7 @@ def test_account_and_region_have_columns_only_where_there_are_several() -> None:
 
 def test_a_retry_is_marked() -> None:
     rows = table_lines((report(number).record for number in range(2)), None, {report(1).record.task_id})
-    shown = render_lines(rows, is_coloured=False, encoding="utf-8").decode().splitlines()
-    assert [" retry" in row for row in shown] == [False, False, True]
+    assert [" retry" in row for row in texts(rows)] == [False, False, True]
 
 
 @pytest.mark.usefixtures("los_angeles")
@@ -78,6 +76,7 @@ def test_families_are_arguments_or_options(
         (("b", "nobody"), "No run 'nobody'"),
         (("b", ""), "No run ''"),
         (("b", "a"), "several runs .* begin with 'a'"),
+        (("b", "--status", "failure"), "--delete is for ids in the local history"),
     ],
 )
 def test_runs_are_deleted_by_the_beginnings_of_their_ids_or_not_at_all(
@@ -98,12 +97,6 @@ def test_runs_are_deleted_by_the_beginnings_of_their_ids_or_not_at_all(
         with pytest.raises(TaskProfilerError, match=message):
             group.main(arguments, standalone_mode=False)
     assert len(list(store.runs())) == kept
-
-
-@pytest.mark.parametrize("words", [("--delete",), ("--delete", "ab", "--status", "failure")])
-def test_delete_takes_ids_and_no_filters(words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="--delete"):
-        group.main(["history", *words], standalone_mode=False)
 
 
 def test_runs_that_are_not_shown_are_mentioned(tmp_path: Path) -> None:

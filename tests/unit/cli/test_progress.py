@@ -33,10 +33,7 @@ def test_the_progress_is_in_the_bottom_row_until_the_end(tmp_path: Path) -> None
     assert written.endswith("\x1b[r\x1b8")
 
 
-def test_a_terminal_without_control_codes_shows_no_progress(tmp_path: Path) -> None:
+def test_without_a_terminal_or_its_control_codes_there_is_no_progress(tmp_path: Path) -> None:
     assert in_terminal(tmp_path / "output", TERM="dumb") == ""
-
-
-def test_without_a_terminal_there_is_no_progress() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"registered\n", b"")

@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.cli.schedules_command import ScheduleRow, order_of, schedule_row, table_lines
-from profiler.cli.styled_text import render_lines
 from profiler.core.timestamps import parse_ns
 from profiler.record.usual_duration import UsualDuration
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.schedule_model import DueTime, Schedule
+from tests.terminals import texts
 
 NOW = parse_ns("2026-11-20T08:00:00Z") or 0
 CLUSTER = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
@@ -47,8 +47,8 @@ def rows() -> list[ScheduleRow]:
     return sorted(made, key=order_of)
 
 
-def shown(width: int | None, *, is_coloured: bool = False) -> str:
-    return render_lines(table_lines(rows(), width), is_coloured=is_coloured, encoding="utf-8").decode()
+def shown(width: int | None) -> str:
+    return "".join(f"{row}\n" for row in texts(table_lines(rows(), width)))
 
 
 WIDE = """\
@@ -77,7 +77,7 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("los_angeles")
 def test_the_times_of_the_sentences_are_those_of_the_table() -> None:
     late = replace(rows()[0], last_ns=parse_ns("2026-11-20T01:00:00Z"), reason="It ran at 2026-11-20T01:00:06.000Z.")
-    text = render_lines(table_lines([late], None), is_coloured=False, encoding="utf-8").decode()
+    text = "\n".join(texts(table_lines([late], None)))
     assert "(PST/PDT)" in text
     assert text.count("2026-11-19 17:00") == 2
     assert late.as_json()["reason"] == "It ran at 2026-11-20T01:00:06.000Z."

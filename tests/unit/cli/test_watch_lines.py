@@ -13,9 +13,9 @@ from profiler.cli.styled_text import ASCII, BLOCKS
 from profiler.cli.watch_command import _draw, _watch, watch_lines
 from profiler.record.record_model import Report
 from profiler.record.usual_duration import UsualDuration
-from tests.command_line import run_here
 from tests.fakes import START_NS, FakeClock
 from tests.running import MESSAGE, checkpoint_at, ended, text
+from tests.terminals import texts
 from tests.unit.aws_account.running_tasks.test_watched_tasks import MISSING, FakeLogs, watched_tasks
 
 USUAL = UsualDuration(median_ms=900_000, p95_ms=1_200_000, runs=9)
@@ -36,7 +36,7 @@ def watched(
 
 def shown(*runs: WatchedRun, width: int | None = 120, height: int | None = None) -> list[str]:
     lines = watch_lines(runs, "jobs", width=width, height=height, glyphs=BLOCKS)
-    return ["".join(span.text for span in one).rstrip() for one in lines]
+    return texts(lines)
 
 
 def test_a_row_has_time_usual_duration_cpu_and_memory() -> None:
@@ -48,9 +48,8 @@ def test_a_row_has_time_usual_duration_cpu_and_memory() -> None:
 
 
 def test_what_is_unknown_is_a_dash() -> None:
-    bare = replace(
-        LINE, record=replace(LINE.record, interval=None, metrics=replace(LINE.record.metrics, vcpu_size=None))
-    )
+    metrics = replace(LINE.record.metrics, vcpu_size=None)
+    bare = replace(LINE, record=replace(LINE.record, interval=None, metrics=metrics))
     (row,) = shown(watched(bare, usual=None, elapsed_ms=None))[2:]
     assert row.split() == ["158d1c80", "nightly-etl", "-", "-", "-", "-", "-", "/", "-", "-", "/", "2", "GB"]
     assert shown() == ["jobs: nothing runs"]
@@ -92,12 +91,6 @@ def test_the_table_is_as_wide_as_the_terminal(width: int) -> None:
     long = replace(LINE, record=replace(LINE.record, family="nightly-export-of-all-orders-to-the-warehouse"))
     rows = shown(watched(long, notices=(NOTICE,)), watched(), width=width)
     assert max(map(len, rows)) <= width
-
-
-def test_a_wrong_command_line_is_a_sentence() -> None:
-    done = run_here({}, "watch", "--log-group", "/ecs/jobs", "--cluster", "jobs")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Name either log groups" in done.stderr
 
 
 class InterruptedClock(FakeClock):

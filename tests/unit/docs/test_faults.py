@@ -26,9 +26,6 @@ def test_every_fault_names_a_test_at_its_end() -> None:
 
 
 def test_every_test_of_a_fault_is_on_the_page_or_about_secrets() -> None:
-    paths = [
-        ROOT / "tests" / "faults" / "test_monitor_faults.py",
-        ROOT / "tests" / "faults" / "test_forwarder_faults.py",
-    ]
+    paths = [ROOT / "tests" / "faults" / f"test_{part}_faults.py" for part in ("monitor", "forwarder")]
     written = {name for path in paths for name in DEFINED.findall(path.read_text())}
     assert written - set(re.findall(r"`(test_\w+)`", PAGE)) == set()

@@ -21,11 +21,10 @@ def test_a_series_has_a_column_for_each_kind_of_number_that_was_measured() -> No
 
 
 def test_a_rate_is_that_since_the_bytes_were_last_known() -> None:
-    steps = series_of(
-        (step(1000, block_write_bytes=2**20), step(2000), step(3000, block_write_bytes=2**20), step(3000))
-    )
-    assert series_columns(steps, 3)["written"] == [1, None, 0.5, None]
-    assert "read" not in series_columns(steps, 3)
+    written = {"block_write_bytes": 2**20}
+    columns = series_columns(series_of((step(1000, **written), step(2000), step(3000, **written), step(3000))), 3)
+    assert columns["written"] == [1, None, 0.5, None]
+    assert "read" not in columns
 
 
 def test_a_page_has_a_bounded_number_of_steps() -> None:

@@ -15,7 +15,7 @@ import requests
 from profiler.aws_account.setup.stack_deployment import StackRequest
 from profiler.cli.commands.setup import stack
 from profiler.cli.setup.stack_output import SearchCluster
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from tests.http_server import FakeHttpServer
 
 
@@ -58,20 +58,15 @@ def test_its_product_is_found_and_its_templates_are_installed(
     assert [path for path in cluster.put if re.fullmatch(r"/jobs-reports-\d{4}\.\d\d\.\d\d", path)]
 
 
-def test_a_template_that_the_cluster_rejects_ends_the_deployment(cluster: Cluster) -> None:
+def test_a_template_that_the_cluster_rejects_ends_the_deployment_unless_the_sign_in_may_not_install_it(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The first report would make an index with other field types."""
     search = SearchCluster(cluster.url, requests.Session())
     search.find_engine()
     cluster.rejects_with = 400
     with pytest.raises(TaskProfilerError, match=r"index template task-\w+ was rejected \(HTTP 400: same priority\)"):
         search.install("task", "month")
-
-
-def test_a_sign_in_that_may_not_install_templates_is_a_warning(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    search = SearchCluster(cluster.url, requests.Session())
-    search.find_engine()
     cluster.rejects_with = 403
     search.install("task", "month")
     assert "The index templates are not installed; run task-profiler kibana import" in capsys.readouterr().err
@@ -86,11 +81,6 @@ def test_one_that_does_not_answer_is_a_warning(capsys: pytest.CaptureFixture[str
     assert out == ""
     assert "run task-profiler kibana import --elasticsearch http://127.0.0.1:9 where the cluster can be reached" in said
     assert said.count("\n") == 1
-
-
-def test_a_private_ca_is_a_file() -> None:
-    with pytest.raises(UsageError, match="--ca-file /nowhere is not a file"):
-        stack.main(["--elasticsearch", "https://search", "--ca-file", "/nowhere"], standalone_mode=False)
 
 
 def test_a_secret_may_come_from_a_file_or_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from tests.shown_runs import NOW_NS
 from tests.unit.cli.terminal.test_end_page import etl, last
 from tests.values import present
 
+NOTHING = "nothing notable since the last success 2 h ago"
+
 
 def text(record: Record, earlier: Sequence[Record], width: int = 110, now_ns: int = NOW_NS) -> str:
     return "".join(span.text for span in change_spans(record, earlier, now_ns, width, BLOCKS))
@@ -28,15 +30,12 @@ def changes(record: dict[str, Any], last_metrics: dict[str, Any], width: int = 1
 @pytest.mark.parametrize(
     ("last_metrics", "expected"),
     [
-        ({}, "nothing notable since the last success 2 h ago"),
+        ({}, NOTHING),
         ({"max_memory_used_mb": 1500}, "memory +23 % (1.5 GB → 1.8 GB) since the last success 2 h ago"),
-        (
-            {"max_memory_used_mb": 1500, "memory_peak_source": "sampled"},
-            "nothing notable since the last success 2 h ago",
-        ),
+        ({"max_memory_used_mb": 1500, "memory_peak_source": "sampled"}, NOTHING),
         ({"cpu_seconds": 29.8}, "CPU time -50 % (29.8 s → 14.9 s) since the last success 2 h ago"),
         ({"duration_ms": 100}, "duration 124× (100 ms → 12.4 s) since the last success 2 h ago"),
-        ({"duration_ms": None, "cpu_seconds": 0}, "nothing notable since the last success 2 h ago"),
+        ({"duration_ms": None, "cpu_seconds": 0}, NOTHING),
     ],
 )
 def test_only_what_changed_by_5_percent_is_said(last_metrics: dict[str, Any], expected: str) -> None:
@@ -44,9 +43,8 @@ def test_only_what_changed_by_5_percent_is_said(last_metrics: dict[str, Any], ex
 
 
 def test_milliseconds_of_a_short_run_are_noise() -> None:
-    assert (
-        changes({"metrics": {"duration_ms": 12, "cpu_seconds": 0.004}}, {"duration_ms": 4, "cpu_seconds": 0.001}) == ""
-    )
+    short = {"duration_ms": 12, "cpu_seconds": 0.004}
+    assert changes({"metrics": short}, {"duration_ms": 4, "cpu_seconds": 0.001}) == ""
     assert "duration" not in changes({"metrics": {"duration_ms": 340}}, {"duration_ms": 300, "cpu_seconds": 1})
 
 
@@ -86,8 +84,7 @@ def test_a_difference_within_the_familys_own_spread_is_noise() -> None:
     times_ms = (9_000, 10_000, 12_000, 14_000, 16_000)
     earlier = [last(duration_ms=duration_ms) for duration_ms in times_ms]
     for usual_ms in (12_430, 15_900):
-        shown = text(etl({"duration_ms": usual_ms}).record, earlier)
-        assert shown == "nothing notable since the last success 2 h ago"
+        assert text(etl({"duration_ms": usual_ms}).record, earlier) == NOTHING
     shown = text(etl({"duration_ms": 18_000}).record, earlier)
     assert shown == "duration +100 % (9.0 s → 18.0 s) since the last success 2 h ago"
 

@@ -30,6 +30,7 @@ from profiler.record.record_model import (
 )
 from profiler.runs.past_runs.run_source import PastRun
 from tests.shown_runs import NOW_NS, STARTED
+from tests.terminals import texts
 from tests.unit.cli.test_any_record import changed_lines
 
 TIMES = TimeBreakdown(
@@ -97,9 +98,7 @@ def shown(
     history: Sequence[str] | None = (),
 ) -> list[str]:
     view = EndView(width=width, glyphs=glyphs, now_ns=NOW_NS, max_lines=max_lines, history=history)
-    return [
-        "".join(span.text for span in row) for row in end_lines(report, () if other is None else (other,) * 5, view)
-    ]
+    return texts(end_lines(report, () if other is None else (other,) * 5, view))
 
 
 def test_the_end_of_a_run() -> None:
@@ -130,8 +129,7 @@ def test_the_end_and_show_draw_the_same_curves(
     ended = [row for row in shown(report, width=120) if "▔" in row]
     assert [row[row.index("▔") :].partition(",")[0] for row in ended] == tops
     view = View(width=120, glyphs=BLOCKS, now_ns=NOW_NS)
-    page = page_lines(PastRun(report=report), view, series, None, None)
-    read = ["".join(span.text for span in row) for row in page]
+    read = texts(page_lines(PastRun(report=report), view, series, None, None))
     assert [levels(row) for row in read if "▔" in row] == [levels(row) for row in ended]
 
 
@@ -161,11 +159,8 @@ def test_a_narrow_terminal_gets_shorter_texts_and_less_of_them() -> None:
 
 
 def test_a_run_without_a_sample_has_no_empty_rows() -> None:
-    metrics = Metrics(
-        duration_ms=3.2, cpu_seconds=0.001, max_memory_used_mb=1.24, memory_size_mb=4096, memory_peak_source="kernel"
-    )
-    true = etl(metrics={}, series=None, time_breakdown=None, recommendation=None)
-    true = replace(true, record=replace(true.record, metrics=metrics))
+    metrics = {"duration_ms": 3.2, "cpu_seconds": 0.001, "max_memory_used_mb": 1.24, "block_read_bytes": 0}
+    true = etl(metrics, series=None, time_breakdown=None, recommendation=None)
     assert shown(true) == ["● etl succeeded in 3 ms · memory peak 1.2 MB of 4 GB · 1 ms of CPU time"]
     assert shown(true, width=50) == ["● etl succeeded in 3 ms · memory peak 1.2 MB"]
     assert shown(true, width=40) == ["● etl succeeded in 3 ms"]
@@ -232,8 +227,7 @@ def test_any_record_fits_the_terminal(line: bytes, width: int, glyphs: Glyphs, o
         return
     lines = shown(report, other, width=width, glyphs=glyphs)
     assert 1 <= len(lines) <= MAX_LINES
-    one = run_line(report, EndView(width=width, glyphs=glyphs, now_ns=NOW_NS))
-    assert columns_of("".join(span.text for span in one)) <= width
+    lines += texts([run_line(report, EndView(width=width, glyphs=glyphs, now_ns=NOW_NS))])
     assert max(map(columns_of, lines)) <= width
     if "".join(map(str, msgspec.to_builtins(report))).isascii() and glyphs.is_ascii:
         assert not set("".join(lines)) & set("▁▂▃▄▅▆▇█▓▒░·…●▔→≥×")
@@ -245,19 +239,13 @@ def test_a_name_of_wide_characters_does_not_wrap_and_its_numbers_are_whole() -> 
     assert max(map(columns_of, lines)) <= 40
 
 
-@pytest.mark.parametrize(
-    ("width", "text"),
-    [
-        (80, "● etl succeeded in 12.4 s · memory peak 1.8 GB    task-profiler show 3f2a91bc"),
-    ],
-)
-def test_one_of_several_runs_is_a_line(width: int, text: str) -> None:
-    row = run_line(etl(), EndView(width=width, glyphs=BLOCKS, now_ns=NOW_NS))
-    drawn = "".join(span.text for span in row)
-    assert drawn.split() == text.split()
-    assert len(drawn) == width
-    alone = run_line(etl(), EndView(width=width, glyphs=BLOCKS, now_ns=NOW_NS, history=None))
-    assert "task-profiler" not in "".join(span.text for span in alone)
+def test_one_of_several_runs_is_a_line() -> None:
+    view = EndView(width=80, glyphs=BLOCKS, now_ns=NOW_NS)
+    drawn, alone = texts([run_line(etl(), view), run_line(etl(), replace(view, history=None))])
+    assert drawn.split("  ")[0] == "● etl succeeded in 12.4 s · memory peak 1.8 GB"
+    assert drawn.endswith("  task-profiler show 3f2a91bc")
+    assert len(drawn) == 80
+    assert "task-profiler" not in alone
 
 
 def runs(*values: tuple[float | None, float | None]) -> list[Metrics]:

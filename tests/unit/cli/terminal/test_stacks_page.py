@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from profiler.cli.commands.look_back import show as command
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from profiler.record.activity_model import Stacks, StacksLine, StackStep
 from profiler.record.record_model import Container, OtherContainer, encode
 from tests.shown_runs import etl, waiting, waiting_stacks
+from tests.terminals import texts
 
 
 def made(*steps: Mapping[str, int]) -> StacksLine:
@@ -26,8 +27,7 @@ def made(*steps: Mapping[str, int]) -> StacksLine:
 
 
 def shown(stacks: StacksLine, width: int = 80, glyphs: Glyphs = BLOCKS, known: Stacks | None = None) -> list[str]:
-    lines = stacks_lines(waiting(stacks=known).record, stacks, width, glyphs)
-    return ["".join(span.text for span in one).rstrip() for one in lines]
+    return texts(stacks_lines(waiting(stacks=known).record, stacks, width, glyphs))
 
 
 def tree(*steps: Mapping[str, int], width: int = 80, own_files: tuple[str, ...] | None = None) -> list[str]:
@@ -153,12 +153,6 @@ def test_of_several_containers_those_with_stacks_are_shown(file: Path, capfd: py
     assert show(capfd, "7b3f", "--from", str(file), "--stacks").count("412 stacks") == 1
     with pytest.raises(TaskProfilerError, match="no call stacks of nightly-etl"):
         show(capfd, f"{waiting().record.task_id}/side", "--from", str(file), "--stacks")
-
-
-@pytest.mark.parametrize("words", [("--logs",), ("--against", "last-success")])
-def test_stacks_are_shown_alone(words: tuple[str, ...], file: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UsageError):
-        show(capfd, "--from", str(file), "--stacks", *words)
 
 
 @given(

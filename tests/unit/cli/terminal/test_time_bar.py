@@ -11,13 +11,13 @@ from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Metrics
 from tests.shown_runs import waiting
+from tests.terminals import texts
 
 INDENT = 11
 
 
 def shown(width: int = 80, glyphs: Glyphs = BLOCKS, **record: Any) -> list[str]:
-    lines = time_lines(waiting(**record).record, width, glyphs)
-    return ["".join(span.text for span in one) for one in lines]
+    return texts(time_lines(waiting(**record).record, width, glyphs))
 
 
 def bar(times: TimeBreakdown, width: int = 111) -> dict[str, int]:
@@ -53,10 +53,8 @@ def test_parts_below_one_percent_are_others() -> None:
 
 
 def test_a_run_that_was_seen_in_part() -> None:
-    assert (
-        "seen for 80 % of the run"
-        in shown(120, time_breakdown=TimeBreakdown(on_cpu_percent=100, covered_percent=80))[1]
-    )
+    times = TimeBreakdown(on_cpu_percent=100, covered_percent=80)
+    assert "seen for 80 % of the run" in shown(120, time_breakdown=times)[1]
 
 
 def test_a_run_whose_waits_could_not_be_read_says_where_to_look() -> None:
