@@ -30,7 +30,7 @@ class StreamResult(Struct, frozen=True, kw_only=True):
     repeated: tuple[str, ...] = ()
 
     def as_response(self) -> Mapping[str, object]:
-        """Return the partial batch response: the sequence numbers of the records to deliver again."""
+        """The partial batch response: the sequence numbers of the records to deliver again."""
         return {"batchItemFailures": [{"itemIdentifier": number} for number in self.repeated]}
 
 
@@ -50,11 +50,8 @@ def forward_records(
 ) -> StreamResult:
     """Index the lines of all records, then send the notices among them.
 
-    A record with a notice that a channel did not accept is delivered again.
-
-    Raises:
-        PayloadError: the event is not from a Kinesis data stream.
-        DeliveryError: the search cluster or the failure store did not accept everything; Lambda repeats all records.
+    A record with a notice that a channel did not accept is delivered again. If the search cluster or the failure store
+    did not accept everything, DeliveryError is raised, and Lambda repeats all records.
     """
     lines = LineForwarder(settings, deliver, keep_failures, notices)
     repeated: list[str] = []
@@ -88,7 +85,10 @@ def _index(
                 warn(f"Record {number} of the stream cannot be decoded and is reported as failed: {error}")
                 repeated.append(number)
             else:
-                lines.keep(Failure(_as_json(record), str(error)))
+                # Where the record is and its data, which a message to the failure queue may cut.
+                names = ("eventID", "eventSourceARN")
+                place = {**{name: record.get(name) for name in names}, "sequenceNumber": number}
+                lines.keep(Failure({**place, "data": record["kinesis"].get("data")}, str(error)))
             continue
         for item in items:
             lines.add(item, number)
@@ -102,13 +102,3 @@ def _records(event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
             "The event's records do not come from a Kinesis data stream: correct the function's trigger."
         )
     return records
-
-
-def _as_json(record: Mapping[str, Any]) -> dict[str, object]:
-    """Return where the record is and its data, which a message to the failure queue may cut."""
-    return {
-        "eventID": record.get("eventID"),
-        "eventSourceARN": record.get("eventSourceARN"),
-        "sequenceNumber": record["kinesis"]["sequenceNumber"],
-        "data": record["kinesis"].get("data"),
-    }

@@ -1,6 +1,7 @@
 """The export of an ended run: its record, and what happens when a backend does not accept it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ class Backend:
         self.table_error: Exception | None = None
         self.keeps = keeps
         self.statuses: dict[str, int] = {}
-        self.warned: set[str] = set()
+        self.warn_once = cache(self.warnings.append)
         self.clock = FakeClock()
 
     def transport(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
@@ -74,8 +75,8 @@ class Backend:
             OtlpExporter(self.transport, self.clock, jitter=lambda: 0.0),
             keep=self.keep if self.keeps else None,
             warn=self.warnings.append,
+            warn_once=self.warn_once,
             now_ns=lambda: NOW_NS,
-            warned=self.warned,
         )
 
     def export(self, max_seconds: float = 5.0) -> None:
