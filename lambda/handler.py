@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import bounded_client, open_session
-from profiler.forwarder.delivery_errors import DeliveryError, SettingsError
+from profiler.forwarder.delivery_errors import NO_TIME_TO_NOTIFY, DeliveryError, SettingsError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.function_settings import (
@@ -248,9 +248,7 @@ def _task_notices(context: Context) -> TaskNotices:
     def in_time(once: Idempotently, end_seconds: float) -> Idempotently:
         def run(key: str, work: Callable[[], object]) -> object:
             if whole.remaining_seconds() < end_seconds:
-                raise DeliveryError(
-                    "The invocation ran out of time before all notifications were sent: the next one continues."
-                )
+                raise DeliveryError(NO_TIME_TO_NOTIFY)
             return once(key, work)
 
         return run

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
+NO_TIME_TO_NOTIFY = "The invocation ran out of time before all notifications were sent: the next one continues."
 
 
 class ForwarderError(Exception):

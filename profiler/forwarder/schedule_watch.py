@@ -6,6 +6,7 @@ does not hide the others: the errors are raised after all of them.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -15,8 +16,15 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, ReadError, raise_errors
-from profiler.forwarder.function_settings import NoticeSettings, Subject
+from profiler.forwarder.delivery_errors import (
+    NO_TIME_TO_NOTIFY,
+    DeliveryError,
+    ForwarderError,
+    ReadError,
+    attempt,
+    raise_errors,
+)
+from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.notices.announcements import Idempotently, NoticeChannel, announce, announcement_key
 from profiler.forwarder.search_cluster.family_runs import FamilyDurations
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
@@ -29,12 +37,10 @@ from profiler.schedules.task_matching import SKEW_NS, did_start, family_of_sched
 from profiler.schedules.watch_memory import RuleMemory
 
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
-_SLOW: ScheduleNoticeKind = "slow"
 # The outcomes of due times that are notices.
 _KINDS: Mapping[str, ScheduleNoticeKind] = {"missed": "missed", "late": "late", "overlapped": "overlapped"}
 # EventBridge retries for a day at most, so a task can be so late.
 _JUDGED_NS = 25 * 60 * _NS_PER_MINUTE
-_SLOW_RATIO = 1.5
 
 # Adds the reason, if AWS returns one; None: no notification is needed.
 Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
@@ -43,12 +49,8 @@ Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
 class ScheduleAnnouncer(Struct, frozen=True):
     """Announces notices of schedules, each at most once.
 
-    Attributes:
-        settings: which notices are sent.
-        channels: the channels.
-        once: posts a notice only once for a key.
-        store: indexes or prints the line of every notice. It raises ForwarderError.
-        finished: the keys for which this process need not ask the table. It grows with each new notice.
+    ``store`` indexes or prints the line of every notice; it raises ForwarderError. ``finished`` are the keys for which
+    this process need not ask the table. It grows with each new notice.
     """
 
     settings: NoticeSettings
@@ -60,8 +62,7 @@ class ScheduleAnnouncer(Struct, frozen=True):
     def announce(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
         """Complete the line, send and store it. Returns False if that was done before, or if it needs no notification.
 
-        Raises:
-            ForwarderError: a channel failed, and all were tried. The next call repeats only what failed.
+        Raises ForwarderError if a channel failed, and all were tried. The next call repeats only what failed.
         """
         key = f"{announcement_key(line)}#whole"
         if key in self.finished:
@@ -80,14 +81,10 @@ class ScheduleAnnouncer(Struct, frozen=True):
 
     def _announce(self, line: ScheduleNoticeLine) -> None:
         errors: list[ForwarderError] = []
-        subject: Subject = "running" if line.notice.kind == _SLOW else "failure"
-        is_selected = self.settings.selects(subject, line.family or "")
+        is_selected = self.settings.selects("running" if line.notice.kind == "slow" else "failure", line.family or "")
         channels = [channel for channel in self.channels if is_selected or not channel.is_selective]
         announce(channels, line, "failure", self.once, errors)
-        try:
-            self.once(f"{announcement_key(line)}#stored", partial(self.store, line))
-        except ForwarderError as error:
-            errors.append(error)
+        attempt(lambda: self.once(f"{announcement_key(line)}#stored", partial(self.store, line)), errors)
         raise_errors(errors)
 
 
@@ -112,7 +109,10 @@ def _slow_line(
         f"{schedule.name} has been running for {format_duration(elapsed_ms)}. 95 % of its family's last {usual.runs} "
         f"successes took at most {format_duration(usual.p95_ms)}."
     )
-    return _line(schedule, _SLOW, message, due_ns=_due_of(schedule, task), task=task, now_ns=now_ns)
+    due_ns = None
+    with suppress(ScheduleExpressionError):
+        due_ns = last_due(schedule, task.created_ns + SKEW_NS)
+    return _line(schedule, "slow", message, due_ns=due_ns, task=task, now_ns=now_ns)
 
 
 def _line(
@@ -132,13 +132,7 @@ def _line(
             due_at=None if due_ns is None else format_ms(due_ns),
             task_id=None if task is None else task_id(task.arn),
         ),
-        schedule=NoticedSchedule(
-            kind=schedule.kind,
-            name=schedule.name,
-            group=schedule.group,
-            expression=schedule.expression,
-            time_zone=schedule.time_zone,
-        ),
+        schedule=NoticedSchedule(**{name: getattr(schedule, name) for name in NoticedSchedule.__struct_fields__}),
         cluster=cluster_name(schedule.cluster_arn),
         family=family_of_schedule(schedule),
         region=arn_region(schedule.cluster_arn),
@@ -155,13 +149,9 @@ def _clock(moment_ns: int) -> str:
 class Account(Struct, frozen=True, kw_only=True):
     """The functions that read from AWS.
 
-    Attributes:
-        schedules: Reads the schedules and rules.
-        tasks: Reads the tasks of the cluster with this ARN, at this time.
-        remember: Adds the tasks that earlier invocations have read, which ECS may have forgotten.
-        rules: The rules that earlier invocations have read.
-        reasons: Finds out why a run was missed.
-        usual: Reads the usual durations of families in the account and Region of an ARN; None without a search cluster.
+    ``tasks`` reads the tasks of the cluster with this ARN, at this time. ``remember`` adds the tasks that earlier
+    invocations have read, which ECS may have forgotten; ``rules`` are those that they have read. ``usual`` reads the
+    usual durations of families in the account and Region of an ARN; None without a search cluster.
     """
 
     schedules: Callable[[], FoundSchedules]
@@ -186,13 +176,8 @@ class WatchCounts(Struct, frozen=True, kw_only=True):
 class ScheduleWatch(Struct, frozen=True):
     """Looks at all schedules once.
 
-    Attributes:
-        account: reads from AWS and from the search cluster.
-        announcer: sends the notifications.
-        grace_minutes: the time after a due time, or its window, at which a missing task is missed.
-        now_ns: the time.
-        may_read: whether there is time to read another cluster.
-        may_announce: whether there is time for another notice.
+    A task that is missing ``grace_minutes`` after the due time, or its window, is missed. ``may_read`` tells whether
+    there is time to read another cluster, ``may_announce`` whether there is time for another notice.
     """
 
     account: Account
@@ -209,8 +194,7 @@ class ScheduleWatch(Struct, frozen=True):
     def look(self) -> WatchCounts:
         """Judge the due times of the last day and alert to what is new, as soon as all schedules are read.
 
-        Raises:
-            ForwarderError: a part could not be read or sent, and all others were.
+        Raises ForwarderError if a part could not be read or sent, and all others were.
         """
         now_ns = self.now_ns()
         found = self.account.schedules()
@@ -221,17 +205,13 @@ class ScheduleWatch(Struct, frozen=True):
             raise_errors(errors)
             return WatchCounts(schedules=len(found.schedules) + found.unread, unknown=found.unread)
         clusters = self._clusters(found.schedules, now_ns, errors)
-        longest_ns = max((schedule.window_minutes for schedule in found.schedules), default=0) * _NS_PER_MINUTE
-        since_ns = now_ns - _JUDGED_NS - longest_ns
+        longest = max((schedule.window_minutes for schedule in found.schedules), default=0)
+        since_ns = now_ns - _JUDGED_NS - longest * _NS_PER_MINUTE
         judged = judge_schedules(found.schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=self._grace_ns)
         counts: Counter[str] = Counter()
         for line, complete in self._notices(judged, clusters, now_ns, errors):
             if not self.may_announce():
-                errors.append(
-                    DeliveryError(
-                        "The invocation ran out of time before all notifications were sent: the next one continues."
-                    )
-                )
+                errors.append(DeliveryError(NO_TIME_TO_NOTIFY))
                 break
             try:
                 counts[line.notice.kind] += self.announcer.announce(line, complete)
@@ -254,8 +234,7 @@ class ScheduleWatch(Struct, frozen=True):
                 )
                 break
             clusters[arn] = self.account.tasks(arn, now_ns)
-            problem = clusters[arn].problem
-            if problem is not None:
+            if (problem := clusters[arn].problem) is not None:
                 errors.append(ReadError(problem))
         return self.account.remember(clusters)
 
@@ -312,7 +291,7 @@ class ScheduleWatch(Struct, frozen=True):
         for schedule, task in running:
             duration = usual.get((family_of_schedule(schedule), cluster_name(schedule.cluster_arn) or ""))
             elapsed_ms = (now_ns - (task.started_ns or now_ns)) / NS_PER_MS
-            if duration is not None and elapsed_ms > _SLOW_RATIO * duration.p95_ms:
+            if duration is not None and elapsed_ms > 1.5 * duration.p95_ms:
                 yield _slow_line(schedule, task, duration, elapsed_ms=elapsed_ms, now_ns=now_ns)
 
 
@@ -330,10 +309,3 @@ def _running(
                 starter = next(starters, None)
                 if starter is not None:
                     yield starter, task
-
-
-def _due_of(schedule: Schedule, task: StartedTask) -> int | None:
-    try:
-        return last_due(schedule, task.created_ns + SKEW_NS)
-    except ScheduleExpressionError:
-        return None

@@ -1,5 +1,6 @@
 """Builds the Slack messages of ended tasks and of notices: blocks within Slack's limits, of escaped texts."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from profiler.forwarder.run_links import RunLinks, links_of_notice, links_of_sch
 from profiler.record.gpu_idle import gpu_idle_texts
 from profiler.record.hardware import gpu_totals, neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record, TaskSize
+from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
 from profiler.record.spot_price import is_on_spot
@@ -24,7 +25,6 @@ from profiler.record.units import format_duration, format_memory, format_usd, fo
 
 JsonObject = dict[str, Any]
 
-ELLIPSIS = "…"
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _FIRST_SUPPLEMENTARY = "\U00010000"
 # Slack's limits; Slack refuses a longer message (invalid_blocks).
@@ -77,16 +77,16 @@ def _cut(clean: str, max_length: int) -> str:
     """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
     if _escaped_length(clean) <= max_length:
         return clean.translate(_ESCAPES)
-    left = max_length - len(ELLIPSIS)
+    left = max_length - len("…")
     for end, character in enumerate(clean):
         left -= _escaped_length(character)
         if left < 0:
-            return clean[:end].rstrip().translate(_ESCAPES) + ELLIPSIS
+            return clean[:end].rstrip().translate(_ESCAPES) + "…"
     return clean.translate(_ESCAPES)
 
 
 def plain_text(text: str) -> JsonObject:
-    """Return a text object without formatting; ``:words:`` do not become emoji."""
+    """A text object without formatting; ``:words:`` do not become emoji."""
     return {"type": "plain_text", "text": text, "emoji": False}
 
 
@@ -160,9 +160,15 @@ def message_of(announcement: Announcement, *, kibana_url: str | None) -> SlackMe
 
 def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMessage:
     """Build the message of one stopped task."""
+    named = (
+        ("cluster", notice.task.cluster),
+        ("", notice.task.region),
+        ("task", notice.task.id),
+        ("container", notice.container),
+    )
     blocks = (
         {"type": "header", "text": plain_text(_title(notice))},
-        context(_location(notice)),
+        context(names_in_a_row(named)),
         _fields(notice),
         section(usage_lines(notice.metrics, notice.record), formatted=True),
         section(_cause_lines(notice)),
@@ -184,25 +190,14 @@ def _title(notice: EndedTask) -> str:
 
 def _fallback(notice: EndedTask) -> str:
     duration, outcome = value_formats.known(format_duration, notice.duration_ms), notice.outcome
+    code = value_formats.known(describe_exit_code, outcome.exit_code)
     parts = (
         _title(notice),
         None if duration is None else f"after {duration}",
-        None
-        if outcome.exit_code is None
-        else f"exit code {short(value_formats.known(describe_exit_code, outcome.exit_code))}",
+        None if code is None else f"exit code {short(code)}",
         "out of memory" if outcome.category == "oom" else None,
     )
     return ", ".join(part for part in parts if part)
-
-
-def _location(notice: EndedTask) -> str:
-    named = (
-        ("cluster", notice.task.cluster),
-        ("", notice.task.region),
-        ("task", notice.task.id),
-        ("container", notice.container),
-    )
-    return names_in_a_row(named)
 
 
 def _fields(notice: EndedTask) -> JsonObject | None:
@@ -231,22 +226,17 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
     memory = metrics.memory_utilization_percent or _NOT_MEASURED
     cpu_used = value_formats.usage(cpu.avg, cpu.max, size=value_formats.known(format_vcpu, metrics.vcpu_size))
-    memory_used = value_formats.usage(
-        memory.avg,
-        memory.max,
-        peak=value_formats.peak(metrics),
-        size=value_formats.known(format_memory, metrics.memory_size_mb),
-    )
-    series = None if record is None else record.series
+    size = value_formats.known(format_memory, metrics.memory_size_mb)
+    memory_used = value_formats.usage(memory.avg, memory.max, peak=value_formats.peak(metrics), size=size)
+    cpu_curve = memory_curve = ""
+    if record is not None and record.series is not None:
+        cpu_curve = value_formats.series(record.series.vcpu_used or (), metrics.vcpu_size, LEAST_VCPU)
+        memory_curve = value_formats.series(record.series.memory_used_mb or (), metrics.memory_size_mb, LEAST_MB)
     return [
         f"*CPU*  {cpu_used}" if cpu_used else "",
-        _code("" if series is None else value_formats.series(series.vcpu_used or (), metrics.vcpu_size, LEAST_VCPU)),
+        cpu_curve and f"`{cpu_curve}`",
         f"*Memory*  {memory_used}" if memory_used else "",
-        _code(
-            ""
-            if series is None
-            else value_formats.series(series.memory_used_mb or (), metrics.memory_size_mb, LEAST_MB)
-        ),
+        memory_curve and f"`{memory_curve}`",
         *([] if record is None else [*_accelerators(record), _largest_processes(record)]),
     ]
 
@@ -268,11 +258,6 @@ def _largest_processes(record: Record) -> str:
     shown = (value_formats.process(process, escape_text(process.name, MAX_NAME_LENGTH)) for process in largest)
     text = ", ".join(process for process in shown if process)
     return f"*Largest processes*  {text}" if text else ""
-
-
-def _code(text: str) -> str:
-    """Return the text in a monospaced font."""
-    return f"`{text}`" if text else ""
 
 
 def _log(lines: Sequence[str]) -> JsonObject | None:
@@ -322,8 +307,9 @@ def _advice(notice: EndedTask) -> list[str]:
     if record is None or record.recommendation is None:
         return []
     size, advice = value_formats.new_size(record), record.recommendation
-    if size is not None and _contradicts_out_of_memory(notice, size):
-        return []
+    limit = notice.metrics.memory_size_mb
+    if size is not None and notice.outcome.category == "oom" and (size.memory_mb or math.inf) <= (limit or 0):
+        return []  # no more memory for a run that ran out of it: its numbers are from before the end
     reasons = (escape_text(reason, MAX_SENTENCE_LENGTH) for reason in advice.reasons[:_MAX_REASONS])
     suggested = None if size is None else value_formats.suggested_size(size, advice.saving_percent)
     return [suggested or "", *(f"• {reason}" for reason in reasons if reason)]
@@ -334,12 +320,6 @@ def _why(notice: EndedTask) -> list[str]:
     idle = () if notice.record is None else map(as_sentence, gpu_idle_texts(notice.record))
     sentences = (comparison, value_formats.longest_wait(notice), *idle)
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences if sentence]
-
-
-def _contradicts_out_of_memory(notice: EndedTask, size: TaskSize) -> bool:
-    """Whether the size gives no more memory to a run that ran out of memory: its numbers are from before the end."""
-    limit, memory = notice.metrics.memory_size_mb, size.memory_mb
-    return notice.outcome.category == "oom" and limit is not None and memory is not None and memory <= limit
 
 
 def _note(notice: EndedTask) -> str:

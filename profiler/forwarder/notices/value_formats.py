@@ -28,14 +28,11 @@ TITLES: dict[EndStatus, str] = {
     "stopped": "⏹️ Stopped",
     "unknown": "❔ Ended, outcome unknown",
 }
-_UNUSUAL_TITLE = "⚠️ Success, but unlike its family"
 _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."
 )
 _BAR_CELLS = 10
-_SPARKLINE_WIDTH = 40
 _MIN_SPARKLINE_VALUES = 3
-_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _WHOLE_PERCENT = 100
 _HALF_PERCENT = 50
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
@@ -51,7 +48,7 @@ _IDLE_BELOW_PERCENT = 1
 
 def title(notice: EndedTask) -> str:
     """Return the outcome in words, with a symbol."""
-    return _UNUSUAL_TITLE if notice.unusual else TITLES[notice.outcome.status]
+    return "⚠️ Success, but unlike its family" if notice.unusual else TITLES[notice.outcome.status]
 
 
 def known(show: Callable[[_Value], str], value: _Value | None) -> str | None:
@@ -73,10 +70,7 @@ def bar(percent: float) -> str:
 def usage(average: float | None, maximum: float | None, *, peak: str | None = None, size: str | None = None) -> str:
     """Return a bar, the average and the peak in percent, as far as known. ``peak`` is the peak with its unit."""
     peak_text = peak if maximum is None else f"{format_percent(maximum)}{f' ({peak})' if peak else ''}"
-    parts = [
-        None if average is None else f"{format_percent(average)} avg",
-        None if peak_text is None else f"peak {peak_text}",
-    ]
+    parts = [None if average is None else f"{format_percent(average)} avg", peak_text and f"peak {peak_text}"]
     text = ", ".join(part for part in parts if part)
     if not text:
         return ""
@@ -94,7 +88,7 @@ def series(values: Sequence[float | None], size: float | None, least: float) -> 
     if len(measured) < _MIN_SPARKLINE_VALUES:
         return ""
     top, _ = curve_top(max(measured), size, least)
-    return sparkline(values, width=_SPARKLINE_WIDTH, top=top).replace(GAP, _NO_BREAK_SPACE)
+    return sparkline(values, width=40, top=top).replace(GAP, "\N{NO-BREAK SPACE}")
 
 
 def process(used: Process, name: str) -> str | None:
@@ -151,11 +145,9 @@ def longest_wait(notice: EndedTask) -> str | None:
     kind, percent = max(shares.items(), key=itemgetter(1))
     if not _HALF_PERCENT < percent <= _WHOLE_PERCENT or not _is_well_sampled(record, breakdown, percent):
         return None
-    targets = {
-        target.target: target.percent for target in breakdown.waiting_for if target.kind == kind and target.percent
-    }
-    name = max(targets, key=targets.__getitem__, default=None)
-    longest = "" if name is None else f", {format_percent(targets[name])} for {name}"
+    targets = [(target.percent, target.target) for target in breakdown.waiting_for if target.kind == kind]
+    part, name = max(((part or 0, name) for part, name in targets), key=itemgetter(0), default=(0, ""))
+    longest = f", {format_percent(part)} for {name}" if part else ""
     return f"{format_percent(percent)} of the time it {PAST_WAITS[kind]}{longest}."
 
 
@@ -170,8 +162,7 @@ def _is_well_sampled(record: Record, breakdown: TimeBreakdown, percent: float) -
 def memory_at_oom(notice: EndedTask) -> str | None:
     """Return the memory peak and limit of a run that ran out of memory, as far as known."""
     highest, limit = peak(notice.metrics), known(format_memory, notice.metrics.memory_size_mb)
-    parts = [None if highest is None else f"measured peak {highest}", None if limit is None else f"limit {limit}"]
-    text = ", ".join(part for part in parts if part)
+    text = ", ".join(filter(None, (highest and f"measured peak {highest}", limit and f"limit {limit}")))
     return f"Memory: {text}." if text else None
 
 
@@ -184,11 +175,8 @@ def new_size(record: Record) -> TaskSize | None:
 
 def suggested_size(size: TaskSize, saving_percent: float | None) -> str | None:
     """Return the size to try next and the saving, which is negative if the size costs more."""
-    text = format_task_size(size.vcpu, size.memory_mb)
-    return f"Suggested size: {text}{_saving(saving_percent)}." if text else None
-
-
-def _saving(percent: float | None) -> str:
-    if percent is None or abs(percent) < 1:
-        return ""
-    return f" (saves {format_percent(percent)})" if percent > 0 else f" (costs {format_percent(-percent)} more)"
+    text, saving = format_task_size(size.vcpu, size.memory_mb), ""
+    if saving_percent is not None and abs(saving_percent) >= 1:
+        percent = format_percent(abs(saving_percent))
+        saving = f" (saves {percent})" if saving_percent > 0 else f" (costs {percent} more)"
+    return f"Suggested size: {text}{saving}." if text else None

@@ -14,10 +14,6 @@ from profiler.record.record_model import Record, Report
 from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 
 _MIN_RUNS = 8
-_MAX_AGE = "now-90d"
-_MAX_CLUSTERS = 50
-
-
 # By family and name of the ECS cluster.
 FamilyDurations = Mapping[tuple[str, str], UsualDuration]
 
@@ -32,10 +28,8 @@ def family_durations(
 ) -> FamilyDurations:
     """Read the durations of the last 20 successful runs of each family in each ECS cluster, from the last 90 days.
 
-    A family with fewer than 8 of them is left out. ``place`` is an ARN of the account and Region of the runs.
-
-    Raises:
-        SearchClusterError: the request failed.
+    A family with fewer than 8 of them is left out. ``place`` is an ARN of the account and Region of the runs. Raises
+    SearchClusterError.
     """
     response = cluster.search(f"{prefix}-reports-*", _query(sorted(families), place), timeout_seconds)
     found = {}
@@ -47,19 +41,14 @@ def family_durations(
                 for hit in hits
                 if (duration_ms := number(mapping(mapping(hit.get("_source")).get("usage")).get("duration_ms")))
             ]
-            names = text(family.get("key")), text(in_cluster.get("key"))
             usual = usual_duration(durations) if len(durations) >= _MIN_RUNS else None
-            if usual is not None and names[0] is not None and names[1] is not None:
-                found[names[0], names[1]] = usual
+            if usual is not None:
+                found[str(family.get("key")), str(in_cluster.get("key"))] = usual
     return found
 
 
 def _query(families: list[str], place: str) -> dict[str, object]:
-    values = {
-        "task.status": "success",
-        "cloud.account.id": arn_account(place),
-        "cloud.region": arn_region(place),
-    }
+    values = {"task.status": "success", "cloud.account.id": arn_account(place), "cloud.region": arn_region(place)}
     runs = {
         "top_hits": {
             "size": MAX_RUNS_OF_A_FAMILY,
@@ -67,23 +56,15 @@ def _query(families: list[str], place: str) -> dict[str, object]:
             "sort": [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
         }
     }
-    clusters = {"terms": {"field": "orchestrator.cluster.name", "size": _MAX_CLUSTERS}, "aggs": {"runs": runs}}
-    return {
-        "size": 0,
-        "query": {
-            "bool": {
-                "filter": [
-                    {"terms": {"task.family": families}},
-                    {"range": {"@timestamp": {"gte": _MAX_AGE}}},
-                    {"range": {"usage.duration_ms": {"gt": 0}}},
-                    *terms(values),
-                ]
-            }
-        },
-        "aggs": {
-            "families": {"terms": {"field": "task.family", "size": len(families)}, "aggs": {"clusters": clusters}}
-        },
-    }
+    clusters = {"terms": {"field": "orchestrator.cluster.name", "size": 50}, "aggs": {"runs": runs}}
+    in_families = {"terms": {"field": "task.family", "size": len(families)}, "aggs": {"clusters": clusters}}
+    wanted = [
+        {"terms": {"task.family": families}},
+        {"range": {"@timestamp": {"gte": "now-90d"}}},
+        {"range": {"usage.duration_ms": {"gt": 0}}},
+        *terms(values),
+    ]
+    return {"size": 0, "query": {"bool": {"filter": wanted}}, "aggs": {"families": in_families}}
 
 
 def _buckets(part: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
@@ -99,11 +80,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
     timeout_seconds: float
 
     def highest_peak_mb(self, ended: EndedTask) -> float | None:
-        """The highest peak of the family's successes; None without one, or if the search is refused for good.
-
-        Raises:
-            SearchClusterError: A later search can succeed.
-        """
+        """The highest peak of the family's successes; None without one, or if the search is refused for good."""
         peak = {"size": 0, "aggs": {"peak": {"max": {"field": "usage.memory.used_mb.max"}}}}
         try:
             found = self._search(ended, {"term": {"task.status": "success"}}, peak)
