@@ -200,7 +200,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         may_read=lambda: reading.remaining_seconds() > 0,
         may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
     )
-    return asdict(watch.look())
+    return watch.look()
 
 
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:

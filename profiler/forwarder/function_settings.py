@@ -113,9 +113,9 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         services=_boolean(environment, "NOTIFY_SERVICES"),
         unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
         report_wait_seconds=_number(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, 600.0), "seconds"),
-        kibana_url=_kibana_url(environment),
-        idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
-        event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
+        kibana_url=_text(environment, "KIBANA_URL").rstrip("/") or None,
+        idempotency_table=_text(environment, "IDEMPOTENCY_TABLE") or None,
+        event_bus_name=_text(environment, "EVENT_BUS_NAME") or None,
         log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 0, (0, 20), "lines")),
     )
 
@@ -144,8 +144,8 @@ def read_grace_minutes(environment: Mapping[str, str]) -> float:
     return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, (1, 45), "minutes")
 
 
-def _kibana_url(environment: Mapping[str, str]) -> str | None:
-    return environment.get("KIBANA_URL", "").strip().rstrip("/") or None
+def _text(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(name, "").strip()
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -160,14 +160,14 @@ def _subjects(words: Sequence[str]) -> frozenset[Subject]:
 
 
 def _boolean(environment: Mapping[str, str], name: str) -> bool:
-    value = environment.get(name, "").strip().lower()
+    value = _text(environment, name).lower()
     if value not in (*_TRUE, *_FALSE):
         raise SettingsError(f"{name} must be true or false.")
     return value in _TRUE
 
 
 def _number(environment: Mapping[str, str], name: str, default: float, limits: tuple[float, float], unit: str) -> float:
-    text = environment.get(name, "").strip()
+    text = _text(environment, name)
     if not text:
         return default
     lowest, highest = limits
@@ -184,7 +184,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     """Read the settings of the search cluster and of ``forward_logs``."""
 
     def text(name: str) -> str | None:
-        return environment.get(name, "").strip() or None
+        return _text(environment, name) or None
 
     engine = (text("SEARCH_ENGINE") or "elasticsearch").lower()
     if engine not in ("elasticsearch", "opensearch"):
@@ -219,7 +219,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         index_period="day" if period == "day" else "month",
         forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
-        kibana_url=_kibana_url(environment),
+        kibana_url=(text("KIBANA_URL") or "").rstrip("/") or None,
     )
 
 
@@ -232,7 +232,7 @@ def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], s
     from profiler.core.errors import UsageError
     from profiler.otlp.otlp_settings import read_targets
 
-    secret_id = environment.get("OTLP_SECRET_ID", "").strip()
+    secret_id = _text(environment, "OTLP_SECRET_ID")
     signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
     values = {name: environment.get(name, "") for name in _EXPORT_SETTINGS}
     if secret_id and not values["OTLP_HEADERS"].strip():

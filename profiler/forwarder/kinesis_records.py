@@ -20,8 +20,6 @@ from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_data
 from profiler.forwarder.task_notices import TaskNotices
 
-_RECORDS = "Records"
-
 
 class StreamResult(Struct, frozen=True, kw_only=True):
     """The result of an invocation for its records."""
@@ -36,7 +34,7 @@ class StreamResult(Struct, frozen=True, kw_only=True):
 
 def is_stream_event(event: object) -> bool:
     """Whether a Lambda event comes from a stream, not from a subscription."""
-    return isinstance(event, Mapping) and _RECORDS in event
+    return isinstance(event, Mapping) and "Records" in event
 
 
 def forward_records(
@@ -96,7 +94,7 @@ def _index(
 
 
 def _records(event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    records: Sequence[Mapping[str, Any]] = event[_RECORDS]
+    records: Sequence[Mapping[str, Any]] = event["Records"]
     if not all("kinesis" in record for record in records):
         raise PayloadError(
             "The event's records do not come from a Kinesis data stream: correct the function's trigger."

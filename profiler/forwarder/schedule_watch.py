@@ -4,7 +4,6 @@ Every invocation looks at the last day again, so that the next one repeats what 
 does not hide the others: the errors are raised after all of them.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -162,17 +161,6 @@ class Account(Struct, frozen=True, kw_only=True):
     usual: Callable[[Collection[str], str], FamilyDurations] | None = None
 
 
-class WatchCounts(Struct, frozen=True, kw_only=True):
-    """How many schedules there are, how many have unknown due times, and the new notices of each kind."""
-
-    schedules: int = 0
-    unknown: int = 0
-    missed: int = 0
-    late: int = 0
-    overlapped: int = 0
-    slow: int = 0
-
-
 class ScheduleWatch(Struct, frozen=True):
     """Looks at all schedules once.
 
@@ -191,24 +179,25 @@ class ScheduleWatch(Struct, frozen=True):
     def _grace_ns(self) -> int:
         return round(self.grace_minutes * _NS_PER_MINUTE)
 
-    def look(self) -> WatchCounts:
+    def look(self) -> dict[str, int]:
         """Judge the due times of the last day and alert to what is new, as soon as all schedules are read.
 
-        Raises ForwarderError if a part could not be read or sent, and all others were.
+        Returns how many schedules there are, how many have unknown due times, and the new notices of each kind. Raises
+        ForwarderError if a part could not be read or sent, and all others were.
         """
         now_ns = self.now_ns()
         found = self.account.schedules()
         self.account.rules.add(found.schedules, now_ns)
         errors: list[ForwarderError] = [ReadError(problem) for problem in found.problems]
+        counts = dict.fromkeys(("missed", "late", "overlapped", "slow"), 0)
         if found.unread:
             # Tasks are matched with all schedules. The next invocation continues, and looks at the same day.
             raise_errors(errors)
-            return WatchCounts(schedules=len(found.schedules) + found.unread, unknown=found.unread)
+            return {"schedules": len(found.schedules) + found.unread, "unknown": found.unread, **counts}
         clusters = self._clusters(found.schedules, now_ns, errors)
         longest = max((schedule.window_minutes for schedule in found.schedules), default=0)
         since_ns = now_ns - _JUDGED_NS - longest * _NS_PER_MINUTE
         judged = judge_schedules(found.schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=self._grace_ns)
-        counts: Counter[str] = Counter()
         for line, complete in self._notices(judged, clusters, now_ns, errors):
             if not self.may_announce():
                 errors.append(DeliveryError(NO_TIME_TO_NOTIFY))
@@ -219,7 +208,7 @@ class ScheduleWatch(Struct, frozen=True):
                 errors.append(error)
         raise_errors(errors)
         unknown = sum(one.problem is not None for one in judged)
-        return WatchCounts(schedules=len(found.schedules), unknown=unknown, **counts)
+        return {"schedules": len(found.schedules), "unknown": unknown, **counts}
 
     def _clusters(
         self, schedules: Iterable[Schedule], now_ns: int, errors: list[ForwarderError]

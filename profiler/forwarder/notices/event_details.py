@@ -221,33 +221,35 @@ DETAILS: Mapping[str, tuple[type[Struct], str]] = {
 def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
     """Return the event's detail, with all texts truncated; its JSON is smaller than 32 KB."""
     record = line.record
-    notice = RunNotice(
-        text=f"{run_title(line)}. {line.notice.message}",
-        task_id=record.task_id,
-        task_arn=record.task_arn,
-        cluster=cluster_name(record.cluster),
-        family=record.family or _UNKNOWN,
-        revision=record.revision,
-        container=record.container.name,
-        notice=line.notice,
-        started_at=record.started_at,
-        metrics=record.metrics,
-        links=links_of_notice(line, kibana_url),
+    return _bounded(
+        RunNotice(
+            text=f"{run_title(line)}. {line.notice.message}",
+            task_id=record.task_id,
+            task_arn=record.task_arn,
+            cluster=cluster_name(record.cluster),
+            family=record.family or _UNKNOWN,
+            revision=record.revision,
+            container=record.container.name,
+            notice=line.notice,
+            started_at=record.started_at,
+            metrics=record.metrics,
+            links=links_of_notice(line, kibana_url),
+        )
     )
-    return _bounded(notice)
 
 
 def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> ScheduleNoticeDetail:
     """Return the event's detail, with all texts truncated; its JSON is smaller than 32 KB."""
-    notice = ScheduleNoticeDetail(
-        text=line.notice.message or schedule_title(line),
-        schedule=line.schedule,
-        notice=line.notice,
-        cluster=cluster_name(line.cluster),
-        family=line.family,
-        links=links_of_schedule_notice(line, kibana_url),
+    return _bounded(
+        ScheduleNoticeDetail(
+            text=line.notice.message or schedule_title(line),
+            schedule=line.schedule,
+            notice=line.notice,
+            cluster=cluster_name(line.cluster),
+            family=line.family,
+            links=links_of_schedule_notice(line, kibana_url),
+        )
     )
-    return _bounded(notice)
 
 
 def run_title(line: NoticeLine) -> str:

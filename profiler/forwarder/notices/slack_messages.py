@@ -184,7 +184,8 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
 def _title(notice: EndedTask) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
     tail = escape_text(revision, _MAX_REVISION_LENGTH)
-    head = f"{value_formats.title(notice)} · "
+    title = "⚠️ Success, but unlike its family" if notice.unusual else value_formats.TITLES[notice.outcome.status]
+    head = f"{title} · "
     return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
 
 
@@ -193,32 +194,25 @@ def _fallback(notice: EndedTask) -> str:
     code = value_formats.known(describe_exit_code, outcome.exit_code)
     parts = (
         _title(notice),
-        None if duration is None else f"after {duration}",
-        None if code is None else f"exit code {short(code)}",
+        duration and f"after {duration}",
+        code and f"exit code {short(code)}",
         "out of memory" if outcome.category == "oom" else None,
     )
     return ", ".join(part for part in parts if part)
 
 
 def _fields(notice: EndedTask) -> JsonObject | None:
-    started = notice.task.started_at
+    started, billed = notice.task.started_at, value_formats.known(format_duration, notice.metrics.billed_duration_ms)
+    cost = value_formats.known(format_usd, None if notice.cost is None else notice.cost.usd)
+    if cost is not None and is_on_spot(notice.cost):
+        cost = f"≥ {cost} (Spot)"
     named = (
         ("Duration", value_formats.known(format_duration, notice.duration_ms)),
-        ("Billed", _billed(notice)),
+        ("Billed", ", ".join(filter(None, (billed, cost)))),
         ("Exit code", value_formats.known(describe_exit_code, notice.outcome.exit_code)),
         ("Started", None if started is None else f"{started:%Y-%m-%d %H:%M:%S} UTC"),
     )
     return value_fields(named)
-
-
-def _billed(notice: EndedTask) -> str:
-    cost = value_formats.known(format_usd, None if notice.cost is None else notice.cost.usd)
-    is_least = is_on_spot(notice.cost)
-    parts = (
-        value_formats.known(format_duration, notice.metrics.billed_duration_ms),
-        None if cost is None else f"{'≥ ' if is_least else ''}{cost}{' (Spot)' if is_least else ''}",
-    )
-    return ", ".join(part for part in parts if part)
 
 
 def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
@@ -279,7 +273,9 @@ def _cause_lines(notice: EndedTask) -> list[str]:
     unusual = value_formats.unusual(notice)
     lines = [None if unusual is None else f"Success, but {unusual}.", value_formats.cause(outcome)]
     if outcome.category == "oom":
-        lines += [value_formats.memory_at_oom(notice)]
+        peak, limit = value_formats.peak(notice.metrics), notice.metrics.memory_size_mb
+        sizes = (peak and f"measured peak {peak}", limit and f"limit {format_memory(limit)}")
+        lines += [f"Memory: {', '.join(filter(None, sizes))}." if any(sizes) else None]
     if outcome.status == "failure" and notice.record is not None:
         seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.category == "oom")
         lines += [seen and as_sentence(seen)]
@@ -323,11 +319,9 @@ def _why(notice: EndedTask) -> list[str]:
 
 
 def _note(notice: EndedTask) -> str:
-    if notice.is_complete:
-        return ""
-    if notice.record is not None and _is_measured(notice.record):
-        return "There is no report: these numbers come from the last checkpoint."
-    return "There is no report: these numbers come from ECS alone."
+    is_measured = notice.record is not None and _is_measured(notice.record)
+    source = "the last checkpoint" if is_measured else "ECS alone"
+    return "" if notice.is_complete else f"There is no report: these numbers come from {source}."
 
 
 def _is_measured(record: Record) -> bool:

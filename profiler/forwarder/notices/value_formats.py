@@ -28,9 +28,6 @@ TITLES: dict[EndStatus, str] = {
     "stopped": "⏹️ Stopped",
     "unknown": "❔ Ended, outcome unknown",
 }
-_OOM_BUT_SUCCESS = (
-    "A process in the container was killed because memory ran out, but the container exited successfully."
-)
 _BAR_CELLS = 10
 _MIN_SPARKLINE_VALUES = 3
 _WHOLE_PERCENT = 100
@@ -43,12 +40,6 @@ _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 # Each sample covers an interval: with fewer samples, the shares are rough.
 _MIN_INTERVALS = 10
-_IDLE_BELOW_PERCENT = 1
-
-
-def title(notice: EndedTask) -> str:
-    """Return the outcome in words, with a symbol."""
-    return "⚠️ Success, but unlike its family" if notice.unusual else TITLES[notice.outcome.status]
 
 
 def known(show: Callable[[_Value], str], value: _Value | None) -> str | None:
@@ -104,31 +95,31 @@ def process(used: Process, name: str) -> str | None:
 
 def accelerators(count: int, utilization: Distribution, peak_mb: float | None, name: str) -> str:
     """Return the use of all GPUs or Neuron cores together, with a clear statement if they were idle."""
-    peak_memory = None if peak_mb is None else f"peak memory {format_memory(peak_mb)}"
+    text = usage(utilization.avg, utilization.max)
     busiest = utilization.avg if utilization.max is None else utilization.max
-    if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
+    if busiest is not None and busiest < 1:
         text = f"{bar(busiest)}  idle throughout: allocated and billed, but not used"
-    else:
-        text = usage(utilization.avg, utilization.max)
-    parts = "; ".join(part for part in (text, peak_memory) if part)
+    parts = "; ".join(filter(None, (text, peak_mb is not None and f"peak memory {format_memory(peak_mb)}")))
     return f"*{count} {name}{'' if count == 1 else 's'}*  {parts or 'use unknown'}"
 
 
 def cause(outcome: Outcome) -> str | None:
     """Return a sentence on why the task stopped."""
+    killed = "A process in the container was killed because memory ran out, but the container exited successfully"
     if outcome.status == "success":
-        return _OOM_BUT_SUCCESS if outcome.category == "oom" else None
-    sentence = describe_cause(outcome.category, outcome.exit_code)
-    return None if sentence is None else f"{sentence}."
+        sentence = killed if outcome.category == "oom" else None
+    else:
+        sentence = describe_cause(outcome.category, outcome.exit_code)
+    return sentence and f"{sentence}."
 
 
 def unusual(notice: EndedTask) -> str | None:
     """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1 GB)"; None if not."""
-    words = ((*_MEASURES[measure.metric], measure) for measure in notice.unusual)
-    measures = ", ".join(
-        sentence.format(shown(measure.value), shown(measure.usual)) for sentence, shown, measure in words
-    )
-    return f"unlike its family: {measures}" if measures else None
+    parts = []
+    for measure in notice.unusual:
+        sentence, shown = _MEASURES[measure.metric]
+        parts.append(sentence.format(shown(measure.value), shown(measure.usual)))
+    return f"unlike its family: {', '.join(parts)}" if parts else None
 
 
 def longest_wait(notice: EndedTask) -> str | None:
@@ -157,13 +148,6 @@ def _is_well_sampled(record: Record, breakdown: TimeBreakdown, percent: float) -
     is_long = interval_ms is None or (record.metrics.duration_ms or 0) >= _MIN_INTERVALS * interval_ms
     # The time that no sample covers counts as other time, so no part is longer than the covered time.
     return is_long and (covered is None or covered >= min(percent, MIN_COVERED_PERCENT))
-
-
-def memory_at_oom(notice: EndedTask) -> str | None:
-    """Return the memory peak and limit of a run that ran out of memory, as far as known."""
-    highest, limit = peak(notice.metrics), known(format_memory, notice.metrics.memory_size_mb)
-    text = ", ".join(filter(None, (highest and f"measured peak {highest}", limit and f"limit {limit}")))
-    return f"Memory: {text}." if text else None
 
 
 def new_size(record: Record) -> TaskSize | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules
@@ -98,7 +98,7 @@ class World:
             may_read=lambda: self._count("clusters_left"),
             may_announce=lambda: self._count("notices_left"),
         )
-        return {name: count for name, count in asdict(watch.look()).items() if count and name != "schedules"}
+        return {name: count for name, count in watch.look().items() if count and name != "schedules"}
 
     @property
     def slack(self) -> list[str]:
