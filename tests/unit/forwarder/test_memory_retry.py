@@ -23,9 +23,8 @@ from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
 from profiler.forwarder.notices.event_details import ended_run
 from profiler.forwarder.notices.slack_messages import ended_task_message
 from profiler.forwarder.search_cluster.family_runs import FamilyMemory
-from profiler.forwarder.task.find_report import ReportLine
-from profiler.forwarder.task_lines import read_line
-from profiler.record.record_model import Report
+from tests.fake_search import FakeSearchCluster
+from tests.notices import report_line as read
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition
 from tests.unit.forwarder.test_retry_plan import CLUSTER, FAMILY_ARN, KILLED, batch, ended, report_line
 
@@ -129,7 +128,7 @@ class FakeAws:
         return self._json(request, {"tasks": [{"taskArn": known[1]}], "failures": []})
 
 
-class FakeSearch:
+class FakeSearch(FakeSearchCluster):
     """The search cluster, with what it answers to each search."""
 
     def __init__(self, answer: Mapping[str, Any] | None = None, error: SearchClusterError | None = None) -> None:
@@ -142,12 +141,6 @@ class FakeSearch:
         if self.error is not None:
             raise self.error
         return self.answer
-
-    def get(self, index: str, document_id: str, timeout_seconds: float) -> None:
-        raise NotImplementedError
-
-    def bulk(self, documents: Any, timeout_seconds: float) -> Any:
-        raise NotImplementedError
 
 
 class World:
@@ -416,8 +409,6 @@ def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> E
         "metrics": {"billedDurationMs": 3_600_000},
     }
     text = json.dumps({"time": "2026-03-01T10:12:33Z", "type": "task.report", "record": record})
-    report = read_line(text)
-    assert isinstance(report, Report)
     return ended(
         **{
             "taskArn": NEW_ARN,
@@ -427,7 +418,7 @@ def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> E
             "attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}],
             **detail,
         },
-        line=ReportLine(report, text),
+        line=read(text),
     )
 
 

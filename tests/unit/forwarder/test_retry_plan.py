@@ -19,9 +19,8 @@ from profiler.forwarder.retry_plan import (
 )
 from profiler.forwarder.task.find_report import ReportLine
 from profiler.forwarder.task.task_containers import identify_containers, judge
-from profiler.forwarder.task_lines import read_line
-from profiler.record.record_model import Report
 from profiler.sizing.fargate import LEGAL_SIZES, Size
+from tests.notices import report_line as read
 from tests.unit.forwarder.task.test_task_event import container, definition, task
 
 KILLED = "OutOfMemoryError: Container killed due to memory usage"
@@ -37,10 +36,7 @@ def report_line(evidence: str | None = "kernel-counter", kind: str = "task.repor
         "status": "failure",
         "outOfMemoryEvidence": evidence,
     }
-    text = json.dumps({"time": "2026-03-01T10:12:33Z", "type": kind, "record": record})
-    report = read_line(text)
-    assert isinstance(report, Report)
-    return ReportLine(report, text)
+    return read(json.dumps({"time": "2026-03-01T10:12:33Z", "type": kind, "record": record}))
 
 
 def ended(*, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any) -> EndedTask:

@@ -19,6 +19,7 @@ from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
 from profiler.record.task_end import Outcome
 from tests.fakes import FakeClock
+from tests.notices import KeyTable
 from tests.unit.forwarder.task.test_task_event import ARN, task
 from tests.unit.forwarder.test_task_stopped import report
 
@@ -44,7 +45,7 @@ class Backend:
         self.urls: list[str] = []
         self.failures: list[Failure] = []
         self.warnings: list[str] = []
-        self.done: set[str] = set()
+        self.table = KeyTable()
         self.table_error: Exception | None = None
         self.keeps = keeps
         self.statuses: dict[str, int] = {}
@@ -62,9 +63,7 @@ class Backend:
     def once(self, key: str, work: Callable[[], object]) -> None:
         if self.table_error is not None:
             raise self.table_error
-        if key not in self.done:
-            work()
-            self.done.add(key)
+        self.table.once(key, work)
 
     def targets(self) -> Targets:
         return read_targets({"OTLP_ENDPOINT": "http://backend"})
@@ -88,7 +87,7 @@ def test_a_run_is_exported_once() -> None:
     backend.export()
     backend.export()
     assert backend.urls == [f"http://backend/v1/{signal}" for signal in ("traces", "logs", "metrics")]
-    assert backend.done == {f"{ARN}#otlp"}
+    assert backend.table.done == {f"{ARN}#otlp"}
     assert (backend.failures, backend.warnings) == ([], [])
 
 
@@ -99,7 +98,7 @@ def test_a_signal_that_the_backend_does_not_take_is_one_warning(status: int) -> 
     for number in range(3):
         run = ended(report(), taskArn=f"{ARN}{number}")
         backend.run_export().export(run, backend.once, lambda: 5.0)
-    assert (backend.failures, len(backend.done)) == ([], 3)
+    assert (backend.failures, len(backend.table.done)) == ([], 3)
     (warning,) = backend.warnings
     assert warning == (
         "All runs are exported without a part. The metrics were not exported: the server answered "
@@ -113,7 +112,7 @@ def test_without_a_queue_the_line_names_the_task_and_another_invocation_tries_ag
     (warning,) = backend.warnings
     assert task().id in warning
     assert "the server answered 401" in warning
-    assert backend.done == set()
+    assert backend.table.done == set()
 
 
 @pytest.mark.parametrize("error", [DeliveryError("The table cannot be used."), KeyError("x")])

@@ -1,7 +1,7 @@
 """The handling of stopped tasks: document and notice, with fakes for all external services."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,17 +25,16 @@ from profiler.forwarder.notices.announcements import (
     MemoryRetry,
     NoticeChannel,
     UnusualMeasure,
-    announcement_key,
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
 from profiler.forwarder.task.find_report import ReportFinder, ReportLine
 from profiler.forwarder.task.task_containers import LogStream
-from profiler.forwarder.task_lines import read_line
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import Cost, Distribution, Report
+from profiler.record.record_model import Cost, Distribution
 from profiler.record.task_event import EventContainer, StoppedTask
 from tests.fakes import FakeInvocationTime
+from tests.notices import FakeChannel, KeyTable, report_line
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.unit.core.test_container_roles import INJECTED, ROUTER, SIDECARS
 from tests.unit.forwarder.task.test_task_event import container, definition, task
@@ -90,7 +89,7 @@ class World:
         self.log_errors: list[DeliveryError] = []
         self.reads = 0
         self.other_channels: list[NoticeChannel] = []
-        self.done: set[str] = set()
+        self.table = KeyTable()
         self.warnings: list[str] = []
         self.exported: list[tuple[EndedTask, int]] = []
         self.indexed_reports: list[ReportLine | SearchClusterError | None] | None = None
@@ -119,11 +118,6 @@ class World:
         if isinstance(found, SearchClusterError):
             raise found
         return found
-
-    def once(self, key: str, work: Callable[[], object]) -> None:
-        if key not in self.done:
-            work()
-            self.done.add(key)
 
     name = "world"
     is_selective = True
@@ -167,7 +161,7 @@ class World:
             run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
             index=lambda: self.index() if cluster else None,
             channels=self.channels,
-            once=lambda _settings: self.once,
+            once=lambda _settings: self.table.once,
             export=lambda ended: self.exported.append((ended, len(self.notices))),
             warn=self.warnings.append,
         )
@@ -183,24 +177,6 @@ class World:
             return retry
 
         self.handling(cluster=True).handle(task(), start_again)
-
-
-class OtherChannel:
-    """Another channel next to Slack."""
-
-    def __init__(self, name: str = "other", *, is_selective: bool = True) -> None:
-        self.name = name
-        self.is_selective = is_selective
-        self.error: ForwarderError | None = None
-        self.posted: list[str] = []
-
-    def accepts(self, kind: ChannelKind) -> bool:
-        return True
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        if self.error is not None:
-            raise self.error
-        self.posted.append(announcement_key(announcement).rpartition("/")[2])
 
 
 def test_a_retry_that_is_not_possible_yet_raises_after_document_and_notice() -> None:
@@ -340,9 +316,8 @@ NO_SECRET = SettingsError("The secret cannot be read.")
 def test_what_fails_is_raised_after_everything_else_is_done(
     failing: dict[str, Any], message: str, documents: int, notices: int
 ) -> None:
-    world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
+    world, other = World({BATCH_STREAM: [report()]}), FakeChannel("other", error=failing.get("bus_error"))
     world.other_channels = [other]
-    other.error = failing.get("bus_error")
     for name, error in failing.items():
         setattr(world, name, error)
     with pytest.raises(ForwarderError) as raised:
@@ -381,16 +356,9 @@ def test_a_success_unlike_its_family_is_announced_as_a_failure_if_wanted(
     assert [kind for _, kind in world.notices] == ([] if notified is None else [notified])
 
 
-def report_line(**record: Any) -> ReportLine:
-    line = report(**record)
-    parsed = read_line(line)
-    assert isinstance(parsed, Report)
-    return ReportLine(parsed, line)
-
-
 def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     world = World()
-    world.indexed_reports = [None, None, report_line()]
+    world.indexed_reports = [None, None, report_line(report())]
     world.handle()
     assert (world.reads, world.time.pauses) == (0, [2.0, 2.0])
     assert world.notices[0][0].is_complete
@@ -424,7 +392,7 @@ def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_sh
 
 def test_a_failure_is_announced_without_log_lines_that_cannot_be_read() -> None:
     world = World({BATCH_STREAM: LINES})
-    world.indexed_reports = [report_line()]
+    world.indexed_reports = [report_line(report())]
     world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]
     assert world.handle(log_lines=5)["notified"] == "failure"
     assert (world.notices[0][0].log_lines, world.notices[0][0].duration_ms) == ((), 60000)
@@ -552,7 +520,7 @@ def test_logs_that_stay_throttled_raise_before_the_notice_is_posted() -> None:
     world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
     with pytest.raises(DeliveryError, match="busy"):
         world.handle(report_wait_seconds=4.0)
-    assert (world.notices, world.documents, world.done) == ([], [], set())
+    assert (world.notices, world.documents, world.table.done) == ([], [], set())
     world.log_errors.clear()
     assert world.handle()["notified"] == "failure"
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.delivery_errors import SearchClusterError
-from profiler.forwarder.documents import Document
 from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.notices.family_comparison import MAX_RUNS, MIN_RUNS, Measures, compare, find_unusual
 from profiler.record.record_model import Container, Metrics, Processor, Record
+from tests.fake_search import FakeSearchCluster
 from tests.unit.forwarder.notices.test_slack_messages import NOTICE, ended, in_task, report_line
 
 GIB = 2**30
@@ -105,7 +105,7 @@ def source(run: Mapping[str, float], *, cluster: str = "jobs", is_complete: bool
     }
 
 
-class Cluster:
+class Cluster(FakeSearchCluster):
     """A search cluster with these documents, or with another answer."""
 
     def __init__(self, *sources: dict[str, Any], answer: dict[str, Any] | SearchClusterError | None = None) -> None:
@@ -119,12 +119,6 @@ class Cluster:
         if isinstance(self._answer, SearchClusterError):
             raise self._answer
         return self._answer
-
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> Any:
-        raise NotImplementedError
-
-    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        raise NotImplementedError
 
 
 def success() -> EndedTask:
