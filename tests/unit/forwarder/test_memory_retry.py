@@ -308,23 +308,17 @@ def test_a_throttled_rule_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "described", "reason"),
+    ("run", "described", "hours", "reason"),
     [
-        (ended(), None, "its task definition could not be read"),
-        (ended(launchType="EC2"), DESCRIBED, "its batch container has no memory limit of its own"),
+        (ended(), None, 0, "its task definition could not be read"),
+        (ended(launchType="EC2"), DESCRIBED, 0, "its batch container has no memory limit of its own"),
+        (ended(), DESCRIBED, 13, "it ended more than 12 hours ago"),  # ECS forgets its tokens, and the table its keys
     ],
 )
-def test_what_cannot_be_retried_asks_nothing_of_aws(run: EndedTask, described: Any, reason: str) -> None:
+def test_what_cannot_be_retried_asks_nothing_of_aws(run: EndedTask, described: Any, hours: int, reason: str) -> None:
     world = World()
+    world.now += timedelta(hours=hours)
     assert world.refusal(run, described) == f"Not started again: {reason}."
-    assert world.aws.calls == []
-
-
-def test_an_old_event_starts_nothing() -> None:
-    """ECS forgets its tokens, and the table its keys."""
-    world = World()
-    world.now = STOPPED + timedelta(hours=13)
-    assert world.refusal() == "Not started again: it ended more than 12 hours ago."
     assert world.aws.calls == []
 
 
@@ -353,21 +347,6 @@ def test_the_report_alone_is_enough_proof_in_any_order_of_events() -> None:
 
 
 # The search cluster
-
-
-def test_the_highest_peak_of_the_family_counts() -> None:
-    search = FakeSearch({"aggregations": {"peak": {"value": 1000.5}}})
-    world = World(search)
-    retry = world.handle()
-    assert retry is not None
-    assert retry.sentence == "Started again with 2 GB (was 512 MB): task 99999999."
-    (body,) = search.bodies
-    assert body["query"]["bool"]["filter"] == [
-        {"term": {"task.family": "nightly"}},
-        {"term": {"cloud.account.id": "111122223333"}},
-        {"term": {"cloud.region": "us-west-2"}},
-        {"term": {"task.status": "success"}},
-    ]
 
 
 def test_a_cluster_that_does_not_respond_starts_nothing_yet() -> None:

@@ -132,20 +132,6 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
 
 
 @pytest.mark.parametrize(
-    ("size", "peak_mb", "expected"),
-    [
-        (Size(0.25, 512), None, (0.25, 1024)),
-        (Size(0.25, 2048), None, (0.5, 3072)),
-        (Size(1, 2048), 4000, (1, 5120)),
-        (Size(1, 8192), 1000, (2, 12288)),
-    ],
-)
-def test_sizes_on_fargate(size: Size, peak_mb: float | None, expected: tuple[float, int]) -> None:
-    chosen = larger_memory(sized(size), WITH_MONITOR, "batch", peak_mb, MAX_MB)
-    assert (chosen.vcpu, chosen.new_mb) == expected
-
-
-@pytest.mark.parametrize(
     ("detail", "described", "reason"),
     [
         ({"cpu": "8192", "memory": "61440"}, WITH_MONITOR, "it needs 96 GB, and RETRY_MAX_MEMORY_MB allows 60 GB"),

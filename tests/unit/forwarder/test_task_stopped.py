@@ -179,28 +179,21 @@ class World:
         self.handling(cluster=True).handle(task(), start_again)
 
 
-def test_a_retry_that_is_not_possible_yet_raises_after_document_and_notice() -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (DeliveryError("ThrottlingException"), ["It is not known yet"]),
+        (SettingsError("RETRY_MAX_MEMORY_MB"), [None]),
+        (InProgressError("busy"), []),
+    ],
+    ids=["not possible yet", "an invalid setting says nothing", "another invocation posts the notice"],
+)
+def test_a_retry_that_fails_raises_after_document_and_notice(error: ForwarderError, said: list[str | None]) -> None:
     world = World()
-    with pytest.raises(DeliveryError, match="ThrottlingException"):
-        world.retry(DeliveryError("ThrottlingException"))
-    assert "retried_as" not in world.documents[-1].fields["task"]
-    ((notice, _),) = world.notices
-    assert notice.retry is not None
-    assert notice.retry.sentence.startswith("It is not known yet")
-
-
-def test_an_invalid_setting_of_the_retry_says_nothing_about_the_run() -> None:
-    world = World()
-    with pytest.raises(SettingsError):
-        world.retry(SettingsError("RETRY_MAX_MEMORY_MB"))
-    assert [notice.retry for notice, _ in world.notices] == [None]
-
-
-def test_a_retry_that_another_invocation_starts_leaves_the_notice_to_it() -> None:
-    world = World()
-    with pytest.raises(InProgressError):
-        world.retry(InProgressError("busy"))
-    assert world.notices == []
+    with pytest.raises(type(error), match=str(error)):
+        world.retry(error)
+    assert [notice.retry and notice.retry.sentence[:19] for notice, _ in world.notices] == said
+    assert all("retried_as" not in document.fields["task"] for document in world.documents)
 
 
 def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
@@ -257,20 +250,20 @@ def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "described", [None, definition({"name": "task-monitor", "essential": False}, {"name": "batch"})]
-)
-def test_unknown_log_streams_cause_no_wait(described: Mapping[str, Any] | None) -> None:
+NO_LOGS = definition({"name": "task-monitor", "essential": False}, {"name": "batch"})
+BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
+NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
+
+
+@pytest.mark.parametrize(("described", "detail"), [(None, BOTH), (NO_LOGS, BOTH), (WITH_MONITOR, NOT_STARTED)])
+def test_unknown_log_streams_and_tasks_that_never_started_cause_no_wait(
+    described: Mapping[str, Any] | None, detail: dict[str, Any]
+) -> None:
     world = World(described=described)
-    world.handle(task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]))
-    assert (world.time.pauses, world.reads) == ([], 0)
-    assert len(world.runs) == len(world.notices) == 1
-
-
-def test_a_task_that_never_started_causes_no_wait() -> None:
-    world = World()
-    world.handle(task(startedAt=None, stopCode="TaskFailedToStart", containers=[{"name": "batch"}]))
+    world.handle(task(**detail))
     assert world.time.pauses == []
+    assert world.reads == 0 or described is WITH_MONITOR
+    assert len(world.runs) == len(world.notices) == 1
 
 
 def test_the_wait_ends_ten_seconds_before_the_invocation() -> None:
@@ -375,10 +368,20 @@ def test_without_a_response_from_the_cluster_the_wait_is_spent_on_the_log_stream
 LINES = ["one", "two", "three", report(), report("task.checkpoint"), "REPORT TaskId: 4dd5\tDuration: 1 ms", "{}"]
 
 
-@pytest.mark.parametrize(("count", "shown"), [(0, ()), (2, ("three", "{}")), (20, ("one", "two", "three", "{}"))])
-def test_a_failure_shows_the_last_lines_of_the_batch(count: int, shown: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("count", "detail", "shown"),
+    [
+        (0, {}, ()),
+        (2, {}, ("three", "{}")),
+        (20, {}, ("one", "two", "three", "{}")),
+        (5, {"stopCode": "UserInitiated"}, ()),
+    ],
+)
+def test_only_a_failure_shows_the_last_lines_of_the_batch(
+    count: int, detail: dict[str, Any], shown: tuple[str, ...]
+) -> None:
     world = World({BATCH_STREAM: LINES})
-    world.handle(log_lines=count)
+    world.handle(task(**detail), log_lines=count)
     assert world.notices[0][0].log_lines == shown
 
 
@@ -398,12 +401,6 @@ def test_a_failure_is_announced_without_log_lines_that_cannot_be_read() -> None:
     assert (world.notices[0][0].log_lines, world.notices[0][0].duration_ms) == ((), 60000)
     (warning,) = world.warnings
     assert warning.endswith("has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException).")
-
-
-def test_only_a_failure_shows_log_lines() -> None:
-    world = World({BATCH_STREAM: LINES})
-    world.handle(task(stopCode="UserInitiated"), log_lines=5)
-    assert world.notices[0][0].log_lines == ()
 
 
 def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> None:
