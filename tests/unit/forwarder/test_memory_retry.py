@@ -39,7 +39,7 @@ TARGET = {
     "EcsParameters": {"TaskDefinitionArn": FAMILY_ARN, "TaskCount": 2, "LaunchType": "FARGATE"},
     "Input": '{"containerOverrides":[{"name":"batch","command":["x"]}]}',
 }
-CALLS = ("ListSchedules", "GetSchedule", "RunTask")
+CALLS = ("ListSchedules", "GetSchedule", "ListTargetsByRule", "RunTask")
 
 
 class FakeAws:
@@ -198,10 +198,15 @@ def test_a_killed_run_is_started_again_as_its_schedule_says() -> None:
     assert (request["count"], request["launchType"], request["cluster"]) == (1, "FARGATE", CLUSTER)
 
 
+def of_rule(world: World, operation: str = "ListTargetsByRule") -> EndedTask:
+    """A run of a rule if the operation is a rule's, else of a schedule."""
+    world.aws.rules = {"nightly": [{**TARGET, "Id": "1"}, {"Id": "2", "Arn": "arn:aws:sqs:us-west-2:111122223333:q"}]}
+    return ended(startedBy="events-rule/nightly") if operation == "ListTargetsByRule" else ended()
+
+
 def test_a_rule_is_read_by_its_name() -> None:
     world = World()
-    world.aws.rules = {"nightly": [{**TARGET, "Id": "1"}, {"Id": "2", "Arn": "arn:aws:sqs:us-west-2:111122223333:q"}]}
-    assert world.handle(ended(startedBy="events-rule/nightly")) == STARTED
+    assert world.handle(of_rule(world)) == STARTED
     assert world.aws.calls == ["ListTargetsByRule", "RunTask"]
 
 
@@ -234,11 +239,12 @@ def test_a_token_in_use_counts_as_started() -> None:
 def test_a_throttled_call_raises_and_the_next_event_starts_it_once(operation: str, status: int, code: str) -> None:
     world = World()
     world.aws.errors[operation] = [(status, code, "Rate exceeded")] * 2
+    run = of_rule(world, operation)
     for _ in range(2):
         with pytest.raises(DeliveryError, match=r"A killed run is not started again yet.*Lambda retries\.$"):
-            world.handle()
+            world.handle(run)
     assert not world.aws.tasks
-    assert [world.handle(), world.handle()] == [STARTED] * 2
+    assert [world.handle(run), world.handle(run)] == [STARTED] * 2
     assert len(world.aws.tasks) == 1
     assert world.warnings == []
 
@@ -247,9 +253,10 @@ def test_a_throttled_call_raises_and_the_next_event_starts_it_once(operation: st
 def test_an_answer_that_is_lost_does_not_start_it_twice(operation: str) -> None:
     world = World()
     world.aws.lost = operation
+    run = of_rule(world, operation)
     with pytest.raises(DeliveryError, match="ReadTimeoutError"):
-        world.handle()
-    assert world.handle() == STARTED
+        world.handle(run)
+    assert world.handle(run) == STARTED
     assert len(world.aws.tasks) == 1
 
 
@@ -300,13 +307,6 @@ def test_a_cut_name_finds_its_schedule() -> None:
     assert world.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
 
 
-def test_a_throttled_rule_raises() -> None:
-    world = World()
-    world.aws.errors["ListTargetsByRule"] = [(400, "ThrottlingException", "Rate exceeded")]
-    with pytest.raises(DeliveryError):
-        world.handle(ended(startedBy="events-rule/nightly"))
-
-
 @pytest.mark.parametrize(
     ("run", "described", "hours", "reason"),
     [
@@ -322,25 +322,11 @@ def test_what_cannot_be_retried_asks_nothing_of_aws(run: EndedTask, described: A
     assert world.aws.calls == []
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        ended(containers=batch(1)),
-        ended(startedBy="airflow"),
-    ],
-)
-def test_other_runs_ask_and_say_nothing(run: EndedTask) -> None:
-    world = World(FakeSearch())
-    assert world.handle(run) is None
-    assert (world.aws.calls, world.warnings, world.kept) == ([], [], {})
-    assert world.search is not None
-    assert world.search.bodies == []
-
-
-def test_the_report_alone_is_enough_proof_in_any_order_of_events() -> None:
+def test_the_report_alone_is_enough_proof_and_other_runs_ask_and_say_nothing() -> None:
     """The first event found no report; its repeat does."""
-    world = World()
-    assert world.handle(ended(containers=batch(1))) is None
+    world = World(search := FakeSearch())
+    assert world.handle(ended(containers=batch(1))) is world.handle(ended(startedBy="airflow")) is None
+    assert (world.aws.calls, world.warnings, world.kept, search.bodies) == ([], [], {}, [])
     assert world.handle(ended(containers=batch(1), line=report_line())) == STARTED
     assert world.handle(ended(containers=batch(1))) is None
     assert len(world.aws.tasks) == 1

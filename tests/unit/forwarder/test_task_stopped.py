@@ -483,18 +483,6 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert world.notices[0][0].container == "batch"
 
 
-def test_a_failed_batch_next_to_an_essential_sidecar_is_named_as_the_batch() -> None:
-    """The X-Ray daemon comes first in the definition and ends with 0 after ECS stops it."""
-    monitor = container("task-monitor", essential=False)
-    world = World(described=definition(container("xray-daemon"), container("batch"), monitor))
-    ended = task(containers=[{"name": "xray-daemon", "exitCode": 0}, {"name": "batch", "exitCode": 1}])
-    assert world.handle(ended)["notified"] == "failure"
-    assert (world.notices[0][0].container, world.documents[-1].id.partition("/")[2]) == ("batch", "batch")
-    (warning,) = world.warnings
-    assert "xray-daemon, batch" in warning
-    assert "TASK_PROFILER_CONTAINER" in warning
-
-
 @pytest.mark.parametrize("sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"])
 @pytest.mark.parametrize(
     ("code", "sidecar_code", "status"), [(1, 0, "failure"), (0, 143, "success"), (0, 137, "success")]
@@ -507,6 +495,7 @@ def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     codes = {**{one["name"]: 0 for one in INJECTED}, "task-monitor": 0, "batch": code, sidecar["name"]: sidecar_code}
     ended = task(containers=[{"name": name, "exitCode": exit_code} for name, exit_code in codes.items()])
     assert world.handle(ended) == {"status": status, "indexed": True, "notified": status}
+    assert sidecar is ROUTER or "TASK_PROFILER_CONTAINER" in world.warnings[0]
     document = world.documents[-1]
     assert (document.id.rpartition("/")[2], document.fields["task"]["exit_code"]) == ("batch", code)
     assert document.fields["event"]["outcome"] == status

@@ -19,7 +19,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     message_body,
     send_failures,
 )
-from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
+from profiler.forwarder.search_cluster.interface import ItemResult, bulk_results
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 
@@ -171,26 +171,6 @@ def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st
     assert delivered.indexed == len(cluster.taken)
     assert delivered.indexed + len(delivered.rejected) == count
     assert refused.isdisjoint(cluster.taken)
-
-
-def test_the_bulk_lines_are_upserts_without_scripts() -> None:
-    action, body = (json.loads(line) for line in bulk_lines(documents(1)))
-    assert action == {"update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}}
-    assert body == {"doc": {"n": 0}, "doc_as_upsert": True}
-
-
-def test_a_bulk_response_has_a_result_for_each_item() -> None:
-    error = {
-        "type": "mapper_parsing_exception",
-        "reason": "failed to parse field [x]",
-        "caused_by": {"type": "illegal_argument_exception", "reason": "bad"},
-    }
-    answer = {"errors": True, "items": [{"update": {"status": 201}}, {"update": {"status": 400, "error": error}}]}
-    first, second = bulk_results(answer, 2)
-    assert not first.is_failed
-    assert (
-        second.reason == "mapper_parsing_exception: failed to parse field [x], because illegal_argument_exception: bad"
-    )
 
 
 @pytest.mark.parametrize(
