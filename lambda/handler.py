@@ -7,7 +7,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ from profiler.record.task_event import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.aws_account.scheduled_targets import AccountSchedules
-    from profiler.forwarder.search_cluster.family_runs import FamilyDurations, FamilyMemory
+    from profiler.forwarder.search_cluster.family_runs import FamilyMemory
     from profiler.schedules.watch_memory import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -131,11 +131,13 @@ def _start_again(context: Context) -> StartAgain | None:
     from profiler.aws_account.scheduled_targets import Schedules  # only for a retry, as the next one
     from profiler.forwarder.memory_retry import MemoryRetries
 
+    budget = InvocationTime(context)
+
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
         retries = MemoryRetries(
             read_retry_settings(os.environ),
             aws=lambda: (_client("ecs"), Schedules(_client("events"), _client("scheduler"))),
-            family=lambda: _family_memory(context),
+            family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
             remember=lambda key, work: run_idempotently(_key_table(), context, key, work),
             now=lambda: datetime.now(UTC),
             warn=_warn,
@@ -145,13 +147,11 @@ def _start_again(context: Context) -> StartAgain | None:
     return start_again
 
 
-def _family_memory(context: Context) -> "FamilyMemory | None":
-    from profiler.forwarder.search_cluster.family_runs import FamilyMemory  # as above
+def _families(left_seconds: float) -> "FamilyMemory":
+    from profiler.forwarder.search_cluster.family_runs import FamilyMemory  # only for a retry and for schedules
 
     settings = _settings()
-    if settings.url is None:
-        return None
-    timeout_seconds = max(1.0, min(InvocationTime(context).remaining_seconds() / 4, COMPARISON_SECONDS))
+    timeout_seconds = max(1.0, min(left_seconds, COMPARISON_SECONDS))
     return FamilyMemory(cluster=_cluster(settings), prefix=settings.index_prefix, timeout_seconds=timeout_seconds)
 
 
@@ -186,7 +186,9 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             remember=tasks.add,
             rules=rules,
             reasons=MissedReasons(lambda: _client("cloudtrail"), lambda: _client("sqs"), pause=whole.sleep, warn=_warn),
-            usual=partial(_family_durations, storing) if _has_cluster() else None,
+            usual=(lambda families, place: _families(storing.remaining_seconds()).durations(families, place))
+            if _has_cluster()
+            else None,
         ),
         ScheduleAnnouncer(
             settings,
@@ -214,16 +216,6 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
     document = schedule_notice_document(line, text, settings)
     for rejected in deliver(_cluster(settings), budget, random.random, [document]).rejected:
         raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
-
-
-def _family_durations(budget: InvocationTime, families: Collection[str], place: str) -> "FamilyDurations":
-    from profiler.forwarder.search_cluster.family_runs import family_durations  # as in watch_schedules
-
-    settings = _settings()
-    timeout_seconds = max(1.0, min(budget.remaining_seconds(), COMPARISON_SECONDS))
-    return family_durations(
-        _cluster(settings), families, prefix=settings.index_prefix, place=place, timeout_seconds=timeout_seconds
-    )
 
 
 def _deliver(

@@ -200,8 +200,8 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
     for part in parts:
         for name, value in part.items():
             present = merged.get(name)
-            both = isinstance(present, dict) and isinstance(value, dict)
-            merged[name] = merge_fields(present, value) if both else value
+            is_nested = isinstance(present, dict) and isinstance(value, dict)
+            merged[name] = merge_fields(present or {}, value) if is_nested else value
     return merged
 
 

@@ -3,7 +3,7 @@
 import base64
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeAlias
 
@@ -263,7 +263,15 @@ def decode_data(data: str) -> tuple[PayloadItem, ...]:
         payload = msgspec.json.decode(document, type=_DamagedPayload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
-    return tuple(_read_document(payload))
+    items: list[PayloadItem] = []
+    log_events: list[LogEvent] = []
+    for event in payload.lines:
+        raw = bytes(event)  # type: ignore[call-overload]
+        try:
+            log_events.append(msgspec.json.decode(raw, type=LogEvent))
+        except (msgspec.DecodeError, RecursionError) as error:
+            items.append(Failure(raw.decode(), f"The log event is damaged: {error}"))
+    return *items, Payload(**{**structs.asdict(payload), "log_events": tuple(log_events)})
 
 
 def _unpack(compressed: bytes) -> bytes:
@@ -282,14 +290,3 @@ def _unpack(compressed: bytes) -> bytes:
     if decompressor.unused_data:
         raise PayloadError("The event's data is followed by more: CloudWatch Logs sends it alone.")
     return unpacked
-
-
-def _read_document(damaged: _DamagedPayload) -> Iterator[PayloadItem]:
-    """Yield the damaged log events of a document, then its payload."""
-    log_events: list[LogEvent] = []
-    for event in damaged.lines:
-        try:
-            log_events.append(msgspec.json.decode(event, type=LogEvent))
-        except (msgspec.DecodeError, RecursionError) as error:
-            yield Failure(bytes(event).decode(), f"The log event is damaged: {error}")
-    yield Payload(**{**structs.asdict(damaged), "log_events": tuple(log_events)})

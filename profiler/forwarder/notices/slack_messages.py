@@ -17,7 +17,7 @@ from profiler.forwarder.run_links import RunLinks, links_of_notice, links_of_sch
 from profiler.record.gpu_idle import gpu_idle_texts
 from profiler.record.hardware import gpu_totals, neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record
+from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record, TaskSize
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
 from profiler.record.spot_price import is_on_spot
@@ -35,7 +35,6 @@ MAX_URL_LENGTH = 3000
 MAX_NAME_LENGTH = 120
 MAX_SENTENCE_LENGTH = 400
 MAX_VALUE_LENGTH = 60
-_TAB_WIDTH = 4
 _BUTTONS = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
 # A text is truncated to this length before it is sanitized, which bounds the time for it.
 _MAX_INPUT_LENGTH = 20_000
@@ -63,14 +62,6 @@ class SlackMessage(Struct, frozen=True, kw_only=True):
 def escape_text(text: str, max_length: int) -> str:
     """Return ``text`` on one line, escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
     return _cut(" ".join(on_one_line(text[:_MAX_INPUT_LENGTH]).split()), max_length)
-
-
-def code_line(text: str, max_length: int) -> str:
-    """Return one line for a code block, with its indentation, escaped and truncated as by ``escape_text``.
-
-    A backtick, three of which would end the block, becomes an apostrophe.
-    """
-    return _cut(on_one_line(text[:_MAX_INPUT_LENGTH].expandtabs(_TAB_WIDTH)).rstrip().replace("`", "'"), max_length)
 
 
 def _cut(clean: str, max_length: int) -> str:
@@ -259,7 +250,8 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
     shown: list[str] = []
     left = MAX_SECTION_LENGTH - len(f"{_LOG_TITLE}\n{_CODE_FENCE}\n{_CODE_FENCE}")
     for line in reversed(lines):
-        text = code_line(line, _MAX_LOG_LINE_LENGTH)
+        indented = on_one_line(line[:_MAX_INPUT_LENGTH].expandtabs(4)).rstrip()
+        text = _cut(indented.replace("`", "'"), _MAX_LOG_LINE_LENGTH)  # three backticks would end the block
         left -= utf16_length(text) + 1
         if left < 0:
             break
@@ -273,8 +265,9 @@ def _cause_lines(notice: EndedTask) -> list[str]:
     unusual = value_formats.unusual(notice)
     lines = [None if unusual is None else f"Success, but {unusual}.", value_formats.cause(outcome)]
     if outcome.category == "oom":
-        peak, limit = value_formats.peak(notice.metrics), notice.metrics.memory_size_mb
-        sizes = (peak and f"measured peak {peak}", limit and f"limit {format_memory(limit)}")
+        peak = value_formats.peak(notice.metrics)
+        limit = value_formats.known(format_memory, notice.metrics.memory_size_mb)
+        sizes = (peak and f"measured peak {peak}", limit and f"limit {limit}")
         lines += [f"Memory: {', '.join(filter(None, sizes))}." if any(sizes) else None]
     if outcome.status == "failure" and notice.record is not None:
         seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.category == "oom")
@@ -302,13 +295,13 @@ def _advice(notice: EndedTask) -> list[str]:
     record = notice.record
     if record is None or record.recommendation is None:
         return []
-    size, advice = value_formats.new_size(record), record.recommendation
-    limit = notice.metrics.memory_size_mb
-    if size is not None and notice.outcome.category == "oom" and (size.memory_mb or math.inf) <= (limit or 0):
-        return []  # no more memory for a run that ran out of it: its numbers are from before the end
+    advice, limit, suggested = record.recommendation, notice.metrics.memory_size_mb, ""
+    if TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb) != record.task_size:
+        if notice.outcome.category == "oom" and (advice.memory_mb or math.inf) <= (limit or 0):
+            return []  # no more memory for a run that ran out of it: its numbers are from before the end
+        suggested = value_formats.suggested_size(advice)
     reasons = (escape_text(reason, MAX_SENTENCE_LENGTH) for reason in advice.reasons[:_MAX_REASONS])
-    suggested = None if size is None else value_formats.suggested_size(size, advice.saving_percent)
-    return [suggested or "", *(f"• {reason}" for reason in reasons if reason)]
+    return [suggested, *(f"• {reason}" for reason in reasons if reason)]
 
 
 def _why(notice: EndedTask) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.record_model import Distribution, Metrics, Process, Record, TaskSize
+from profiler.record.record_model import Distribution, Metrics, Process, Recommendation, Record
 from profiler.record.run_outcome import EndStatus, describe_cause
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.task_end import Outcome
@@ -99,7 +99,8 @@ def accelerators(count: int, utilization: Distribution, peak_mb: float | None, n
     busiest = utilization.avg if utilization.max is None else utilization.max
     if busiest is not None and busiest < 1:
         text = f"{bar(busiest)}  idle throughout: allocated and billed, but not used"
-    parts = "; ".join(filter(None, (text, peak_mb is not None and f"peak memory {format_memory(peak_mb)}")))
+    peak_memory = None if peak_mb is None else f"peak memory {format_memory(peak_mb)}"
+    parts = "; ".join(filter(None, (text, peak_memory)))
     return f"*{count} {name}{'' if count == 1 else 's'}*  {parts or 'use unknown'}"
 
 
@@ -150,17 +151,8 @@ def _is_well_sampled(record: Record, breakdown: TimeBreakdown, percent: float) -
     return is_long and (covered is None or covered >= min(percent, MIN_COVERED_PERCENT))
 
 
-def new_size(record: Record) -> TaskSize | None:
-    """Return the recommended size; None without one, or if the task has it already."""
-    advice = record.recommendation
-    size = None if advice is None else TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb)
-    return None if size == record.task_size else size
-
-
-def suggested_size(size: TaskSize, saving_percent: float | None) -> str | None:
-    """Return the size to try next and the saving, which is negative if the size costs more."""
-    text, saving = format_task_size(size.vcpu, size.memory_mb), ""
-    if saving_percent is not None and abs(saving_percent) >= 1:
-        percent = format_percent(abs(saving_percent))
-        saving = f" (saves {percent})" if saving_percent > 0 else f" (costs {percent} more)"
-    return f"Suggested size: {text}{saving}." if text else None
+def suggested_size(advice: Recommendation) -> str:
+    """Return the size to try next, and the saving or what it costs more; empty without a size."""
+    text, percent = format_task_size(advice.vcpu, advice.memory_mb), advice.saving_percent or 0
+    words = f"saves {format_percent(percent)}" if percent > 0 else f"costs {format_percent(-percent)} more"
+    return f"Suggested size: {text}{f' ({words})' if abs(percent) >= 1 else ''}." if text else ""

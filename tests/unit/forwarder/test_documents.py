@@ -305,8 +305,10 @@ def template(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["report", "checkpoint"])
 def test_every_field_that_is_written_is_mapped(name: str) -> None:
-    times = {"started_at": "2026-03-01T00:01:00Z", "finished_at": "2026-03-01T00:02:00Z"}
-    interval = Interval(**times, cpu_utilization_percent=PERCENT, memory_used_mb=PERCENT)
+    started, finished = "2026-03-01T00:01:00Z", "2026-03-01T00:02:00Z"
+    interval = Interval(
+        started_at=started, finished_at=finished, cpu_utilization_percent=PERCENT, memory_used_mb=PERCENT
+    )
     record = msgspec.structs.replace(FULL, interval=interval if name == "checkpoint" else None)
     known = dict(mapped(template(f"task-{name}s")["template"]["mappings"]["properties"]))
     assert set(leaves(document(record, f"task.{name}", kibana_url="https://kibana").fields)) <= set(known)

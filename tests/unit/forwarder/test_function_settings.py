@@ -68,7 +68,7 @@ INVALID: list[tuple[Callable[[dict[str, str]], object], dict[str, str], str]] = 
     ),
     *(
         (
-            partial(read_export_targets, fetch=lambda _name, secret=secret: secret),
+            partial(read_export_targets, fetch={"team/otlp": secret}.__getitem__),
             {**OTLP, "OTLP_SECRET_ID": "team/otlp"},
             "The secret team/otlp",
         )
