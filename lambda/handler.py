@@ -63,7 +63,7 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_event import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
-    from profiler.aws_account.scheduled_targets import AccountSchedules
+    from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules
     from profiler.forwarder.search_cluster.family_runs import FamilyMemory
     from profiler.schedules.watch_memory import RuleMemory, TaskMemory
 
@@ -128,15 +128,14 @@ def _start_again(context: Context) -> StartAgain | None:
     """Return what starts killed runs again; None unless RETRY_OUT_OF_MEMORY selects families."""
     if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
         return None
-    from profiler.aws_account.scheduled_targets import Schedules  # only for a retry, as the next one
-    from profiler.forwarder.memory_retry import MemoryRetries
+    from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
 
     budget = InvocationTime(context)
 
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
         retries = MemoryRetries(
             read_retry_settings(os.environ),
-            aws=lambda: (_client("ecs"), Schedules(_client("events"), _client("scheduler"))),
+            aws=lambda: (_client("ecs"), _schedules()),
             family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
             remember=lambda key, work: run_idempotently(_key_table(), context, key, work),
             now=lambda: datetime.now(UTC),
@@ -360,6 +359,13 @@ def _definitions() -> EcsDefinitions:
 
 
 _client = cache(bounded_client)
+
+
+@cache
+def _schedules() -> "Schedules":
+    from profiler.aws_account.scheduled_targets import Schedules  # only for a retry
+
+    return Schedules(_client("events"), _client("scheduler"))
 
 
 @cache
