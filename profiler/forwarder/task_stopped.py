@@ -89,7 +89,9 @@ class TaskStoppedHandler(Struct, frozen=True):
         index = attempt(self.index, errors)
         run_log = self.run_log(task, containers.batch)
         find_indexed = None if index is None or batch is None else partial(index.find, task, batch)
-        seconds = (settings or NoticeSettings()).report_wait_seconds if _is_report_expected(task, containers) else 0
+        has_log = containers.batch_log is not None or containers.monitor_log is not None
+        is_expected = containers.monitor is not None and task.started_at is not None and has_log
+        seconds = (settings or NoticeSettings()).report_wait_seconds if is_expected else 0
         found = run_log.find(containers.batch_log, containers.monitor_log, seconds, find_indexed=find_indexed)
         if not run_log.has_time:
             self.warn(
@@ -186,12 +188,6 @@ def _priced(ended: EndedTask, containers: TaskContainers, run_log: ReportFinder)
         cost = attempt(lambda: run_log.task_cost(streams), [])
     priced = replace(record, cost=cost_on(ended.task.capacity_provider, cost))
     return replace(line, report=replace(line.report, record=priced))
-
-
-def _is_report_expected(task: StoppedTask, containers: TaskContainers) -> bool:
-    """Whether to wait for a report: only if the task has a monitor, was started, and has a readable log stream."""
-    has_log = containers.batch_log is not None or containers.monitor_log is not None
-    return containers.monitor is not None and task.started_at is not None and has_log
 
 
 def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:
