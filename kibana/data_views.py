@@ -101,11 +101,7 @@ def _coloured(values: Sequence[tuple[str, str]]) -> Json:
 
 
 def _task_link() -> Json:
-    """A link to the dashboard of one run. The address is relative to `/app/`, so that it stays in the same space.
-
-    A field format knows the value, and not the time of the run: the link in the next column, ``links.run``, opens the
-    run at its own times.
-    """
+    """A link to the dashboard of one run: relative to `/app/`, in the same space, and without the run's times."""
     query = "(language:kuery,query:'task.id:%22{{value}}%22')"
     period = "(time:(from:now-30d,to:now))"
     address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"

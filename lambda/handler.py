@@ -220,10 +220,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
 def _deliver(
     settings: ForwarderSettings, context: Context, notices: TaskNotices, documents: Sequence[Document]
 ) -> DeliveryResult:
-    """Connect to the search cluster only if there are documents for it: most lines are not reports.
-
-    Without a cluster, the notices are sent, but not indexed.
-    """
+    """Connect to the search cluster only if there are documents for it. Without one, notices are only sent."""
     if settings.url is None and all(document.notice is not None for document in documents):
         return DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
@@ -267,13 +264,10 @@ def _index(context: Context) -> Index | None:
 
 
 def _index_budget(context: Context) -> InvocationTime:
-    """Return the time for the search cluster, without the time that is reserved for the notice.
-
-    The notice gets 20 s, or half of the time if less than 40 s are left. The seconds that every retry reserves at the
-    end are a part of the notice's time.
-    """
+    """Return the search cluster's time: without 20 s for the notice, or half if less than 40 s are left."""
     remaining_seconds = InvocationTime(context).remaining_seconds()
     notice_seconds = min(_NOTICE_RESERVE_SECONDS, remaining_seconds / 2)
+    # The seconds that every retry reserves at the end are a part of the notice's time.
     return InvocationTime(context, reserved_seconds=max(0.0, notice_seconds - RESERVED_SECONDS))
 
 

@@ -54,7 +54,7 @@ def forward_records(
     lines = LineForwarder(settings, deliver, keep_failures, notices)
     repeated: list[str] = []
     errors: list[ForwarderError] = []
-    counts = attempt(lambda: _index(_records(event), lines, repeated, settings, warn), errors)
+    counts = attempt(lambda: _index(event["Records"], lines, repeated, settings, warn), errors)
     channel_errors: list[ForwarderError] = []
     if notices is not None:
         repeated += notices.announce(channel_errors)
@@ -73,6 +73,10 @@ def _index(
     warn: Callable[[str], None],
 ) -> Counts:
     """Index the lines of all records. Those to deliver again are added to ``repeated``."""
+    if not all("kinesis" in record for record in records):
+        raise PayloadError(
+            "The event's records do not come from a Kinesis data stream: correct the function's trigger."
+        )
     for record in records:
         number = record["kinesis"]["sequenceNumber"]
         data = text(record["kinesis"].get("data")) or ""
@@ -91,12 +95,3 @@ def _index(
         for item in items:
             lines.add(item, number)
     return lines.finish()
-
-
-def _records(event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    records: Sequence[Mapping[str, Any]] = event["Records"]
-    if not all("kinesis" in record for record in records):
-        raise PayloadError(
-            "The event's records do not come from a Kinesis data stream: correct the function's trigger."
-        )
-    return records

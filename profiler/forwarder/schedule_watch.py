@@ -251,10 +251,7 @@ class ScheduleWatch(Struct, frozen=True):
     def _completed(
         self, schedule: Schedule, due: DueTime, now_ns: int, line: ScheduleNoticeLine
     ) -> ScheduleNoticeLine | None:
-        """The line of a missed run with AWS's reason, if there is one.
-
-        None if its rule was changed after the due time. For a rule that is new here, only CloudTrail shows the change.
-        """
+        """The line with AWS's reason, if any. None if CloudTrail shows a change of a new rule after the due time."""
         rules, reasons = self.account.rules, self.account.reasons
         if due.outcome != "overlapped" and not rules.was_seen_before(schedule, due.due_ns):
             was_changed = reasons.was_changed(schedule, due.due_ns, now_ns)

@@ -42,10 +42,7 @@ class TaskNotices(Struct):
         return not self._held
 
     def add(self, line: NoticeLine, place: str, source: str | None = None) -> None:
-        """Hold a notice that is neither too old nor beyond the limit.
-
-        ``place`` is the log stream that contains it, ``source`` the record of the Kinesis stream.
-        """
+        """Hold a notice of the log stream ``place`` that is not too old. ``source`` is its record of a stream."""
         written, where = parse_datetime(line.time), place[:_MAX_SHOWN_LENGTH]
         if written is None or self.now() - written > MAX_AGE:
             self._warn_once(f"Notifications in {where} are not sent, because they are older than a day.")
