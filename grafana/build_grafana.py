@@ -37,6 +37,7 @@ def render_dashboard() -> str:
 
 
 def _dashboard() -> Json:
+    source = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
     return {
         "uid": _UID,
         "title": TITLE,
@@ -48,13 +49,9 @@ def _dashboard() -> Json:
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
-        "templating": {"list": [_datasource_variable(), *(_variable(variable) for variable in VARIABLES)]},
+        "templating": {"list": [{**source, "current": {}}, *map(_variable, VARIABLES)]},
         "panels": _panels(),
     }
-
-
-def _datasource_variable() -> Json:
-    return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}}
 
 
 def _variable(variable: Variable) -> Json:
@@ -79,27 +76,19 @@ def _panels() -> list[Json]:
     result: list[Json] = []
     next_id, y = 1, 0
     for row in ROWS:
-        heading = _heading(row, next_id, y)
         panels, height = _arrange(row, next_id + 1, y + 1)
-        result.append(heading)
-        if row.is_collapsed:
-            heading["panels"] = panels
-        else:
-            result += panels
+        heading = {
+            "id": next_id,
+            "type": "row",
+            "title": row.title,
+            "collapsed": row.is_collapsed,
+            "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1},
+            "panels": panels if row.is_collapsed else [],
+        }
+        result += [heading] if row.is_collapsed else [heading, *panels]
         next_id += 1 + len(panels)
         y += 1 + height
     return result
-
-
-def _heading(row: Row, number: int, y: int) -> Json:
-    return {
-        "id": number,
-        "type": "row",
-        "title": row.title,
-        "collapsed": row.is_collapsed,
-        "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1},
-        "panels": [],
-    }
 
 
 def _arrange(row: Row, first_id: int, top: int) -> tuple[list[Json], int]:

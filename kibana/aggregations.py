@@ -14,21 +14,16 @@ def hidden_order(terms: Terms) -> Metric | None:
     return _NUMBER_OF_DOCUMENTS if terms.is_by_count else terms.order_by
 
 
-def metric_id(number: int) -> str:
-    """The id of the aggregation of a panel's metric. The classic flavour uses the same ids."""
-    return str(number + 1)
-
-
 def grouped_metrics(panel: Panel) -> dict[str, tuple[Metric, ...]]:
-    """The metrics by the id of their aggregation.
+    """The metrics by the id of their aggregation. The classic flavour uses the same ids.
 
     One aggregation computes all percentiles of a field: two aggregations would take the server twice the time.
     Kibana 8.4 and later combine them by themselves.
     """
     groups: dict[str, tuple[Metric, ...]] = {}
     first: dict[str, str] = {}
-    for number, metric in enumerate(panel.metrics):
-        name = metric_id(number)
+    for number, metric in enumerate(panel.metrics, start=1):
+        name = str(number)
         if metric.operation == "percentile":
             name = first.setdefault(metric.field, name)
         groups[name] = (*groups.get(name, ()), metric)

@@ -36,22 +36,16 @@ def _objects(*, is_lens: bool) -> Iterator[Json]:
     """The lines of a file, each with the versions of its format. An object follows the objects that it refers to."""
     versions = lens_format.VERSIONS if is_lens else classic_format.VERSIONS
     core = {"coreMigrationVersion": versions["core"]} if "core" in versions else {}
-    for one in _unversioned_objects(is_lens=is_lens):
-        yield {**one, "migrationVersion": {one["type"]: versions[one["type"]]}, **core}
-
-
-def _unversioned_objects(*, is_lens: bool) -> Iterator[Json]:
-    charts, board = (
-        (lens_format.lens_charts, lens_format.lens_dashboard)
-        if is_lens
-        else (classic_format.classic_charts, classic_format.classic_dashboard)
+    charts = lens_format.lens_charts if is_lens else classic_format.classic_charts
+    objects = (
+        *(data_view(index, is_lens=is_lens) for index in get_args(Index)),
+        *(saved_search(search, is_lens=is_lens) for search in SEARCHES),
+        navigation(DASHBOARDS, SEARCHES),
+        *(chart for dashboard in DASHBOARDS for chart in charts(dashboard)),
+        *map(lens_format.lens_dashboard if is_lens else classic_format.classic_dashboard, DASHBOARDS),
     )
-    yield from (data_view(index, is_lens=is_lens) for index in get_args(Index))
-    yield from (saved_search(search, is_lens=is_lens) for search in SEARCHES)
-    yield navigation(DASHBOARDS, SEARCHES)
-    for dashboard in DASHBOARDS:
-        yield from charts(dashboard)
-    yield from map(board, DASHBOARDS)
+    for one in objects:
+        yield {**one, "migrationVersion": {one["type"]: versions[one["type"]]}, **core}
 
 
 def build_files() -> dict[str, str]:

@@ -38,10 +38,6 @@ _TYPES = {
     "heatmap": "heatmap",
     "table": "table",
 }
-_LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": SHORTEST_DURATION_MS, "max": None}
-_PERCENTAGE = {"type": "linear", "mode": "normal", "setYExtents": True, "min": 0, "max": 100}
-_LIMIT_MARGIN = 1.2
-"""The end of an axis, relative to the limit that the chart shows: the axis would else end at the data."""
 _WIDTHS: Final = {
     **COLUMN_WIDTHS,
     "task.id": 285,
@@ -60,7 +56,6 @@ _WIDTHS: Final = {
 _LONG_TEXT, _WIDTHS_BESIDE_IT = "notice.message", {"task.family": 130, "notice.kind": 90, "count": 95}
 """The column that has the rest for itself, and the widths that columns have only in its table."""
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
-_FROM_ZERO = {"type": "linear", "mode": "normal"}
 _PERCENTILE_LABEL = "duration"
 
 
@@ -103,9 +98,8 @@ def _controls(dashboard: Dashboard) -> Json:
 
 def _settings(panel: Panel) -> Json:
     """A panel's settings on its dashboard. OpenSearch Dashboards ignores the colours in a visualization's own state."""
-    settings: Json = {}
-    if colours := colours_of(panel):
-        settings["colors"] = colours
+    colours = colours_of(panel)
+    settings: Json = {"colors": colours} if colours else {}
     if panel.kind == "table":
         fields = [terms.field for terms in panel.terms]
         fields += [
@@ -136,8 +130,7 @@ def _legend(metric: Metric) -> str:
 
 
 def _visualization(panel: Panel) -> Json:
-    query = kuery(panel.condition)
-    source: Json = {"query": query, "filter": []}
+    source: Json = {"query": kuery(panel.condition), "filter": []}
     references = []
     if panel.kind == "number" and panel.bands:
         state = _coloured_number(panel)
@@ -219,14 +212,8 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
         elapsed = {"field": ELAPSED_FIELD, "interval": "auto", "min_doc_count": False}
         yield _aggregation(time_id(panel), "segment", "histogram", {**elapsed, "customLabel": "Elapsed"})
     elif panel.has_time_axis:
-        histogram = {
-            "field": TIME_FIELD,
-            "interval": "auto",
-            "drop_partials": False,
-            "min_doc_count": 1,
-            "extended_bounds": {},
-        }
-        yield _aggregation(time_id(panel), "segment", "date_histogram", histogram)
+        histogram = {"field": TIME_FIELD, "interval": "auto", "drop_partials": False, "min_doc_count": 1}
+        yield _aggregation(time_id(panel), "segment", "date_histogram", {**histogram, "extended_bounds": {}})
     if panel.kind == "number" and panel.metrics[0].operation == "sum":
         # One bucket for all values, and none without a value: the sum of no amounts is not $0.00.
         everything = {"field": panel.metrics[0].field, "interval": _ABOVE_ALL_VALUES, "min_doc_count": False}
@@ -276,7 +263,17 @@ def _terms(terms: Terms) -> Json:
 def _params(panel: Panel) -> Json:
     match panel.kind:
         case "number":
-            return _number_params()
+            metric = {
+                "percentageMode": False,
+                "useRanges": False,
+                "colorSchema": "Green to Red",
+                "metricColorMode": "None",
+                "colorsRange": [{"from": 0, "to": _ABOVE_ALL_VALUES}],
+                "labels": {"show": False},
+                "invertColors": False,
+                "style": {"bgFill": "#000", "bgColor": False, "labelColor": False, "subText": "", "fontSize": 36},
+            }
+            return {"type": "metric", "addTooltip": True, "addLegend": False, "metric": metric}
         case "heatmap":
             return _heatmap_params(panel)
         case "table":
@@ -319,26 +316,13 @@ def _heatmap_params(panel: Panel) -> Json:
     }
 
 
-def _number_params() -> Json:
-    metric = {
-        "percentageMode": False,
-        "useRanges": False,
-        "colorSchema": "Green to Red",
-        "metricColorMode": "None",
-        "colorsRange": [{"from": 0, "to": _ABOVE_ALL_VALUES}],
-        "labels": {"show": False},
-        "invertColors": False,
-        "style": {"bgFill": "#000", "bgColor": False, "labelColor": False, "subText": "", "fontSize": 36},
-    }
-    return {"type": "metric", "addTooltip": True, "addLegend": False, "metric": metric}
-
-
 def _value_scale(panel: Panel) -> Json:
+    scale = {"type": "log" if panel.is_logarithmic else "linear", "mode": "normal"}
     if panel.is_logarithmic:
-        return _LOGARITHMIC
-    if not panel.is_percentage:
-        return _FROM_ZERO
-    return _PERCENTAGE if panel.limit is None else {**_PERCENTAGE, "max": panel.limit * _LIMIT_MARGIN}
+        return {**scale, "setYExtents": True, "min": SHORTEST_DURATION_MS, "max": None}
+    # The axis would else end at the data, below the limit.
+    end = 100 if panel.limit is None else panel.limit * 1.2
+    return {**scale, "setYExtents": True, "min": 0, "max": end} if panel.is_percentage else scale
 
 
 def _xy_params(panel: Panel) -> Json:

@@ -1,7 +1,7 @@
 """Conditions on documents, and their form in Kibana's query language (KQL)."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,18 +13,11 @@ class Is:
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
-    """The number in the field is greater than the limit."""
+class Compared:
+    """The number in the field is greater (``>``) or less (``<``) than the limit."""
 
     field: str
-    limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class Below:
-    """The number in the field is less than the limit."""
-
-    field: str
+    sign: Literal["<", ">"]
     limit: int
 
 
@@ -54,7 +47,7 @@ class AnyOf(tuple["Condition", ...]):
     __slots__ = ()
 
 
-Condition: TypeAlias = Is | Above | Below | Exists | Not | AllOf | AnyOf
+Condition: TypeAlias = Is | Compared | Exists | Not | AllOf | AnyOf
 
 
 def kql(condition: Condition | None) -> str:  # noqa: PLR0911  one for each kind
@@ -66,10 +59,8 @@ def kql(condition: Condition | None) -> str:  # noqa: PLR0911  one for each kind
             return f"{field}: {str(value).lower()}"
         case Is(field, value):
             return f'{field}: "{value}"'
-        case Above(field, limit):
-            return f"{field} > {limit}"
-        case Below(field, limit):
-            return f"{field} < {limit}"
+        case Compared(field, sign, limit):
+            return f"{field} {sign} {limit}"
         case Exists(field):
             return f"{field}: *"
         case Not(inner):

@@ -121,25 +121,10 @@ class Case:
 class Panel:
     """One chart, number or table. Buckets are nested in this order: cases, terms, time, metrics.
 
-    Attributes:
-        key: The key of the panel's id.
-        title: The heading.
-        description: What the panel shows.
-        kind: The chart.
-        metrics: The numbers.
-        index: The documents.
-        terms: The buckets of fields.
-        cases: The buckets of conditions that exclude each other.
-        has_time_axis: Whether there are buckets of time.
-        time_field: Their field: the clock, or the elapsed time of each run.
-        condition: The documents that are counted; None: all.
-        bands: The colours of a heatmap, or of a number.
-        is_logarithmic: Whether the axis of the values is logarithmic.
-        is_stacked: Whether the bars of a ranking's metrics are stacked.
-        limit: The value of a line across the chart; the axis does not end there.
-        axis: The name of the axis of the values; empty: the label of the metric, if it is the only one.
-        width: Columns of 48.
-        height: Rows of 20 pixels.
+    ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run. ``condition`` selects
+    the documents; None: all. ``bands`` are the colours of a heatmap, or of a number. ``limit`` is the value of a line
+    across the chart. An empty ``axis`` has the label of the metric. The width is in columns of 48, the height in rows
+    of 20 pixels.
     """
 
     key: str

@@ -1,19 +1,11 @@
 """The data views: the fields of the documents, their formats and their short headings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kibana.dashboard_model import (
-    FAILURE_COLOUR,
-    OUT_OF_MEMORY_COLOUR,
-    STOPPED_COLOUR,
-    SUCCESS_COLOUR,
-    TIME_FIELD,
-    UNKNOWN_COLOUR,
-    Index,
-    Json,
-)
+from kibana.dashboard_model import OUT_OF_MEMORY_COLOUR, TIME_FIELD, Index, Json
 from kibana.index_definitions.index_templates import data_view_fields
+from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id, saved_object, to_json
 
 _DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
@@ -21,23 +13,17 @@ _DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
 _PRECISE_DURATION = {**_DURATION, "outputFormat": "humanizePrecise", "outputPrecision": 1, "useShortSuffix": True}
 _PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
 _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
-_BYTES_FORMAT = {"id": "bytes", "params": {"pattern": "0,0.0 b"}}
 # Without milliseconds and the name of the month, so that the column of a table is not cut.
 _TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
-_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00"}}
 _ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
-_TWO_DIGITS_FORMAT = {"id": "number", "params": {"pattern": "0,0.[00]"}}
 _UNIT_SUFFIXES: Final = {
-    "_bytes": _BYTES_FORMAT,
-    "usd": _DOLLAR_FORMAT,
-    "_percent": _ONE_DIGIT_FORMAT,
-    ".percent": _ONE_DIGIT_FORMAT,
-    "_mb": _ONE_DIGIT_FORMAT,
+    "_bytes": {"id": "bytes", "params": {"pattern": "0,0.0 b"}},
+    "usd": {"id": "number", "params": {"pattern": "$0,0.00"}},
+    **dict.fromkeys(("_percent", ".percent", "_mb"), _ONE_DIGIT_FORMAT),
 }
 _STATISTICS: Final[Mapping[str, Json]] = {
-    ".percent.": _ONE_DIGIT_FORMAT,
-    "_mb.": _ONE_DIGIT_FORMAT,
-    ".slowdown.": _TWO_DIGITS_FORMAT,
+    **dict.fromkeys((".percent.", "_mb."), _ONE_DIGIT_FORMAT),
+    ".slowdown.": {"id": "number", "params": {"pattern": "0,0.[00]"}},
 }
 # The values are addresses of several hundred characters.
 _LINK_LABELS: Final[Mapping[str, str]] = {"links.run": "Charts", "links.logs": "Log", "links.task": "ECS task"}
@@ -55,16 +41,8 @@ _COLUMN_LABELS: Final[Mapping[str, str]] = {
     "links.logs": "Log",
     "links.task": "ECS",
 }
-TASK_LINK_RANGE: Final = "now-30d"
-"""The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run. The
-link in the next column, ``links.run``, opens the run at its own times."""
 _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
-    "task.status": (
-        ("success", SUCCESS_COLOUR),
-        ("failure", FAILURE_COLOUR),
-        ("stopped", STOPPED_COLOUR),
-        ("unknown", UNKNOWN_COLOUR),
-    ),
+    "task.status": tuple((case.label.lower(), case.colour) for case in OUTCOMES if case.label != "Out of memory"),
     "task.stop_category": (("oom", OUT_OF_MEMORY_COLOUR),),
 }
 
@@ -81,19 +59,16 @@ def data_view(index: Index, *, is_lens: bool) -> Json:
         str(entry["name"]): _TIME_FORMAT if entry["type"] == "date" else _field_format(str(entry["name"]), duration)
         for entry in fields
     }
+    # Short headings for the columns of the saved searches, which Kibana would name after the fields.
+    labels = {name: {"customLabel": label} for name, label in _COLUMN_LABELS.items() if name in formats}
     attributes = {
         "title": f"task-{index}-*",
         "timeFieldName": TIME_FIELD,
         "fields": to_json(fields),
-        **({"fieldAttrs": to_json(_labels(formats))} if is_lens else {}),
+        **({"fieldAttrs": to_json(labels)} if is_lens else {}),
         "fieldFormatMap": to_json({name: shown for name, shown in formats.items() if shown is not None}),
     }
     return saved_object("index-pattern", object_id("data-view", index), attributes, ())
-
-
-def _labels(fields: Iterable[str]) -> Json:
-    """Short headings for the columns of the saved searches, which Kibana would name after the fields."""
-    return {name: {"customLabel": label} for name, label in _COLUMN_LABELS.items() if name in fields}
 
 
 def _field_format(name: str, duration: Json) -> Json | None:
@@ -126,8 +101,8 @@ def _coloured(values: Sequence[tuple[str, str]]) -> Json:
 
 
 def _task_link() -> Json:
-    """A link to the dashboard of one run. The address is relative to `/app/`, so that it stays in the same space."""
+    """A link to the dashboard of one run: relative to `/app/`, in the same space, and without the run's times."""
     query = "(language:kuery,query:'task.id:%22{{value}}%22')"
-    period = f"(time:(from:{TASK_LINK_RANGE},to:now))"
+    period = "(time:(from:now-30d,to:now))"
     address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"
     return {"type": "a", "urlTemplate": address, "labelTemplate": "{{value}}", "openLinkInCurrentTab": True}

@@ -9,6 +9,7 @@ from kibana.dashboard_model import ELAPSED_FIELD, MISSING_LABEL, TIME_FIELD, Jso
 
 TIME_COLUMN: Final = "time"
 _OPERATIONS = {
+    "count": "count",
     "count_distinct": "unique_count",
     "average": "average",
     "sum": "sum",
@@ -32,6 +33,15 @@ _ELAPSED: Final[Json] = {
     "scale": "interval",
     "params": {"type": "histogram", "ranges": [{"from": 0, "to": 1000, "label": ""}], "maxBars": "auto"},
 }
+_CLOCK: Final[Json] = {
+    "label": TIME_FIELD,
+    "dataType": "date",
+    "operationType": "date_histogram",
+    "sourceField": TIME_FIELD,
+    "isBucketed": True,
+    "scale": "interval",
+    "params": {"interval": "auto"},
+}
 # Lens requires the data type of a last value; the default here is "string".
 _LATEST_TYPES = {TIME_FIELD: "date", "event.start": "date", "task.exit_code": "number"}
 
@@ -50,50 +60,20 @@ def lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
     """Yield terms, then time, then metrics: the order of buckets is their nesting."""
     for number, terms in enumerate(panel.terms):
         yield terms_column(number), _terms(terms)
-    if panel.has_time_axis and panel.time_field == ELAPSED_FIELD:
-        yield TIME_COLUMN, _ELAPSED
-    elif panel.has_time_axis:
-        yield (
-            TIME_COLUMN,
-            {
-                "label": TIME_FIELD,
-                "dataType": "date",
-                "operationType": "date_histogram",
-                "sourceField": TIME_FIELD,
-                "isBucketed": True,
-                "scale": "interval",
-                "params": {"interval": "auto"},
-            },
-        )
+    if panel.has_time_axis:
+        yield TIME_COLUMN, _ELAPSED if panel.time_field == ELAPSED_FIELD else _CLOCK
     for number, metric in enumerate(panel.metrics):
         if metric.share_of is not None:
             yield from _ratio(metric_column(number), metric)
         else:
-            yield from _by_case(metric_column(number), metric, panel)
+            if not panel.cases:
+                yield metric_column(number), _metric(metric, panel)
+            for position, case in enumerate(panel.cases):
+                column = {**_metric(metric, panel), "label": case.label, "filter": kuery(case.condition)}
+                yield f"{metric_column(number)}-case-{position}", column
     order = next((found for terms in panel.terms if (found := hidden_order(terms)) is not None), None)
     if order is not None:  # Lens orders terms only by a column
         yield ORDER, _metric(order, panel)
-
-
-def _by_case(name: str, metric: Metric, panel: Panel) -> Iterator[tuple[str, Json]]:
-    """One column for each case, so that each can have its colour in every version."""
-    if not panel.cases:
-        yield name, _metric(metric, panel)
-    for number, case in enumerate(panel.cases):
-        condition = kuery(case.condition)
-        yield f"{name}-case-{number}", {**_metric(metric, panel), "label": case.label, "filter": condition}
-
-
-def _count(label: str) -> Json:
-    return {
-        "label": label,
-        "customLabel": True,
-        "dataType": "number",
-        "operationType": "count",
-        "sourceField": "___records___",
-        "isBucketed": False,
-        "scale": "ratio",
-    }
 
 
 def _ratio(name: str, metric: Metric) -> Iterator[tuple[str, Json]]:
@@ -122,7 +102,7 @@ def _ratio(name: str, metric: Metric) -> Iterator[tuple[str, Json]]:
         },
     )
     counted = {**number, "label": f"Part of {metric.label}", "operationType": operation, "sourceField": metric.field}
-    yield part, {**counted, "filter": {"query": condition, "language": "kuery"}}
+    yield part, {**counted, "filter": kuery(metric.share_of)}
     yield whole, counted
     yield (
         result,
@@ -162,14 +142,12 @@ def _terms(terms: Terms) -> Json:
 
 
 def _metric(metric: Metric, panel: Panel) -> Json:
-    if metric.operation == "count":
-        return _count(metric.label)
     column: Json = {
         "label": metric.label,
         "customLabel": True,
         "dataType": "number",
         "operationType": _OPERATIONS[metric.operation],
-        "sourceField": metric.field,
+        "sourceField": "___records___" if metric.operation == "count" else metric.field,
         "isBucketed": False,
         "scale": "ratio",
     }
@@ -183,4 +161,4 @@ def _metric(metric: Metric, panel: Panel) -> Json:
         scale = {"string": "ordinal", "date": "interval"}.get(kind, "ratio")
         # Without a filter, all columns of a row are of the same document.
         return {**column, "dataType": kind, "scale": scale, "params": {"sortField": TIME_FIELD}}
-    return {**column, "dataType": "date"} if metric.field == TIME_FIELD else column
+    return {**column, "dataType": "date"} if metric.operation == "max" and metric.field == TIME_FIELD else column

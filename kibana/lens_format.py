@@ -151,6 +151,7 @@ def _xy(panel: Panel, layer: str) -> Json:
     series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
     accessors = [name for name, column in lens_columns(panel) if not column["isBucketed"] and name != ORDER]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
+    top = {"upperBound": 100} if panel.limit is None else {}
     return {
         "legend": {
             "isVisible": panel.has_legend,
@@ -162,7 +163,7 @@ def _xy(panel: Panel, layer: str) -> Json:
         "fittingFunction": "Linear" if panel.kind == "line" else "None",
         "yTitle": panel.axis_name,
         "axisTitlesVisibilitySettings": {**shown, "x": False},
-        **_extent(panel),
+        **({"yLeftExtent": {"mode": "custom", "lowerBound": 0, **top}} if panel.is_percentage else {}),
         "tickLabelsVisibilitySettings": shown,
         "gridlinesVisibilitySettings": shown,
         "labelsOrientation": {"x": 0, "yLeft": 0, "yRight": 0},
@@ -194,13 +195,6 @@ def _axis_settings(panel: Panel) -> Json:
         return {"overrides": {"axisLeft": {"domain": {"min": SHORTEST_DURATION_MS}}}}
     if panel.has_whole_numbers:  # the second name is for later versions
         return {"overrides": {"axisLeft": {"integersOnly": True, "maximumFractionDigits": 0}}}
-    return {}
-
-
-def _extent(panel: Panel) -> Json:
-    if panel.is_percentage:
-        top = {"upperBound": 100} if panel.limit is None else {}
-        return {"yLeftExtent": {"mode": "custom", "lowerBound": 0, **top}}
     return {}
 
 

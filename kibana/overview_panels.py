@@ -24,6 +24,7 @@ from kibana.dashboard_model import (
 from kibana.panel_builders import (
     COST,
     COST_KNOWN,
+    COST_TOTAL,
     DEFAULT_RANGE,
     DURATION,
     FAILED,
@@ -40,8 +41,7 @@ from kibana.panel_builders import (
     PLACE_CONTROLS,
     TASKS,
     TIME_PARTS,
-    WASTE,
-    WASTE_KNOWN,
+    WASTE_TOTAL,
     average,
     bars,
     heatmap,
@@ -81,22 +81,8 @@ _NUMBERS: Final = (
         condition=OUT_OF_MEMORY,
         bands=NO_FAILURE_BANDS,
     ),
-    number(
-        "cost-total",
-        "Cost (USD)",
-        "Fargate list price of the tasks that have one.",
-        COST,
-        width=10,
-        condition=COST_KNOWN,
-    ),
-    number(
-        "waste-total",
-        "Could be saved (USD)",
-        "The amount that the recommended sizes would have saved.",
-        WASTE,
-        width=10,
-        condition=WASTE_KNOWN,
-    ),
+    COST_TOTAL,
+    WASTE_TOTAL,
 )
 
 

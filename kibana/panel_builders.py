@@ -26,12 +26,9 @@ from kibana.dashboard_model import (
 DEFAULT_RANGE: Final = "now-7d"
 """One range for all dashboards: a link from one to the next keeps it."""
 HEATMAP_ROWS: Final = 25
-NUMBER_HEIGHT: Final = 7
-TABLE_HEIGHT: Final = 20
 
 TASKS: Final = Metric(operation="count_distinct", field="task.id", label="Tasks")
 COST_KNOWN: Final = Exists("cost.usd")  # the sum of unknown amounts would be $0.00
-WASTE_KNOWN: Final = Exists("cost.waste_usd")
 COST: Final = Metric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = Metric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
@@ -48,16 +45,17 @@ FAMILY_ROWS: Final = (
     Terms(field="cloud.region", label="Region", size=10, is_by_count=True, has_missing_bucket=True),
 )
 
-ACCOUNT_CONTROL: Final = Control(field="cloud.account.id", label="Account")
-REGION_CONTROL: Final = Control(field="cloud.region", label="Region")
-CLUSTER_CONTROL: Final = Control(field="orchestrator.cluster.name", label="Cluster")
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
 OUTCOME_CONTROLS: Final = (
     Control(field="task.status", label="Outcome"),
     Control(field="task.out_of_memory", label="Out of memory"),
 )
 TASK_CONTROL: Final = Control(field="task.id", label="Task")
-PLACE_CONTROLS: Final = (ACCOUNT_CONTROL, REGION_CONTROL, CLUSTER_CONTROL)
+PLACE_CONTROLS: Final = (
+    Control(field="cloud.account.id", label="Account"),
+    Control(field="cloud.region", label="Region"),
+    Control(field="orchestrator.cluster.name", label="Cluster"),
+)
 
 _SUCCESS, _FAILURE = Is("event.outcome", "success"), Is("event.outcome", "failure")
 _STOPPED = Is("task.status", "stopped")
@@ -116,7 +114,7 @@ def panel(kind: Kind, key: str, title: str, description: str, *metrics: Metric, 
 
 def number(key: str, title: str, description: str, metric: Metric, **options: Unpack[Options]) -> Panel:
     """One large number over the reports."""
-    options["height"] = NUMBER_HEIGHT
+    options["height"] = 7
     return panel("number", key, title, description, metric, **options)
 
 
@@ -147,7 +145,7 @@ def heatmap(key: str, title: str, description: str, metric: Metric, **options: U
 
 def table(key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
     """A table in the full width."""
-    options.setdefault("height", TABLE_HEIGHT)
+    options.setdefault("height", 20)
     options["width"] = 48
     return panel("table", key, title, description, *metrics, **options)
 
@@ -156,6 +154,22 @@ def _part_of_the_time(part: str, label: str, colour: str) -> Metric:
     return average(f"usage.time.{part}.percent", label, colour)
 
 
+COST_TOTAL: Final = number(
+    "cost-total",
+    "Cost (USD)",
+    "Fargate list price of the tasks that have one.",
+    COST,
+    width=10,
+    condition=COST_KNOWN,
+)
+WASTE_TOTAL: Final = number(
+    "waste-total",
+    "Could be saved (USD)",
+    "The amount that the recommended sizes would have saved.",
+    WASTE,
+    width=10,
+    condition=Exists("cost.waste_usd"),
+)
 LATEST_TASK: Final = latest("task.id", "Latest task")
 LATEST_CHARTS: Final = latest("links.run", "Charts")
 TIME_PARTS: Final = (

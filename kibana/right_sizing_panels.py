@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Final
 
-from kibana.conditions import Above, AllOf, Below, Exists, Is, Not
+from kibana.conditions import AllOf, Compared, Exists, Is, Not
 from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Terms
 from kibana.panel_builders import (
     COST,
     COST_KNOWN,
+    COST_TOTAL,
     DEFAULT_RANGE,
     FAMILIES,
     FAMILY_CONTROL,
@@ -16,7 +17,7 @@ from kibana.panel_builders import (
     PLACE_CONTROLS,
     TASKS,
     WASTE,
-    WASTE_KNOWN,
+    WASTE_TOTAL,
     bars,
     highest,
     latest,
@@ -26,7 +27,8 @@ from kibana.panel_builders import (
 )
 
 _SAVING: Final = "recommendation.saving_percent"
-_HAS_WASTE: Final = Above("cost.waste_usd", 0)
+_HAS_WASTE: Final = Compared("cost.waste_usd", ">", 0)
+_IS_TOO_SMALL: Final = Compared(_SAVING, "<", 0)
 # A Fargate task is paid once: the reports of its other containers have no cost.
 _COST_UNKNOWN: Final = AllOf((Not(COST_KNOWN), Not(Is("task.launch_type", "FARGATE"))))
 _WASTED: Final = replace(WASTE, label="Waste (USD)", colour=USED_COLOUR)
@@ -56,29 +58,15 @@ RIGHT_SIZING: Final = Dashboard(
     controls=(*PLACE_CONTROLS, FAMILY_CONTROL),
     time_range=DEFAULT_RANGE,
     panels=(
-        number(
-            "sizing-cost",
-            "Cost (USD)",
-            "Fargate list price of the tasks that have one.",
-            COST,
-            width=16,
-            condition=COST_KNOWN,
-        ),
-        number(
-            "sizing-waste",
-            "Could be saved (USD)",
-            "The amount that the recommended sizes would have saved.",
-            WASTE,
-            width=16,
-            condition=WASTE_KNOWN,
-        ),
+        replace(COST_TOTAL, key="sizing-cost", width=16),
+        replace(WASTE_TOTAL, key="sizing-waste", width=16),
         number(
             "sizing-too-small",
             "Tasks that are too small",
             "Tasks for which a larger size is recommended.",
             replace(TASKS, label="Too small"),
             width=16,
-            condition=Below(_SAVING, 0),
+            condition=_IS_TOO_SMALL,
         ),
         ranking(
             "waste-by-family",
@@ -113,7 +101,7 @@ RIGHT_SIZING: Final = Dashboard(
             "tasks are of the newest such run.",
             *_newest_advice(TASKS)[:-1],
             terms=FAMILY_ROWS,
-            condition=Below(_SAVING, 0),
+            condition=_IS_TOO_SMALL,
             height=12,
         ),
         table(

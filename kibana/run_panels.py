@@ -45,7 +45,6 @@ _RUN_OF_CHART: Final = (
     Terms(field=TIME_FIELD, label="Time", size=5000),  # with one checkpoint a minute: more than three days
 )
 _FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True)
-_WHAT_IF_SIZES: Final = ("0.25", "0.5", "1", "2", "4", "8")
 
 
 def _run_table(key: str, title: str, description: str, *metrics: Metric) -> Panel:
@@ -66,11 +65,6 @@ def _device_chart(key: str, title: str, description: str, metric: Metric) -> Pan
     options: Options = {"index": "checkpoints", "terms": (_FAMILIES_OF_CHART,), "condition": Exists(metric.field)}
     options |= {"has_time_axis": True, "time_field": ELAPSED_FIELD}
     return panel("line", key, title, description, metric, **options)
-
-
-def _what_if(size: str) -> Metric:
-    """The upper bound of the slowdown at a smaller size."""
-    return highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
 
 
 _RUN_COLUMNS: Final = (
@@ -142,7 +136,10 @@ RUN: Final = Dashboard(
             "run-what-if",
             "Run: slowdown at another size",
             "How many times as long the run would have taken at most with this number of vCPUs. 1: not slower.",
-            *(_what_if(size) for size in _WHAT_IF_SIZES),
+            *(
+                highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
+                for size in ("0.25", "0.5", "1", "2", "4", "8")
+            ),
         ),
         _over_time(
             "run-cpu",

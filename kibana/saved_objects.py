@@ -10,7 +10,6 @@ from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Dashboard, Index, 
 
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 _NAVIGATION_HEIGHT: Final = 3
-_NAVIGATION = "Task Profiler: links"
 _NO_SEARCH: Json = {"query": {"query": "", "language": "kuery"}, "filter": []}
 _SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
@@ -107,7 +106,7 @@ def navigation(dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch])
     links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
     links += [f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})" for one in searches]
     params = {"fontSize": 12, "openLinksInNewTab": False, "markdown": " · ".join(links)}
-    state = {"title": _NAVIGATION, "type": "markdown", "aggs": [], "params": params}
+    state = {"title": "Task Profiler: links", "type": "markdown", "aggs": [], "params": params}
     return classic_visualization(object_id("visualization", "navigation"), state, ())
 
 
@@ -123,16 +122,12 @@ def dashboard_object(
 ) -> Json:
     """The saved object of a dashboard: the links to the others, its controls, and its panels in rows of 48 columns.
 
-    Args:
-        dashboard: The dashboard.
-        kind: The type of its charts.
-        settings: Returns a chart's settings on the dashboard.
-        is_lens: Whether the name of a panel's reference begins with its id, as since 7.11, and not with its number.
-        controls: The panel of the dropdown lists, where these are one.
-        more_attributes: Attributes that only this flavour has.
-        references: The references of these attributes.
+    ``settings`` returns a chart's settings on the dashboard. In Lens, the name of a panel's reference begins with its
+    id, as since 7.11, and not with its number. ``more_attributes`` has only this flavour, with their ``references``.
     """
-    placed = [_navigation_panel(dashboard), *controls]
+    top = (0, 0, _GRID_COLUMNS, _NAVIGATION_HEIGHT)
+    links = _panel(dashboard, "navigation", ("visualization", "navigation"), top, {"hidePanelTitles": True})
+    placed = [links, *controls]
     placed += _placed_panels(dashboard, kind, settings, top=sum(panel["gridData"]["h"] for panel in placed))
     panels, panel_references = [], []
     for number, panel in enumerate(placed, start=1):
@@ -162,12 +157,6 @@ def controls_panel(dashboard: Dashboard, height: int) -> Json:
     """The dropdown lists, where these are a visualization: below the links."""
     target = ("visualization", f"{dashboard.key}-filters")
     return _panel(dashboard, "filters", target, (0, _NAVIGATION_HEIGHT, _GRID_COLUMNS, height), {})
-
-
-def _navigation_panel(dashboard: Dashboard) -> Json:
-    """The links at the top of a dashboard."""
-    place = (0, 0, _GRID_COLUMNS, _NAVIGATION_HEIGHT)
-    return _panel(dashboard, "navigation", ("visualization", "navigation"), place, {"hidePanelTitles": True})
 
 
 def _placed_panels(dashboard: Dashboard, kind: str, settings: Callable[[Panel], Json], *, top: int) -> Iterator[Json]:

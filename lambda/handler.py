@@ -7,15 +7,15 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from profiler.core.aws_clients import AwsClient, bounded_client, open_session
-from profiler.forwarder.delivery_errors import DeliveryError, SettingsError
+from profiler.core.aws_clients import bounded_client, open_session
+from profiler.forwarder.delivery_errors import NO_TIME_TO_NOTIFY, DeliveryError, SettingsError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.function_settings import (
@@ -48,10 +48,8 @@ from profiler.forwarder.notices.announcements import (
 )
 from profiler.forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
 from profiler.forwarder.search_cluster.document_delivery import (
-    DeliverDocuments,
     DeliveryResult,
     Failure,
-    KeepFailures,
     deliver,
     log_failures,
     send_failures,
@@ -66,7 +64,7 @@ from profiler.record.task_event import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules
-    from profiler.forwarder.search_cluster.family_runs import FamilyDurations, FamilyMemory
+    from profiler.forwarder.search_cluster.family_runs import FamilyMemory
     from profiler.schedules.watch_memory import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -84,13 +82,8 @@ _EXPORT_PART = 0.25
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
     """CloudWatch Logs subscription, or a Kinesis data stream that receives subscriptions.
 
-    Index the reports; index and send the notices of running tasks.
-
-    Returns:
-        ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures": […]}``.
-
-    Raises:
-        ForwarderError: the event cannot be decoded, or Lambda must retry it.
+    Index the reports; index and send the notices of running tasks. Returns ``{"indexed": n, "skipped": n, "failed":
+    n}``; for a stream, ``{"batchItemFailures": […]}``. Raises ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
     is_stream = is_stream_event(event)
@@ -98,8 +91,8 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if not is_stream and not any(isinstance(item, Failure) or item.lines for item in items):
         return asdict(Counts())
     notices, settings = _task_notices(context), _settings()
-    keep_failures = _failure_store(settings.failed_items_queue_url)
-    delivery = _lazy_delivery(settings, context, notices)
+    keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
+    delivery = partial(_deliver, settings, context, notices)
     if not is_stream:
         return asdict(forward(items, settings, delivery, keep_failures, notices=notices))
     result = forward_records(event, settings, delivery, keep_failures, _warn, notices=notices)
@@ -110,11 +103,8 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
     """EventBridge "ECS Task State Change": complete the run's document and post a notice.
 
-    Returns:
-        ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``.
-
-    Raises:
-        ForwarderError: at least one of the two failed after both were tried; Lambda must retry the event.
+    Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises ForwarderError if one
+    of the two failed after both were tried; Lambda must retry the event.
     """
     task = parse_stopped_task(event)
     if task is None:
@@ -140,11 +130,13 @@ def _start_again(context: Context) -> StartAgain | None:
         return None
     from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
 
+    budget = InvocationTime(context)
+
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
         retries = MemoryRetries(
             read_retry_settings(os.environ),
-            aws=lambda: (_ecs_client(), _schedules()),
-            family=lambda: _family_memory(context),
+            aws=lambda: (_client("ecs"), _schedules()),
+            family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
             remember=lambda key, work: run_idempotently(_key_table(), context, key, work),
             now=lambda: datetime.now(UTC),
             warn=_warn,
@@ -154,25 +146,19 @@ def _start_again(context: Context) -> StartAgain | None:
     return start_again
 
 
-def _family_memory(context: Context) -> "FamilyMemory | None":
-    from profiler.forwarder.search_cluster.family_runs import FamilyMemory  # as above
+def _families(left_seconds: float) -> "FamilyMemory":
+    from profiler.forwarder.search_cluster.family_runs import FamilyMemory  # only for a retry and for schedules
 
     settings = _settings()
-    if settings.url is None:
-        return None
-    timeout_seconds = max(1.0, min(InvocationTime(context).remaining_seconds() / 4, COMPARISON_SECONDS))
+    timeout_seconds = max(1.0, min(left_seconds, COMPARISON_SECONDS))
     return FamilyMemory(cluster=_cluster(settings), prefix=settings.index_prefix, timeout_seconds=timeout_seconds)
 
 
 def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
     """Every few minutes: alert to missed, late, overlapping and slow runs of schedules.
 
-    Returns:
-        ``{"schedules": n, "unknown": n, "missed": n, "late": n, "overlapped": n, "slow": n}``: the schedules, those
-        whose due times are unknown, and the new notices.
-
-    Raises:
-        ForwarderError: a part failed after all were tried; the next invocation repeats it.
+    Returns ``{"schedules": n, "unknown": n, "missed": n, "late": n, "overlapped": n, "slow": n}``: the schedules, those
+    whose due times are unknown, and the new notices. Raises ForwarderError if a part failed after all were tried.
     """
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
@@ -195,17 +181,17 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     watch = ScheduleWatch(
         Account(
             schedules=lambda: _account_schedules().read(lambda: reading.remaining_seconds() > 0),
-            tasks=lambda arn, now_ns: read_clusters(_ecs_client(), [arn], now_ns)[arn],
+            tasks=lambda arn, now_ns: read_clusters(_client("ecs"), [arn], now_ns)[arn],
             remember=tasks.add,
             rules=rules,
-            reasons=MissedReasons(
-                lambda: bounded_client("cloudtrail"), lambda: bounded_client("sqs"), pause=whole.sleep, warn=_warn
-            ),
-            usual=partial(_family_durations, storing) if _has_cluster() else None,
+            reasons=MissedReasons(lambda: _client("cloudtrail"), lambda: _client("sqs"), pause=whole.sleep, warn=_warn),
+            usual=(lambda families, place: _families(storing.remaining_seconds()).durations(families, place))
+            if _has_cluster()
+            else None,
         ),
         ScheduleAnnouncer(
             settings,
-            configured_channels(settings, os.environ, posting, _events_client),
+            configured_channels(settings, os.environ, posting, lambda: _client("events")),
             once,
             partial(_store_notice, storing),
             finished,
@@ -215,7 +201,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         may_read=lambda: reading.remaining_seconds() > 0,
         may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
     )
-    return asdict(watch.look())
+    return watch.look()
 
 
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
@@ -231,29 +217,14 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
 
 
-def _family_durations(budget: InvocationTime, families: Collection[str], place: str) -> "FamilyDurations":
-    from profiler.forwarder.search_cluster.family_runs import family_durations  # as in watch_schedules
-
-    settings = _settings()
-    timeout_seconds = max(1.0, min(budget.remaining_seconds(), COMPARISON_SECONDS))
-    return family_durations(
-        _cluster(settings), families, prefix=settings.index_prefix, place=place, timeout_seconds=timeout_seconds
-    )
-
-
-def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: TaskNotices) -> DeliverDocuments:
-    """Connect to the search cluster only if there are documents for it: most lines are not reports.
-
-    Without a cluster, the notices are sent, but not indexed.
-    """
-
-    def deliver_documents(documents: Sequence[Document]) -> DeliveryResult:
-        if settings.url is None and all(document.notice is not None for document in documents):
-            return DeliveryResult(indexed=0)
-        budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
-        return deliver(_cluster(settings), budget, random.random, documents)
-
-    return deliver_documents
+def _deliver(
+    settings: ForwarderSettings, context: Context, notices: TaskNotices, documents: Sequence[Document]
+) -> DeliveryResult:
+    """Connect to the search cluster only if there are documents for it. Without one, notices are only sent."""
+    if settings.url is None and all(document.notice is not None for document in documents):
+        return DeliveryResult(indexed=0)
+    budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
+    return deliver(_cluster(settings), budget, random.random, documents)
 
 
 def _task_notices(context: Context) -> TaskNotices:
@@ -265,9 +236,7 @@ def _task_notices(context: Context) -> TaskNotices:
     def in_time(once: Idempotently, end_seconds: float) -> Idempotently:
         def run(key: str, work: Callable[[], object]) -> object:
             if whole.remaining_seconds() < end_seconds:
-                raise DeliveryError(
-                    "The invocation ran out of time before all notifications were sent: the next one continues."
-                )
+                raise DeliveryError(NO_TIME_TO_NOTIFY)
             return once(key, work)
 
         return run
@@ -290,18 +259,15 @@ def _index(context: Context) -> Index | None:
         settings=settings,
         deliver=lambda documents: deliver(cluster, _index_budget(context), random.random, documents),
         find=partial(find_indexed_report, cluster, InvocationTime(context), settings),
-        compare=_comparison(cluster, settings.index_prefix, context),
+        compare=partial(_compare, cluster, settings.index_prefix, context),
     )
 
 
 def _index_budget(context: Context) -> InvocationTime:
-    """Return the time for the search cluster, without the time that is reserved for the notice.
-
-    The notice gets 20 s, or half of the time if less than 40 s are left. The seconds that every retry reserves at the
-    end are a part of the notice's time.
-    """
+    """Return the search cluster's time: without 20 s for the notice, or half if less than 40 s are left."""
     remaining_seconds = InvocationTime(context).remaining_seconds()
     notice_seconds = min(_NOTICE_RESERVE_SECONDS, remaining_seconds / 2)
+    # The seconds that every retry reserves at the end are a part of the notice's time.
     return InvocationTime(context, reserved_seconds=max(0.0, notice_seconds - RESERVED_SECONDS))
 
 
@@ -330,10 +296,10 @@ def _export(ended: EndedTask, context: Context) -> None:
     export = RunExport(
         lambda: read_export_targets(os.environ, fetch_secret),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
-        keep=(lambda failures: send_failures(queue_url, bounded_client("sqs"), failures)) if queue_url else None,
+        keep=(lambda failures: send_failures(queue_url, _client("sqs"), failures)) if queue_url else None,
         warn=_warn,
+        warn_once=_warn_once,
         now_ns=time.time_ns,
-        warned=_export_warnings(),
     )
     budget = InvocationTime(context, reserved_seconds=RESERVED_SECONDS)
     export.export(ended, _idempotently(_key_table(), context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
@@ -353,7 +319,7 @@ def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeCh
     """Return every notice channel. One that is not configured accepts no notice."""
     from profiler.forwarder.notices.channels import LogLineChannel, configured_channels  # forward_logs seldom needs it
 
-    channels = configured_channels(settings, os.environ, budget, _events_client)
+    channels = configured_channels(settings, os.environ, budget, lambda: _client("events"))
     if not _has_cluster():
         channels.append(LogLineChannel(_print_line, kibana_url=settings.kibana_url))
     return channels
@@ -367,14 +333,11 @@ def _has_cluster() -> bool:
         return True
 
 
-def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callable[[EndedTask], Comparison | None]:
-    def compare_notice(notice: EndedTask) -> Comparison | None:
-        left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
-        if left_seconds <= 0:
-            return None
-        return compare(cluster, notice, prefix=prefix, timeout_seconds=min(left_seconds, COMPARISON_SECONDS))
-
-    return compare_notice
+def _compare(cluster: SearchCluster, prefix: str, context: Context, notice: EndedTask) -> Comparison | None:
+    left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
+    if left_seconds <= 0:
+        return None
+    return compare(cluster, notice, prefix=prefix, timeout_seconds=min(left_seconds, COMPARISON_SECONDS))
 
 
 def _definition_wait(context: Context) -> Callable[[], bool]:
@@ -386,31 +349,24 @@ def _definition_wait(context: Context) -> Callable[[], bool]:
 
 @cache
 def _definitions() -> EcsDefinitions:
-    return EcsDefinitions(_ecs_client(), _warn)
+    return EcsDefinitions(_client("ecs"), _warn)
 
 
-@cache
-def _ecs_client() -> AwsClient:
-    return bounded_client("ecs")
+_client = cache(bounded_client)
 
 
 @cache
 def _schedules() -> "Schedules":
     from profiler.aws_account.scheduled_targets import Schedules  # only for a retry
 
-    return Schedules(_events_client(), bounded_client("scheduler"))
+    return Schedules(_client("events"), _client("scheduler"))
 
 
 @cache
 def _account_schedules() -> "AccountSchedules":
     from profiler.aws_account.scheduled_targets import AccountSchedules  # as in watch_schedules
 
-    return AccountSchedules(_events_client(), bounded_client("scheduler"))
-
-
-@cache
-def _export_warnings() -> set[str]:
-    return set()
+    return AccountSchedules(_client("events"), _client("scheduler"))
 
 
 @cache
@@ -423,16 +379,14 @@ def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
 
 @cache
 def _log_tail() -> CloudWatchTail:
-    return CloudWatchTail(cache(lambda region: bounded_client("logs", region)), _warn)
-
-
-@cache
-def _events_client() -> AwsClient:
-    return bounded_client("events")
+    return CloudWatchTail(lambda region: _client("logs", region), _warn)
 
 
 def _warn(sentence: str) -> None:
     _log({"level": "warning", "event": sentence})
+
+
+_warn_once = cache(_warn)
 
 
 def _log(line: Mapping[str, object]) -> None:
@@ -461,9 +415,8 @@ def _cluster(settings: ForwarderSettings) -> SearchCluster:
 @lru_cache(maxsize=1)
 def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) -> SearchCluster:
     if settings.engine == "opensearch":
-        from profiler.forwarder.search_cluster.opensearch import (
-            OpenSearchCluster,  # a function needs only one of the two clients
-        )
+        # A function needs only one of the two clients.
+        from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
 
         return OpenSearchCluster(url, credentials, settings.region)
     from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster
@@ -471,14 +424,7 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
     return ElasticsearchCluster(url, credentials)
 
 
-@cache
-def _failure_store(queue_url: str | None) -> KeepFailures:
-    if queue_url is None:
-        return partial(log_failures, _log)
-    sqs = bounded_client("sqs")
-
-    def keep(failures: Sequence[Failure]) -> None:
-        log_failures(_log, failures)
-        send_failures(queue_url, sqs, failures)
-
-    return keep
+def _keep_failures(queue_url: str | None, failures: Sequence[Failure]) -> None:
+    log_failures(_log, failures)
+    if queue_url is not None:
+        send_failures(queue_url, _client("sqs"), failures)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from kibana.aggregations import ORDER, cases_id, grouped_metrics, terms_id, time_id
-from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not
+from kibana.conditions import AllOf, AnyOf, Compared, Condition, Exists, Is, Not
 from kibana.dashboard_model import ELAPSED_FIELD, TIME_FIELD, Json, Metric, Panel, Terms
 
 MATCHING: Final = "matching"
@@ -100,15 +100,13 @@ def _operation(group: tuple[Metric, ...]) -> Json:
             return {metric.operation: {"field": metric.field}}
 
 
-def query(condition: Condition) -> Json:  # noqa: PLR0911  one for each kind
+def query(condition: Condition) -> Json:
     """The condition as a query of Elasticsearch and OpenSearch."""
     match condition:
         case Is(field, value):
             return {"term": {field: value}}
-        case Above(field, limit):
-            return {"range": {field: {"gt": limit}}}
-        case Below(field, limit):
-            return {"range": {field: {"lt": limit}}}
+        case Compared(field, sign, limit):
+            return {"range": {field: {"gt" if sign == ">" else "lt": limit}}}
         case Exists(field):
             return {"exists": {"field": field}}
         case Not(inner):
@@ -142,7 +140,7 @@ def fields_in(condition: Condition | None) -> tuple[tuple[str, str], ...]:
             return ()
         case Is(field, value):
             return ((field, "flag" if isinstance(value, bool) else "filter"),)
-        case Above(field, _) | Below(field, _):
+        case Compared(field):
             return ((field, "comparison"),)
         case Exists(field):
             return ((field, "exists"),)

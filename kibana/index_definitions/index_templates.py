@@ -7,9 +7,6 @@ from typing import Final
 from kibana.dashboard_model import Index, Json
 from profiler.record.search_document_fields import FIELDS, INTERVAL_PREFIX, DocumentField
 
-# The largest value of a keyword that is indexed, in characters.
-_MAX_KEYWORD_LENGTH = 1024
-_PRIORITY = 200
 _LOG_MESSAGE = "message"
 _DATA_VIEW_TYPES: Final = {"keyword": "string", "date": "date", "boolean": "boolean"}
 
@@ -103,16 +100,14 @@ def _template(name: str, fields: Iterable[DocumentField], description: str) -> J
         "refresh_interval": "5s",
         "mapping": {"ignore_malformed": True},
     }
-    mappings = {
-        "dynamic": False,
-        "date_detection": False,
-        "numeric_detection": False,
-        "properties": _properties(fields),
-    }
+    off = dict.fromkeys(("dynamic", "date_detection", "numeric_detection"), False)
     return {
         "index_patterns": [f"{name}-*"],
-        "priority": _PRIORITY,
-        "template": {"settings": {"index": index_settings}, "mappings": mappings},
+        "priority": 200,
+        "template": {
+            "settings": {"index": index_settings},
+            "mappings": {**off, "properties": _properties(fields)},
+        },
         "_meta": {"description": description, "managed_by": "task-profiler"},
     }
 
@@ -134,5 +129,5 @@ def _mapping(field: DocumentField) -> Json:
     if not field.is_searchable:
         return {"type": field.index_type, "index": False, "doc_values": False}
     if field.index_type == "keyword":
-        return {"type": "keyword", "ignore_above": _MAX_KEYWORD_LENGTH}
+        return {"type": "keyword", "ignore_above": 1024}
     return {"type": field.index_type}

@@ -17,7 +17,6 @@ _RECORD = "line.record."
 _IS_REPORT = "ctx.line.type == 'task.report'"
 _IS_CHECKPOINT = "ctx.line.type == 'task.checkpoint'"
 _ID = "{{{line.record.taskId}}}/{{{line.record.container.name}}}"
-_STATUS = f"{_RECORD}status"
 _STATISTICS = frozenset({"avg", "p50", "p95", "p99", "max"})
 # The objects of the document in the order in which they are filled.
 _OBJECTS: Final = (
@@ -42,7 +41,8 @@ def _processors() -> Iterator[Json]:
     yield from _calculate()
     # The document has the peak instead.
     yield _remove(f"{_RECORD}metrics.memoryUsedMB.max")
-    yield from _move(sorted((field for field in FIELDS if field.record_path is not None), key=_object_position))
+    moved = (field for field in FIELDS if field.record_path is not None)
+    yield from _move(sorted(moved, key=lambda field: _OBJECTS.index(field.name.split(".")[0])))
     yield _rename(_PEAK, _PEAK_FIELD)
     yield _rename("message", "record")
     yield _remove(["line", "schemaVersion"])
@@ -87,15 +87,11 @@ def _calculate() -> Iterator[Json]:
     yield _set("event.dataset", "{{{line.type}}}")
     yield _set("event.outcome", "{{{line.record.status}}}", f"{status} == 'success' || {status} == 'failure'")
     yield _set("event.outcome", "unknown", f"{status} != 'success' && {status} != 'failure'")
-    yield _set(_STATUS, "unknown", f"!{list(get_args(Status))}.contains({status})")
+    yield _set(f"{_RECORD}status", "unknown", f"!{list(get_args(Status))}.contains({status})")
     yield _set("cloud.provider", "aws", f"{task_arn} != null")
     yield _set("orchestrator.type", "ecs", f"{task_arn} != null")
     yield _set("service.name", "{{{line.record.family}}}", "ctx.line.record.family != null")
     yield _set("task.complete", value=True, condition=_IS_REPORT)
-
-
-def _object_position(field: DocumentField) -> int:
-    return _OBJECTS.index(field.name.split(".")[0])
 
 
 def _move(fields: Iterable[DocumentField]) -> Iterator[Json]:
@@ -103,10 +99,11 @@ def _move(fields: Iterable[DocumentField]) -> Iterator[Json]:
     moved: set[str] = set()
     for field in fields:
         source, target = f"{_RECORD}{field.record_path}", field.name
-        if field.is_list:
-            yield _append(source, target)
-            continue
         source_object, source_name = source.rsplit(".", 1)
+        if field.is_list:
+            condition = f"ctx.{source_object}?.{source_name} != null"
+            yield {"append": {"field": target, "value": [f"{{{{{{{source}}}}}}}"], "if": condition}}
+            continue
         target_object, target_name = target.rsplit(".", 1)
         if target == _PEAK_FIELD:
             target = _PEAK
@@ -115,12 +112,6 @@ def _move(fields: Iterable[DocumentField]) -> Iterator[Json]:
         if target not in moved:
             moved.add(target)
             yield _rename(source, target)
-
-
-def _append(source: str, target: str) -> Json:
-    source_object, name = source.rsplit(".", 1)
-    value = f"{{{{{{{source}}}}}}}"
-    return {"append": {"field": target, "value": [value], "if": f"ctx.{source_object}?.{name} != null"}}
 
 
 def _rename(source: str, target: str) -> Json:

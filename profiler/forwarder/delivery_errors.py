@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
+NO_TIME_TO_NOTIFY = "The invocation ran out of time before all notifications were sent: the next one continues."
 
 
 class ForwarderError(Exception):
@@ -37,10 +38,7 @@ class DeliveryError(ForwarderError):
 
 
 class SearchClusterError(DeliveryError):
-    """A whole request to the search cluster failed.
-
-    ``status`` is the HTTP status, None if there was no response.
-    """
+    """A whole request to the search cluster failed. ``status`` is the HTTP status, None if there was no response."""
 
     def __init__(self, message: str, *, status: int | None) -> None:
         super().__init__(message)
@@ -53,7 +51,6 @@ class SearchClusterError(DeliveryError):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether a smaller request can succeed."""
         return self.status == 413  # noqa: PLR2004  Content Too Large
 
 

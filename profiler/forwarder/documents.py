@@ -5,8 +5,9 @@ A run's document has the fields of ``profiler/record/search_document_fields.py``
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -21,19 +22,12 @@ from profiler.forwarder.task_lines import InvalidReport, replace_lone_surrogates
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Report
-from profiler.record.search_document_fields import FIELDS, DocumentField
+from profiler.record.search_document_fields import FIELDS
 from profiler.record.spot_price import FARGATE_SPOT, on_spot, spot_fraction
 
 Fields: TypeAlias = dict[str, Any]
-_Getter: TypeAlias = Callable[[RunView], Any]
-# Name, and either a getter or the members of an object.
-_FieldTree: TypeAlias = "tuple[tuple[str, _Getter | None, _FieldTree], ...]"
-
-UNKNOWN = "unknown"
 # The statuses of an event that replace a report's status.
 KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
-# The fields of a run's end: the event's value, else the report's.
-END_FIELDS = ("status", "exit_code")
 # The fields that only the task's event provides.
 _EVENT_FIELDS = (
     *("stop_code", "stop_category", "stopped_reason", "started_by", "out_of_memory", "capacity_provider"),
@@ -42,7 +36,6 @@ _EVENT_FIELDS = (
 _CHECKPOINT = "task.checkpoint"
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
-_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 _MAX_SHOWN_LENGTH = 40
 
 
@@ -62,15 +55,9 @@ class Stored(Struct, frozen=True, kw_only=True):
 class Document(Struct, frozen=True, kw_only=True):
     """One document to write. The ``id`` makes repeated writes idempotent.
 
-    Attributes:
-        index: The index.
-        id: The document's id.
-        fields: The fields to set in an existing document.
-        upsert: The fields of a new document; None: ``fields``.
-        is_report: Whether an existing document must be read first, because the task's event may have written it.
-        stored: The existing document, after it is read.
-        spot_fraction: The cost on Fargate Spot, which only the task's event shows, as a fraction of the run's cost.
-        notice: The notice to send, if the document is a notice's.
+    ``fields`` are set in an existing document; ``upsert`` are the fields of a new one, None: ``fields``. A document
+    that exists is read first if ``is_report``, because the task's event may have written it; then it is in ``stored``.
+    ``spot_fraction`` is the cost on Fargate Spot, which only the task's event shows, as a fraction of the run's cost.
     """
 
     index: str
@@ -89,17 +76,9 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 def report_document(report: Report, text: str, settings: ForwarderSettings) -> Document | InvalidReport:
-    """The document of a report or checkpoint.
+    """The document of a report or checkpoint, with its line; or the reason why there is none.
 
     The index covers the month or day in which the image pull started: all writers of a run use it.
-
-    Args:
-        report: The report or checkpoint.
-        text: Its line, which the document contains. Only lone surrogates are replaced, by U+FFFD.
-        settings: How indices are named, and the address for the link to the run's dashboard.
-
-    Returns:
-        The document, or the reason why there is none: a time that is not valid, or an id that is too long.
     """
     record = report.record
     written = parse_datetime(report.time)
@@ -134,11 +113,10 @@ def completed_fields(document: Document, stored: Stored) -> Fields:
     task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
     kept = {name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None}
     fields = merge_fields(document.fields, cost_fields(document, task.get("capacity_provider")))
+    merged = merge_fields(fields, {"task": kept})
     if task.get("status") not in KNOWN_END_STATUSES:
-        return merge_fields(fields, {"task": kept})
-    return merge_fields(
-        fields, {"task": {**kept, "status": task["status"]}, "event": {"outcome": event.get("outcome")}}
-    )
+        return merged
+    return merge_fields(merged, {"task": {"status": task["status"]}, "event": {"outcome": event.get("outcome")}})
 
 
 def cost_fields(document: Document, capacity_provider: object) -> Fields:
@@ -171,38 +149,31 @@ def run_fields(report: Report, written: datetime) -> Fields:
 
 def event_outcome(status: str) -> str:
     """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
-    return status if status in {"success", "failure"} else UNKNOWN
+    return status if status in {"success", "failure"} else "unknown"
 
 
-def _field_tree(fields: Iterable[DocumentField]) -> _FieldTree:
-    """Arrange the getters in nested objects, like the values in the document."""
+def _field_tree() -> Fields:
+    """The getters in nested objects, like the values in the document."""
     nested: Fields = {}
-    for field in fields:
+    for field in FIELDS:
         if field.get is not None:
             *objects, name = field.name.split(".")
             node = nested
             for part in objects:
                 node = node.setdefault(part, {})
-            node[name] = _time_getter(field.get) if field.index_type == "date" else field.get
-    return _nodes(nested)
+            node[name] = partial(_moment, field.get) if field.index_type == "date" else field.get
+    return nested
 
 
-def _nodes(nested: Fields) -> _FieldTree:
-    """Getters and objects apart from each other: `_read_fields` then needs no checks of types."""
-    return tuple(
-        (name, None, _nodes(node)) if isinstance(node, dict) else (name, node, ()) for name, node in nested.items()
-    )
+def _moment(get: Callable[[RunView], Any], run: RunView) -> str | None:
+    return format_known_moment(parse_datetime(get(run)))
 
 
-def _time_getter(get: _Getter) -> _Getter:
-    return lambda run: format_known_moment(parse_datetime(get(run)))
-
-
-def _read_fields(tree: _FieldTree, run: RunView) -> Fields:
+def _read_fields(tree: Fields, run: RunView) -> Fields:
     """The values that the record has, in nested objects; objects without a value are left out."""
     fields: Fields = {}
-    for name, get, members in tree:
-        value = _read_fields(members, run) or None if get is None else get(run)
+    for name, node in tree.items():
+        value = _read_fields(node, run) or None if isinstance(node, dict) else node(run)
         if value is not None:
             fields[name] = value
     return fields
@@ -229,29 +200,18 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
     for part in parts:
         for name, value in part.items():
             present = merged.get(name)
-            if isinstance(present, dict) and isinstance(value, dict):
-                merged[name] = merge_fields(present, value)
-            else:
-                merged[name] = value
+            is_nested = isinstance(present, dict) and isinstance(value, dict)
+            merged[name] = merge_fields(present or {}, value) if is_nested else value
     return merged
 
 
 # The fields that a report needs of an existing document.
-STORED_FIELDS = ("task.complete", *(f"task.{name}" for name in (*END_FIELDS, *_EVENT_FIELDS)), "event.outcome")
-_FIELD_TREE = _field_tree(FIELDS)
+STORED_FIELDS = (*(f"task.{name}" for name in ("complete", "status", "exit_code", *_EVENT_FIELDS)), "event.outcome")
+_FIELD_TREE = _field_tree()
 
 
 def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) -> Document | InvalidReport:
-    """The document of a notice of a running task. Its id consists of the run's id and the kind.
-
-    Args:
-        line: The notice.
-        text: Its line, which the document contains.
-        settings: See ``report_document``.
-
-    Returns:
-        The document, or the reason why there is none: a time or a kind that is not valid, or an id that is too long.
-    """
+    """The document of a notice of a running task, or the reason why there is none. Its id: the run's, and the kind."""
     record, notice = line.record, line.notice
     document_id = f"{record.task_id}/{record.container.name}/{notice.kind}"
     if len(document_id.encode()) > MAX_ID_BYTES:
@@ -263,7 +223,7 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
         return InvalidReport(
             f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time between 1970 and 2200."
         )
-    if _KIND.fullmatch(notice.kind) is None:
+    if re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII).fullmatch(notice.kind) is None:
         return InvalidReport(f"The notification's kind {notice.kind[:_MAX_SHOWN_LENGTH]!r} is not a word.")
     fields = {
         "notice": {
@@ -276,12 +236,7 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
         "service": {"name": record.family},
         "container": {"name": record.container.name},
         "aws": {"cloudwatch": {"log_group": record.log_group, "log_stream": record.log_stream}},
-        "task": {
-            "id": record.task_id,
-            "arn": record.task_arn,
-            "family": record.family,
-            "revision": record.revision,
-        },
+        "task": {"id": record.task_id, "arn": record.task_arn, "family": record.family, "revision": record.revision},
         "links": links_of_notice(line, settings.kibana_url).document_fields(),
     }
     return _notice_document(line, text, fields, settings, written=written, document_id=document_id)
@@ -331,18 +286,13 @@ def _notice_document(
     document_id: str,
 ) -> Document:
     notice = line if isinstance(line, NoticeLine) else None
-    event = {"kind": "alert", "dataset": "schedule.notice" if notice is None else "task.notice"}
-    return Document(
-        index=settings.index("notices", written),
-        id=document_id,
-        fields={
-            "@timestamp": format_datetime(written),
-            "event": event,
-            **drop_empty(fields),
-            "record": replace_lone_surrogates(text),
-        },
-        notice=notice,
-    )
+    whole = {
+        "@timestamp": format_datetime(written),
+        "event": {"kind": "alert", "dataset": "schedule.notice" if notice is None else "task.notice"},
+        **drop_empty(fields),
+        "record": replace_lone_surrogates(text),
+    }
+    return Document(index=settings.index("notices", written), id=document_id, fields=whole, notice=notice)
 
 
 def _cloud(account_id: str | None, region: str | None) -> Fields:

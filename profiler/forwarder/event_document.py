@@ -27,9 +27,6 @@ from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.task_end import Outcome
 from profiler.record.task_event import EventContainer, StoppedTask
 
-_MAX_REQUEST_SECONDS = 5.0
-_MIN_REQUEST_SECONDS = 1.0
-
 
 def event_documents(
     task: StoppedTask,
@@ -41,26 +38,16 @@ def event_documents(
     log: LogStream | None = None,
     retry: MemoryRetry | None = None,
 ) -> tuple[Document, ...]:
-    """The documents to write for a stopped task.
+    """The documents to write for a stopped task; none without a batch container, or without any time of the task.
 
     The event sets only its own fields in an existing document, so that it does not overwrite a report. A new document
     gets all fields that are known. If the run's final report is in the logs, it is written first.
-
-    Args:
-        task: The stopped task.
-        batch: The batch container; None if it is not known.
-        outcome: The outcome of the task.
-        report_line: The last report or checkpoint of the run, or None.
-        settings: How indices are named, and the address for the link to the run's dashboard.
-        log: The log stream of the batch; None if it is not known.
-        retry: The run that is its retry, or of which it is the retry; None without one.
-
-    Returns:
-        No document without a batch container, or without any time of the task.
     """
     if batch is None:
         return ()
-    numbers = _reported_document(report_line, settings)
+    numbers = None if report_line is None else report_document(report_line.report, report_line.text, settings)
+    if isinstance(numbers, InvalidReport):
+        numbers = None
     is_final = numbers is not None and numbers.is_report
     cost = {} if numbers is None else cost_fields(numbers, task.capacity_provider)
     related = {} if retry is None else {"task": {"retry_of": retry.retry_of, "retried_as": retry.retried_as}}
@@ -94,13 +81,6 @@ def _run_place(task: StoppedTask, batch: EventContainer, settings: ForwarderSett
     return settings.index("reports", began), f"{task.id}/{batch.name}"
 
 
-def _reported_document(report_line: ReportLine | None, settings: ForwarderSettings) -> Document | None:
-    if report_line is None:
-        return None
-    document = report_document(report_line.report, report_line.text, settings)
-    return None if isinstance(document, InvalidReport) else document
-
-
 def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
     """The fields that the task's event provides. An unknown status leaves the end to the run's report."""
     is_known = outcome.status in KNOWN_END_STATUSES
@@ -123,15 +103,7 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
 
 def event_record(task: StoppedTask, batch: EventContainer | None, log: LogStream | None) -> Record:
     """The event's data as a record, without the end that it tells."""
-    container = Container(name="")
-    if batch is not None:
-        container = Container(
-            name=batch.name,
-            id=batch.runtime_id,
-            arn=batch.arn,
-            image=batch.image,
-            image_digest=batch.image_digest,
-        )
+    batch = batch or EventContainer(name="")
     return Record(
         task_id=task.id,
         task_arn=task.arn,
@@ -142,7 +114,13 @@ def event_record(task: StoppedTask, batch: EventContainer | None, log: LogStream
         account_id=task.account_id,
         availability_zone=task.availability_zone,
         launch_type=task.launch_type,
-        container=container,
+        container=Container(
+            name=batch.name,
+            id=batch.runtime_id,
+            arn=batch.arn,
+            image=batch.image,
+            image_digest=batch.image_digest,
+        ),
         log_group=None if log is None else log.group,
         log_stream=None if log is None else log.stream,
         started_at=format_known_moment(task.started_at),
@@ -156,25 +134,14 @@ def find_indexed_report(
 ) -> ReportLine | None:
     """Return the final report of a run, by the id of its document; None if it is not indexed, or not yet.
 
-    Args:
-        cluster: the search cluster.
-        budget: the time of the invocation; the request does not use its last 10 seconds.
-        settings: how indices are named.
-        task: the stopped task.
-        batch: its batch container.
-
-    Raises:
-        SearchClusterError: the request failed.
+    The request does not use the last 10 seconds of the invocation. Raises SearchClusterError.
     """
     place = _run_place(task, batch, settings)
     if place is None:
         return None
     left_seconds = budget.remaining_seconds() - WAIT_RESERVED_SECONDS
-    timeout_seconds = max(_MIN_REQUEST_SECONDS, min(left_seconds, _MAX_REQUEST_SECONDS))
-    source = cluster.get(*place, timeout_seconds) or {}
-    text = source.get("record")
-    report = read_line(text) if isinstance(text, str) else None
-    if not isinstance(report, Report) or not isinstance(text, str):
-        return None
-    line = ReportLine(report, text, is_indexed=True)
-    return line if line.is_final else None
+    source = cluster.get(*place, max(1.0, min(left_seconds, 5.0))) or {}
+    text = str(source.get("record"))
+    report = read_line(text)
+    line = ReportLine(report, text, is_indexed=True) if isinstance(report, Report) else None
+    return line if line is not None and line.is_final else None

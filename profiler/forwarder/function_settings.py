@@ -1,4 +1,7 @@
-"""The settings of the functions, from the environment, and the secrets that settings name."""
+"""The settings of the functions, from the environment, and the secrets that settings name.
+
+Every function raises SettingsError: its message has the variable, or the secret's name, never a value.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +27,8 @@ Subject = Literal["success", "failure", "running"]
 _SUBJECTS: Mapping[str, Subject] = {"success": "success", "failure": "failure", "running": "running"}
 ALL_SUBJECTS = frozenset(_SUBJECTS.values())
 _DEFAULT_WAIT_SECONDS = 20.0
-_MAX_WAIT_SECONDS = 600.0
-_MAX_LOG_LINES = 20
 DEFAULT_GRACE_MINUTES = 15
-_MAX_GRACE_MINUTES = 45
 _DEFAULT_RETRY_MEMORY_MB = 61_440
-_MAX_RETRY_MEMORY_MB = 1_048_576
 _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 # Valid on both engines at the start of an index name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
@@ -47,7 +46,7 @@ _Secret = TypeVar("_Secret")
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """The credentials for the search cluster; without any value: no authentication. ``repr`` hides the values."""
+    """The credentials for the search cluster; without any value: no authentication."""
 
     api_key: str | None = None
     username: str | None = None
@@ -57,9 +56,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
     @property
     def basic(self) -> tuple[str, str] | None:
         """User name and password."""
-        if self.username is None or self.password is None:
-            return None
-        return self.username, self.password
+        return None if self.username is None or self.password is None else (self.username, self.password)
 
     def __repr__(self) -> str:
         """The kind of sign-in, without its secrets."""
@@ -113,22 +110,17 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     """Read the settings of notices.
 
     They are separate from the search cluster's, so that invalid settings of one do not affect the other.
-
-    Raises:
-        SettingsError: the message has the variable, never its value.
     """
     return NoticeSettings(
         subjects=_subjects(_words(environment.get("NOTIFY", ""))),
         families=_words(environment.get("NOTIFY_FAMILIES", "")),
         services=_boolean(environment, "NOTIFY_SERVICES"),
         unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
-        report_wait_seconds=_number(
-            environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, _MAX_WAIT_SECONDS), "seconds"
-        ),
-        kibana_url=_kibana_url(environment),
-        idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
-        event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
-        log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 0, (0, _MAX_LOG_LINES), "lines")),
+        report_wait_seconds=_number(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, 600.0), "seconds"),
+        kibana_url=_text(environment, "KIBANA_URL").rstrip("/") or None,
+        idempotency_table=_text(environment, "IDEMPOTENCY_TABLE") or None,
+        event_bus_name=_text(environment, "EVENT_BUS_NAME") or None,
+        log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 0, (0, 20), "lines")),
     )
 
 
@@ -140,8 +132,8 @@ class RetrySettings(Struct, frozen=True, kw_only=True):
 
 
 def read_retry_settings(environment: Mapping[str, str]) -> RetrySettings:
-    """Read which runs are started again. Raises SettingsError: the message has the variable."""
-    limits = 0, _MAX_RETRY_MEMORY_MB
+    """Read which runs are started again."""
+    limits = 0, 1_048_576
     return RetrySettings(
         families=_words(environment.get("RETRY_OUT_OF_MEMORY", "")),
         max_memory_mb=_number(environment, "RETRY_MAX_MEMORY_MB", _DEFAULT_RETRY_MEMORY_MB, limits, "MiB"),
@@ -152,16 +144,12 @@ def read_grace_minutes(environment: Mapping[str, str]) -> float:
     """Read how long after its due time, or its window, a run without a started task is missed.
 
     ECS shows a stopped task for an hour, so a longer grace time could not be judged.
-
-    Raises:
-        SettingsError: the message has the variable.
     """
-    limits = 1, _MAX_GRACE_MINUTES
-    return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, limits, "minutes")
+    return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, (1, 45), "minutes")
 
 
-def _kibana_url(environment: Mapping[str, str]) -> str | None:
-    return environment.get("KIBANA_URL", "").strip().rstrip("/") or None
+def _text(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(name, "").strip()
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -176,14 +164,14 @@ def _subjects(words: Sequence[str]) -> frozenset[Subject]:
 
 
 def _boolean(environment: Mapping[str, str], name: str) -> bool:
-    value = environment.get(name, "").strip().lower()
+    value = _text(environment, name).lower()
     if value not in (*_TRUE, *_FALSE):
         raise SettingsError(f"{name} must be true or false.")
     return value in _TRUE
 
 
 def _number(environment: Mapping[str, str], name: str, default: float, limits: tuple[float, float], unit: str) -> float:
-    text = environment.get(name, "").strip()
+    text = _text(environment, name)
     if not text:
         return default
     lowest, highest = limits
@@ -197,14 +185,10 @@ def _number(environment: Mapping[str, str], name: str, default: float, limits: t
 
 
 def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
-    """Read the settings of the search cluster and of ``forward_logs``.
-
-    Raises:
-        SettingsError: the message has the variable, never its value.
-    """
+    """Read the settings of the search cluster and of ``forward_logs``."""
 
     def text(name: str) -> str | None:
-        return environment.get(name, "").strip() or None
+        return _text(environment, name) or None
 
     engine = (text("SEARCH_ENGINE") or "elasticsearch").lower()
     if engine not in ("elasticsearch", "opensearch"):
@@ -239,7 +223,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         index_period="day" if period == "day" else "month",
         forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
-        kibana_url=_kibana_url(environment),
+        kibana_url=(text("KIBANA_URL") or "").rstrip("/") or None,
     )
 
 
@@ -248,15 +232,11 @@ class _ExportSecret(Struct):
 
 
 def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> "Targets":
-    """Read the targets of the export of ended runs, and the headers in the secret of ``OTLP_SECRET_ID``.
-
-    Raises:
-        SettingsError: the message has the variable or the secret, never a value.
-    """
+    """Read the targets of the export of ended runs, and the headers in the secret of ``OTLP_SECRET_ID``."""
     from profiler.core.errors import UsageError
     from profiler.otlp.otlp_settings import read_targets
 
-    secret_id = environment.get("OTLP_SECRET_ID", "").strip()
+    secret_id = _text(environment, "OTLP_SECRET_ID")
     signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
     values = {name: environment.get(name, "") for name in _EXPORT_SETTINGS}
     if secret_id and not values["OTLP_HEADERS"].strip():
@@ -277,7 +257,7 @@ def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], s
 
 
 def read_secret(name: str, kind: type[_Secret], what: str, fetch: Callable[[str], str]) -> _Secret:
-    """Read a secret of this type. Raises SettingsError: the message has the secret's name, never its content."""
+    """Read a secret of this type."""
     try:
         return msgspec.json.decode(fetch(name), type=kind)
     except (msgspec.DecodeError, UnicodeError):
@@ -286,11 +266,7 @@ def read_secret(name: str, kind: type[_Secret], what: str, fetch: Callable[[str]
 
 
 def fetch_secret(name: str) -> str:
-    """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for ``ssm:NAME``.
-
-    Raises:
-        SettingsError: the message has the secret, never its content.
-    """
+    """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for ``ssm:NAME``."""
     from aws_lambda_powertools.utilities import parameters  # slow to import, and needed only for secrets
     from aws_lambda_powertools.utilities.parameters.constants import DEFAULT_PROVIDERS
 
@@ -315,9 +291,6 @@ def read_credentials(name: str, fetch: Callable[[str], str]) -> Credentials:
     """Read the credentials in a secret: JSON with ``api_key``, or with ``username`` and ``password``.
 
     An empty value counts as unset.
-
-    Raises:
-        SettingsError: the message has the secret, never its content.
     """
     secret = read_secret(name, Credentials, "JSON with api_key, or username and password", fetch)
     credentials = Credentials(

@@ -10,16 +10,8 @@ from msgspec import Struct
 # Reserved at the end of an invocation for the failure store and the response.
 RESERVED_SECONDS = 3.0
 _MIN_REQUEST_SECONDS = 1.0
-_MS_PER_SECOND = 1000
-_LIBRARY_LEVELS = {
-    "boto3": logging.INFO,
-    "botocore": logging.INFO,
-    "urllib3": logging.INFO,
-    "elastic_transport": logging.INFO,
-    "elasticsearch": logging.INFO,
-    "opensearch": logging.INFO,
-    "opensearchpy.trace": logging.WARNING,
-}
+_AT_INFO = ("boto3", "botocore", "urllib3", "elastic_transport", "elasticsearch", "opensearch")
+_LIBRARY_LEVELS = {**dict.fromkeys(_AT_INFO, logging.INFO), "opensearchpy.trace": logging.WARNING}
 
 
 def configure_library_logging() -> None:
@@ -37,21 +29,15 @@ def configure_library_logging() -> None:
 class Context(Protocol):
     """The part of Lambda's context object that is used here."""
 
-    def get_remaining_time_in_millis(self) -> int:
-        """Return the milliseconds until Lambda ends the invocation."""
-        ...
+    def get_remaining_time_in_millis(self) -> int: ...
 
 
 class TimeBudget(Protocol):
-    """The time that is left for some work, and a way to wait."""
+    """The time that is left for some work, negative after the deadline; and a way to wait."""
 
-    def remaining_seconds(self) -> float:
-        """Return the remaining seconds; negative after the deadline."""
-        ...
+    def remaining_seconds(self) -> float: ...
 
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
+    def sleep(self, seconds: float) -> None: ...
 
 
 class InvocationTime:
@@ -62,11 +48,9 @@ class InvocationTime:
         self._reserved_seconds = reserved_seconds
 
     def remaining_seconds(self) -> float:
-        """Return the remaining seconds; negative after the deadline."""
-        return self._context.get_remaining_time_in_millis() / _MS_PER_SECOND - self._reserved_seconds
+        return self._context.get_remaining_time_in_millis() / 1000 - self._reserved_seconds
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         time.sleep(seconds)
 
 
@@ -81,12 +65,9 @@ def sleep_before_deadline(budget: TimeBudget, seconds: float, *, reserved_second
 class RetryBackoff(Struct):
     """Retries of one operation until the deadline: request timeouts, and pauses that grow exponentially with jitter.
 
-    Attributes:
-        budget: the time for all attempts; the last ``RESERVED_SECONDS`` are not used.
-        jitter: returns a number from 0 to 1, which spreads the pauses between half and all of their length.
-        initial_seconds: half of the first pause without jitter; every further pause is twice as long.
-        max_seconds: the longest pause.
-        max_request_seconds: the longest timeout of a request.
+    The last ``RESERVED_SECONDS`` of ``budget`` are not used. ``jitter`` returns a number from 0 to 1, which spreads the
+    pauses between half and all of their length. ``initial_seconds`` is half of the first pause without jitter; every
+    further pause is twice as long.
     """
 
     budget: TimeBudget
@@ -102,17 +83,12 @@ class RetryBackoff(Struct):
         return None if left_seconds < _MIN_REQUEST_SECONDS else min(left_seconds, self.max_request_seconds)
 
     def wait(self, *, min_seconds: float = 0.0) -> bool:
-        """Wait after a failed attempt, at least ``min_seconds``.
-
-        Returns:
-            False, without waiting, if there is not enough time for another request.
-        """
+        """Wait after a failed attempt; False, without waiting, if there is not enough time for another request."""
         self._failures += 1
         longest_seconds = min(self.initial_seconds * 2.0**self._failures, self.max_seconds)
         pause_seconds = max(longest_seconds * (0.5 + self.jitter() / 2), min_seconds)
-        return sleep_before_deadline(
-            self.budget, pause_seconds, reserved_seconds=RESERVED_SECONDS + _MIN_REQUEST_SECONDS
-        )
+        reserved_seconds = RESERVED_SECONDS + _MIN_REQUEST_SECONDS
+        return sleep_before_deadline(self.budget, pause_seconds, reserved_seconds=reserved_seconds)
 
     def reset(self) -> None:
         """Start with the shortest pause again, after an attempt that succeeded."""

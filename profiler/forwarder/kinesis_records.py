@@ -20,8 +20,6 @@ from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_data
 from profiler.forwarder.task_notices import TaskNotices
 
-_RECORDS = "Records"
-
 
 class StreamResult(Struct, frozen=True, kw_only=True):
     """The result of an invocation for its records."""
@@ -30,13 +28,13 @@ class StreamResult(Struct, frozen=True, kw_only=True):
     repeated: tuple[str, ...] = ()
 
     def as_response(self) -> Mapping[str, object]:
-        """Return the partial batch response: the sequence numbers of the records to deliver again."""
+        """The partial batch response: the sequence numbers of the records to deliver again."""
         return {"batchItemFailures": [{"itemIdentifier": number} for number in self.repeated]}
 
 
 def is_stream_event(event: object) -> bool:
     """Whether a Lambda event comes from a stream, not from a subscription."""
-    return isinstance(event, Mapping) and _RECORDS in event
+    return isinstance(event, Mapping) and "Records" in event
 
 
 def forward_records(
@@ -50,16 +48,13 @@ def forward_records(
 ) -> StreamResult:
     """Index the lines of all records, then send the notices among them.
 
-    A record with a notice that a channel did not accept is delivered again.
-
-    Raises:
-        PayloadError: the event is not from a Kinesis data stream.
-        DeliveryError: the search cluster or the failure store did not accept everything; Lambda repeats all records.
+    A record with a notice that a channel did not accept is delivered again. If the search cluster or the failure store
+    did not accept everything, DeliveryError is raised, and Lambda repeats all records.
     """
     lines = LineForwarder(settings, deliver, keep_failures, notices)
     repeated: list[str] = []
     errors: list[ForwarderError] = []
-    counts = attempt(lambda: _index(_records(event), lines, repeated, settings, warn), errors)
+    counts = attempt(lambda: _index(event["Records"], lines, repeated, settings, warn), errors)
     channel_errors: list[ForwarderError] = []
     if notices is not None:
         repeated += notices.announce(channel_errors)
@@ -78,6 +73,10 @@ def _index(
     warn: Callable[[str], None],
 ) -> Counts:
     """Index the lines of all records. Those to deliver again are added to ``repeated``."""
+    if not all("kinesis" in record for record in records):
+        raise PayloadError(
+            "The event's records do not come from a Kinesis data stream: correct the function's trigger."
+        )
     for record in records:
         number = record["kinesis"]["sequenceNumber"]
         data = text(record["kinesis"].get("data")) or ""
@@ -88,27 +87,11 @@ def _index(
                 warn(f"Record {number} of the stream cannot be decoded and is reported as failed: {error}")
                 repeated.append(number)
             else:
-                lines.keep(Failure(_as_json(record), str(error)))
+                # Where the record is and its data, which a message to the failure queue may cut.
+                names = ("eventID", "eventSourceARN")
+                place = {**{name: record.get(name) for name in names}, "sequenceNumber": number}
+                lines.keep(Failure({**place, "data": record["kinesis"].get("data")}, str(error)))
             continue
         for item in items:
             lines.add(item, number)
     return lines.finish()
-
-
-def _records(event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    records: Sequence[Mapping[str, Any]] = event[_RECORDS]
-    if not all("kinesis" in record for record in records):
-        raise PayloadError(
-            "The event's records do not come from a Kinesis data stream: correct the function's trigger."
-        )
-    return records
-
-
-def _as_json(record: Mapping[str, Any]) -> dict[str, object]:
-    """Return where the record is and its data, which a message to the failure queue may cut."""
-    return {
-        "eventID": record.get("eventID"),
-        "eventSourceARN": record.get("eventSourceARN"),
-        "sequenceNumber": record["kinesis"]["sequenceNumber"],
-        "data": record["kinesis"].get("data"),
-    }

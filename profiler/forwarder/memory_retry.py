@@ -36,21 +36,13 @@ from profiler.schedules.task_matching import STARTERS, may_be_starter
 from profiler.sizing.prices import PriceOverrides, prices
 
 _Result = TypeVar("_Result")
-_MAX_AGE = timedelta(hours=12)
-_MAX_REASON_LENGTH = 400
-_MS_PER_HOUR = 3_600_000
 
 
 class MemoryRetries(Struct, frozen=True):
     """Starts killed runs again, and recognizes the retries.
 
-    Attributes:
-        settings: The families, and the largest memory.
-        aws: Returns the client of ECS, and the schedules.
-        family: Connects to the search cluster; returns None without one.
-        remember: Returns the result of the work for a key, now or of an earlier invocation. An error is not kept.
-        now: The time.
-        warn: Logs a sentence.
+    ``aws`` returns the client of ECS, and the schedules. ``family`` connects to the search cluster; None without one.
+    ``remember`` returns the result of the work for a key, now or of an earlier invocation. An error is not kept.
     """
 
     settings: RetrySettings
@@ -63,8 +55,7 @@ class MemoryRetries(Struct, frozen=True):
     def handle(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
         """Start the run again if it was killed for memory; None if there is nothing to say about a retry.
 
-        Raises:
-            ForwarderError: AWS or the search cluster did not respond: Lambda must retry the event.
+        Raises ForwarderError if AWS or the search cluster did not respond: Lambda must retry the event.
         """
         if (ended.task.started_by or "").startswith(RETRY_STARTER):
             return self._of_retry(ended)
@@ -85,7 +76,7 @@ class MemoryRetries(Struct, frozen=True):
     def _started(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
         task, batch = ended.task, ended.container
         stopped_at = task.stopped_at or task.execution_stopped_at
-        if stopped_at is None or self.now() - stopped_at > _MAX_AGE:
+        if stopped_at is None or self.now() - stopped_at > timedelta(hours=12):
             raise RetryRefusedError("it ended more than 12 hours ago")
         if definition is None or batch is None:
             raise RetryRefusedError("its task definition could not be read")
@@ -132,7 +123,7 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     if old.vcpu is None or old.memory_mb is None or new.vcpu is None or new.memory_mb is None:
         return ""
     hour_usd = listed.size_hour_usd(new.vcpu, new.memory_mb) - listed.size_hour_usd(old.vcpu, old.memory_mb)
-    return f" (+{format_usd(hour_usd * billed_ms / _MS_PER_HOUR)} a run)"
+    return f" (+{format_usd(hour_usd * billed_ms / 3_600_000)} a run)"
 
 
 def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, ...]:
@@ -190,4 +181,4 @@ def _called(what: str, call: Callable[[], _Result]) -> _Result:
 
 
 def _reason(sentence: str) -> str:
-    return on_one_line(sentence)[:_MAX_REASON_LENGTH].rstrip(".")
+    return on_one_line(sentence)[:400].rstrip(".")

@@ -20,14 +20,10 @@ from profiler.schedules.task_matching import STARTERS
 from profiler.sizing.fargate import LEGAL_SIZES
 
 RETRY_STARTER = "task-profiler-retry/"
-RETRY_TAG = "task-profiler:retry-of"
 SHORT_ID_LENGTH = 8
 _GROWTH = 1.5
-_PEAK_MARGIN = 1.25
 _EC2_STEP_MB = 128
 _CPU_UNITS = 1024  # of one vCPU
-_SCHEDULER_VALUE = "<aws.scheduler."
-_KERNEL = "kernel-counter"
 # What a target of EventBridge or of its Scheduler passes on to RunTask, as EventBridge writes the names.
 _PARAMETERS = (
     *("LaunchType", "CapacityProviderStrategy", "NetworkConfiguration", "PlatformVersion", "Group"),
@@ -43,11 +39,8 @@ class RetryRefusedError(Exception):
 class LargerMemory(Struct, frozen=True, kw_only=True):
     """The memory of the retry.
 
-    Attributes:
-        old_mb: What was too little: the task's memory, on EC2 the batch container's hard limit.
-        new_mb: What the retry gets instead.
-        vcpu: The vCPUs of the retry's task; None on EC2.
-        limit_mb: The batch container's hard limit in the retry; None without one.
+    ``old_mb`` is what was too little: the task's memory, on EC2 the batch container's hard limit. ``vcpu`` is None on
+    EC2. ``limit_mb`` is the batch container's hard limit in the retry; None without one.
     """
 
     old_mb: int
@@ -72,7 +65,7 @@ def is_proven_out_of_memory(ended: EndedTask) -> bool:
         return False
     record, batch = ended.record, ended.task.container(ended.container)
     is_final = ended.is_complete and record is not None and record.container.name == batch.name
-    if is_final and record is not None and record.out_of_memory_evidence == _KERNEL:
+    if is_final and record is not None and record.out_of_memory_evidence == "kernel-counter":
         return True
     is_of_another = not ran_out_of_memory(batch) and any(map(ran_out_of_memory, ended.task.containers))
     return ended.outcome.out_of_memory and not is_of_another
@@ -81,21 +74,14 @@ def is_proven_out_of_memory(ended: EndedTask) -> bool:
 def larger_memory(
     task: StoppedTask, definition: Mapping[str, object], batch: str, peak_mb: float | None, max_memory_mb: float
 ) -> LargerMemory:
-    """Choose the memory of the retry.
+    """Choose the memory of the retry. Raises RetryRefusedError if no size is both enough and allowed.
 
-    Args:
-        task: The killed task, which may have been started with another size than its definition's.
-        definition: Its task definition.
-        batch: The name of its batch container.
-        peak_mb: The highest peak of the family's successes; None if it is unknown.
-        max_memory_mb: The largest memory to start a task with.
-
-    Raises:
-        RetryRefusedError: No size is both enough and allowed.
+    The killed task may have been started with another size than its definition's. ``peak_mb`` is the highest peak of
+    the family's successes; None if it is unknown.
     """
     limits = _hard_limits(task, definition)
     limit_mb, others_mb = limits.pop(batch, None), sum(limits.values())
-    least_mb = _PEAK_MARGIN * (peak_mb or 0)
+    least_mb = 1.25 * (peak_mb or 0)  # with a margin
     grown_limit_mb = None if limit_mb is None else math.ceil(max(_GROWTH * limit_mb, least_mb))
     if not is_on_fargate(task):
         if definition.get("memory") is not None:
@@ -130,10 +116,9 @@ def _check(memory_mb: float, max_memory_mb: float) -> None:
 
 def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[str, int]:
     """The memory limits of the containers that have one: those of the killed task, else the definition's."""
-    defined = {
-        str(one.get("name")): integer(one.get("memory")) for one in mappings(definition.get("containerDefinitions"))
-    }
-    known = defined | {one.name: one.memory_mb for one in task.containers if one.memory_mb is not None}
+    defined = mappings(definition.get("containerDefinitions"))
+    known = {str(one.get("name")): integer(one.get("memory")) for one in defined}
+    known |= {one.name: one.memory_mb for one in task.containers if one.memory_mb is not None}
     return {name: limit_mb for name, limit_mb in known.items() if limit_mb}
 
 
@@ -142,13 +127,12 @@ def run_task_request(
 ) -> Mapping[str, object]:
     """The arguments of RunTask: what the schedule's own target says, with the killed revision and more memory.
 
-    Raises:
-        RetryRefusedError: What the schedule passes to its tasks is not known.
+    Raises RetryRefusedError if it is not known what the schedule passes to its tasks.
     """
     started = target.content if target.kind == "rule" else target.content["Target"]
     parameters = started["EcsParameters"]
     overrides = _with_memory(_input(started), batch, memory)
-    retry_tag = {"key": RETRY_TAG, "value": task.id}
+    retry_tag = {"key": "task-profiler:retry-of", "value": task.id}
     return {
         "cluster": target.cluster_arn,
         "taskDefinition": task.definition_arn,
@@ -164,7 +148,7 @@ def run_task_request(
 def _input(started: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides that the target passes to each task."""
     source = text(started.get("Input")) or "{}"
-    if started.get("InputPath") or started.get("InputTransformer") or _SCHEDULER_VALUE in source:
+    if started.get("InputPath") or started.get("InputTransformer") or "<aws.scheduler." in source:
         raise RetryRefusedError("the input of its schedule is different for each run")
     try:
         return msgspec.json.decode(source, type=dict[str, Any])
@@ -179,12 +163,13 @@ def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) ->
         raise RetryRefusedError("the size of a task on EC2 is not changed")
     if memory.limit_mb is None:
         return overrides
-    containers = list(mappings(overrides.get("containerOverrides")))
+    containers = [dict(one) for one in mappings(overrides.get("containerOverrides"))]
     if not any(one.get("name") == batch for one in containers):
         containers.append({"name": batch})
-    limit = {"memory": memory.limit_mb}
-    raised = [{**one, **limit} if one.get("name") == batch else one for one in containers]
-    return {**overrides, "containerOverrides": raised}
+    for one in containers:
+        if one.get("name") == batch:
+            one["memory"] = memory.limit_mb
+    return {**overrides, "containerOverrides": containers}
 
 
 def _for_ecs(value: Any) -> Any:  # noqa: ANN401  JSON of the API

@@ -21,8 +21,6 @@ from profiler.record.record_model import Record
 
 # A part of the idempotency key: never change it.
 _NAME = "otlp"
-_UNKNOWN = "unknown"
-_MIN_SECONDS = 0.5
 
 
 class RunExport(Struct, frozen=True):
@@ -30,21 +28,16 @@ class RunExport(Struct, frozen=True):
 
     A signal that the backend does not take at all is in the log alone, once: its runs would fill the queue.
 
-    Attributes:
-        targets: reads the targets; it may raise SettingsError.
-        exporter: sends the signals.
-        keep: keeps the record of a run that was not exported; None without a failure queue.
-        warn: logs a sentence.
-        now_ns: returns the time.
-        warned: the warnings about signals that other invocations have logged.
+    ``targets`` may raise SettingsError. ``keep`` keeps the record of a run that was not exported; None without a
+    failure queue. ``warn_once`` logs a sentence unless an earlier invocation has logged it.
     """
 
     targets: Callable[[], Targets]
     exporter: OtlpExporter
     keep: KeepFailures | None
     warn: Callable[[str], None]
+    warn_once: Callable[[str], None]
     now_ns: Callable[[], int]
-    warned: set[str]
 
     def export(self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]) -> None:
         """Export the run in at most the time that is left. It never raises: the other outputs are done."""
@@ -62,7 +55,7 @@ class RunExport(Struct, frozen=True):
             is_begun = True
             reason = self._export(run, left_seconds())
             if reason is not None and self.exporter.lacks_signals:
-                self._warn_once(f"All runs are exported without a part. {reason}")
+                self.warn_once(f"All runs are exported without a part. {reason}")
             elif reason is not None:
                 self._store(run, reason)
 
@@ -77,7 +70,7 @@ class RunExport(Struct, frozen=True):
 
     def _export(self, run: ExportedRun, max_seconds: float) -> str | None:
         """Export the run; returns why it was not accepted."""
-        if max_seconds < _MIN_SECONDS:
+        if max_seconds < 0.5:  # noqa: PLR2004  a connection alone needs as long
             return "The invocation had no time left."
         return export_in_time(lambda: (self._read_targets(), signals_of(run)), self.exporter, max_seconds)
 
@@ -88,13 +81,8 @@ class RunExport(Struct, frozen=True):
             self.keep([Failure(msgspec.to_builtins(run.record), reason)])
         except ForwarderError as error:
             raise DeliveryError(f"{reason} {error}") from error
-        task_id = run.record.task_id
-        self.warn(f"The run of task {task_id} was not exported: the failure queue keeps its record. {reason}")
-
-    def _warn_once(self, sentence: str) -> None:
-        if sentence not in self.warned:
-            self.warned.add(sentence)
-            self.warn(sentence)
+        task = f"task {run.record.task_id}"
+        self.warn(f"The run of {task} was not exported: the failure queue keeps its record. {reason}")
 
     def _read_targets(self) -> Targets:
         try:
@@ -127,14 +115,11 @@ def _record(ended: EndedTask) -> Record:
     """The record to export. The event's verdict takes precedence, and a checkpoint has no cost, as in a run's event."""
     outcome, batch = ended.outcome, batch_container(ended.task, ended.container)
     described = event_record(ended.task, batch, ended.log)
-    record = described
-    if ended.record is not None:
-        container = completed(ended.record.container, described.container)
-        record = replace(completed(ended.record, described), container=container)
-    is_known = outcome.status != _UNKNOWN
+    record = described if ended.record is None else completed(ended.record, described)
     return replace(
         record,
-        status=outcome.status if is_known or not ended.is_complete else record.status,
+        container=completed(record.container, described.container),
+        status=outcome.status if outcome.status != "unknown" or not ended.is_complete else record.status,
         exit_code=outcome.exit_code if outcome.exit_code is not None else record.exit_code,
         likely_out_of_memory=outcome.out_of_memory or record.likely_out_of_memory,
         finished_at=ended.finished_at,

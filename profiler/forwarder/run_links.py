@@ -30,7 +30,6 @@ _CONSOLE_DOMAINS = {
     "us-gov-": "console.amazonaws-us-gov.com",
     "eusc-": "console.amazonaws-eusc.eu",
 }
-_URL_SAFE_CHARACTERS = ":/?#[]@!$&'()*+,;=%~"
 _MARGIN = timedelta(minutes=5)
 _CHECKPOINT = "task.checkpoint"
 
@@ -120,8 +119,9 @@ def kibana_task(
     if base is None or not task_id:
         return None
     period = f"_g=(time:(from:{_moment(started, -_MARGIN) or _rison('now-30d')},to:{_moment(ended, _MARGIN) or 'now'}))"
-    query = f"task.id:{_kql(task_id)}"
-    filtered = f"_a=(query:(language:kuery,query:{_rison(query)}))"
+    phrase = on_one_line(task_id).replace("\\", "\\\\").replace('"', '\\"')
+    query = _rison(f'task.id:"{phrase}"')
+    filtered = f"_a=(query:(language:kuery,query:{query}))"
     return f"{base}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}?{period}&{filtered}"
 
 
@@ -146,12 +146,6 @@ def _encoded_twice(text: str) -> str:
     return _encoded_once(text).replace("%", "$25")
 
 
-def _kql(text: str) -> str:
-    """Return a phrase of Kibana's query language."""
-    escaped = on_one_line(text).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
 def _rison(text: str) -> str:
     """Return a percent-encoded string of Rison, the notation of Kibana's addresses."""
     escaped = text.replace("!", "!!").replace("'", "!'")
@@ -161,7 +155,7 @@ def _rison(text: str) -> str:
 @lru_cache
 def _valid_url(text: str | None) -> str | None:
     """Return the address, percent-encoded, if Slack accepts it for a button; else None."""
-    address = quote(on_one_line(text or "").strip(), safe=_URL_SAFE_CHARACTERS).rstrip("/")
+    address = quote(on_one_line(text or "").strip(), safe=":/?#[]@!$&'()*+,;=%~").rstrip("/")
     try:
         parts = urlsplit(address)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname)

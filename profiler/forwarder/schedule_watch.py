@@ -4,8 +4,8 @@ Every invocation looks at the last day again, so that the next one repeats what 
 does not hide the others: the errors are raised after all of them.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -15,8 +15,15 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, ReadError, raise_errors
-from profiler.forwarder.function_settings import NoticeSettings, Subject
+from profiler.forwarder.delivery_errors import (
+    NO_TIME_TO_NOTIFY,
+    DeliveryError,
+    ForwarderError,
+    ReadError,
+    attempt,
+    raise_errors,
+)
+from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.notices.announcements import Idempotently, NoticeChannel, announce, announcement_key
 from profiler.forwarder.search_cluster.family_runs import FamilyDurations
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
@@ -29,12 +36,10 @@ from profiler.schedules.task_matching import SKEW_NS, did_start, family_of_sched
 from profiler.schedules.watch_memory import RuleMemory
 
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
-_SLOW: ScheduleNoticeKind = "slow"
 # The outcomes of due times that are notices.
 _KINDS: Mapping[str, ScheduleNoticeKind] = {"missed": "missed", "late": "late", "overlapped": "overlapped"}
 # EventBridge retries for a day at most, so a task can be so late.
 _JUDGED_NS = 25 * 60 * _NS_PER_MINUTE
-_SLOW_RATIO = 1.5
 
 # Adds the reason, if AWS returns one; None: no notification is needed.
 Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
@@ -43,12 +48,8 @@ Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
 class ScheduleAnnouncer(Struct, frozen=True):
     """Announces notices of schedules, each at most once.
 
-    Attributes:
-        settings: which notices are sent.
-        channels: the channels.
-        once: posts a notice only once for a key.
-        store: indexes or prints the line of every notice. It raises ForwarderError.
-        finished: the keys for which this process need not ask the table. It grows with each new notice.
+    ``store`` indexes or prints the line of every notice; it raises ForwarderError. ``finished`` are the keys for which
+    this process need not ask the table. It grows with each new notice.
     """
 
     settings: NoticeSettings
@@ -60,8 +61,7 @@ class ScheduleAnnouncer(Struct, frozen=True):
     def announce(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
         """Complete the line, send and store it. Returns False if that was done before, or if it needs no notification.
 
-        Raises:
-            ForwarderError: a channel failed, and all were tried. The next call repeats only what failed.
+        Raises ForwarderError if a channel failed, and all were tried. The next call repeats only what failed.
         """
         key = f"{announcement_key(line)}#whole"
         if key in self.finished:
@@ -80,14 +80,10 @@ class ScheduleAnnouncer(Struct, frozen=True):
 
     def _announce(self, line: ScheduleNoticeLine) -> None:
         errors: list[ForwarderError] = []
-        subject: Subject = "running" if line.notice.kind == _SLOW else "failure"
-        is_selected = self.settings.selects(subject, line.family or "")
+        is_selected = self.settings.selects("running" if line.notice.kind == "slow" else "failure", line.family or "")
         channels = [channel for channel in self.channels if is_selected or not channel.is_selective]
         announce(channels, line, "failure", self.once, errors)
-        try:
-            self.once(f"{announcement_key(line)}#stored", partial(self.store, line))
-        except ForwarderError as error:
-            errors.append(error)
+        attempt(lambda: self.once(f"{announcement_key(line)}#stored", partial(self.store, line)), errors)
         raise_errors(errors)
 
 
@@ -112,7 +108,10 @@ def _slow_line(
         f"{schedule.name} has been running for {format_duration(elapsed_ms)}. 95 % of its family's last {usual.runs} "
         f"successes took at most {format_duration(usual.p95_ms)}."
     )
-    return _line(schedule, _SLOW, message, due_ns=_due_of(schedule, task), task=task, now_ns=now_ns)
+    due_ns = None
+    with suppress(ScheduleExpressionError):
+        due_ns = last_due(schedule, task.created_ns + SKEW_NS)
+    return _line(schedule, "slow", message, due_ns=due_ns, task=task, now_ns=now_ns)
 
 
 def _line(
@@ -132,13 +131,7 @@ def _line(
             due_at=None if due_ns is None else format_ms(due_ns),
             task_id=None if task is None else task_id(task.arn),
         ),
-        schedule=NoticedSchedule(
-            kind=schedule.kind,
-            name=schedule.name,
-            group=schedule.group,
-            expression=schedule.expression,
-            time_zone=schedule.time_zone,
-        ),
+        schedule=NoticedSchedule(**{name: getattr(schedule, name) for name in NoticedSchedule.__struct_fields__}),
         cluster=cluster_name(schedule.cluster_arn),
         family=family_of_schedule(schedule),
         region=arn_region(schedule.cluster_arn),
@@ -155,13 +148,9 @@ def _clock(moment_ns: int) -> str:
 class Account(Struct, frozen=True, kw_only=True):
     """The functions that read from AWS.
 
-    Attributes:
-        schedules: Reads the schedules and rules.
-        tasks: Reads the tasks of the cluster with this ARN, at this time.
-        remember: Adds the tasks that earlier invocations have read, which ECS may have forgotten.
-        rules: The rules that earlier invocations have read.
-        reasons: Finds out why a run was missed.
-        usual: Reads the usual durations of families in the account and Region of an ARN; None without a search cluster.
+    ``tasks`` reads the tasks of the cluster with this ARN, at this time. ``remember`` adds the tasks that earlier
+    invocations have read, which ECS may have forgotten; ``rules`` are those that they have read. ``usual`` reads the
+    usual durations of families in the account and Region of an ARN; None without a search cluster.
     """
 
     schedules: Callable[[], FoundSchedules]
@@ -172,27 +161,11 @@ class Account(Struct, frozen=True, kw_only=True):
     usual: Callable[[Collection[str], str], FamilyDurations] | None = None
 
 
-class WatchCounts(Struct, frozen=True, kw_only=True):
-    """How many schedules there are, how many have unknown due times, and the new notices of each kind."""
-
-    schedules: int = 0
-    unknown: int = 0
-    missed: int = 0
-    late: int = 0
-    overlapped: int = 0
-    slow: int = 0
-
-
 class ScheduleWatch(Struct, frozen=True):
     """Looks at all schedules once.
 
-    Attributes:
-        account: reads from AWS and from the search cluster.
-        announcer: sends the notifications.
-        grace_minutes: the time after a due time, or its window, at which a missing task is missed.
-        now_ns: the time.
-        may_read: whether there is time to read another cluster.
-        may_announce: whether there is time for another notice.
+    A task that is missing ``grace_minutes`` after the due time, or its window, is missed. ``may_read`` tells whether
+    there is time to read another cluster, ``may_announce`` whether there is time for another notice.
     """
 
     account: Account
@@ -206,32 +179,28 @@ class ScheduleWatch(Struct, frozen=True):
     def _grace_ns(self) -> int:
         return round(self.grace_minutes * _NS_PER_MINUTE)
 
-    def look(self) -> WatchCounts:
+    def look(self) -> dict[str, int]:
         """Judge the due times of the last day and alert to what is new, as soon as all schedules are read.
 
-        Raises:
-            ForwarderError: a part could not be read or sent, and all others were.
+        Returns how many schedules there are, how many have unknown due times, and the new notices of each kind. Raises
+        ForwarderError if a part could not be read or sent, and all others were.
         """
         now_ns = self.now_ns()
         found = self.account.schedules()
         self.account.rules.add(found.schedules, now_ns)
         errors: list[ForwarderError] = [ReadError(problem) for problem in found.problems]
+        counts = dict.fromkeys(("missed", "late", "overlapped", "slow"), 0)
         if found.unread:
             # Tasks are matched with all schedules. The next invocation continues, and looks at the same day.
             raise_errors(errors)
-            return WatchCounts(schedules=len(found.schedules) + found.unread, unknown=found.unread)
+            return {"schedules": len(found.schedules) + found.unread, "unknown": found.unread, **counts}
         clusters = self._clusters(found.schedules, now_ns, errors)
-        longest_ns = max((schedule.window_minutes for schedule in found.schedules), default=0) * _NS_PER_MINUTE
-        since_ns = now_ns - _JUDGED_NS - longest_ns
+        longest = max((schedule.window_minutes for schedule in found.schedules), default=0)
+        since_ns = now_ns - _JUDGED_NS - longest * _NS_PER_MINUTE
         judged = judge_schedules(found.schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=self._grace_ns)
-        counts: Counter[str] = Counter()
         for line, complete in self._notices(judged, clusters, now_ns, errors):
             if not self.may_announce():
-                errors.append(
-                    DeliveryError(
-                        "The invocation ran out of time before all notifications were sent: the next one continues."
-                    )
-                )
+                errors.append(DeliveryError(NO_TIME_TO_NOTIFY))
                 break
             try:
                 counts[line.notice.kind] += self.announcer.announce(line, complete)
@@ -239,7 +208,7 @@ class ScheduleWatch(Struct, frozen=True):
                 errors.append(error)
         raise_errors(errors)
         unknown = sum(one.problem is not None for one in judged)
-        return WatchCounts(schedules=len(found.schedules), unknown=unknown, **counts)
+        return {"schedules": len(found.schedules), "unknown": unknown, **counts}
 
     def _clusters(
         self, schedules: Iterable[Schedule], now_ns: int, errors: list[ForwarderError]
@@ -254,8 +223,7 @@ class ScheduleWatch(Struct, frozen=True):
                 )
                 break
             clusters[arn] = self.account.tasks(arn, now_ns)
-            problem = clusters[arn].problem
-            if problem is not None:
+            if (problem := clusters[arn].problem) is not None:
                 errors.append(ReadError(problem))
         return self.account.remember(clusters)
 
@@ -283,10 +251,7 @@ class ScheduleWatch(Struct, frozen=True):
     def _completed(
         self, schedule: Schedule, due: DueTime, now_ns: int, line: ScheduleNoticeLine
     ) -> ScheduleNoticeLine | None:
-        """The line of a missed run with AWS's reason, if there is one.
-
-        None if its rule was changed after the due time. For a rule that is new here, only CloudTrail shows the change.
-        """
+        """The line with AWS's reason, if any. None if CloudTrail shows a change of a new rule after the due time."""
         rules, reasons = self.account.rules, self.account.reasons
         if due.outcome != "overlapped" and not rules.was_seen_before(schedule, due.due_ns):
             was_changed = reasons.was_changed(schedule, due.due_ns, now_ns)
@@ -312,7 +277,7 @@ class ScheduleWatch(Struct, frozen=True):
         for schedule, task in running:
             duration = usual.get((family_of_schedule(schedule), cluster_name(schedule.cluster_arn) or ""))
             elapsed_ms = (now_ns - (task.started_ns or now_ns)) / NS_PER_MS
-            if duration is not None and elapsed_ms > _SLOW_RATIO * duration.p95_ms:
+            if duration is not None and elapsed_ms > 1.5 * duration.p95_ms:
                 yield _slow_line(schedule, task, duration, elapsed_ms=elapsed_ms, now_ns=now_ns)
 
 
@@ -330,10 +295,3 @@ def _running(
                 starter = next(starters, None)
                 if starter is not None:
                     yield starter, task
-
-
-def _due_of(schedule: Schedule, task: StartedTask) -> int | None:
-    try:
-        return last_due(schedule, task.created_ns + SKEW_NS)
-    except ScheduleExpressionError:
-        return None

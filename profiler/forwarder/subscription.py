@@ -1,11 +1,10 @@
 """CloudWatch Logs subscription payloads: decodes them, classifies their lines, and delivers the documents."""
 
 import base64
-import binascii
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -28,17 +27,11 @@ MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 _MAX_HELD_BYTES = 5 * 1024 * 1024
 _DOCUMENT_BYTES = 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
-_CONTROL_MESSAGE = "CONTROL_MESSAGE"
-# The name of a subscription filter that `task-profiler replay` writes into its events.
-_REPLAY = "task-profiler replay"
 # PREFIX/CONTAINER/TASK-ID, as awslogs names streams of ECS; the prefix may contain slashes. A task id is 32 hexadecimal
 # digits, in old accounts with dashes. Streams of Lambda functions and of other programs have the same number of parts.
 _TASK_STREAM = re.compile(
     r".+/([A-Za-z0-9_-]{1,255})/([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.DOTALL
 )
-_US_PER_MS = 1000
-_MS_PER_SECOND = 1000
-_MAX_TIMESTAMP_MS = 7_289_654_399_999  # the last millisecond of year 2200
 _MAX_SHOWN_LENGTH = 100
 
 
@@ -46,7 +39,7 @@ class LogEvent(Struct, frozen=True):
     """One line. ``timestamp`` is in milliseconds since 1970; ``id`` is text on AWS and a number on emulators."""
 
     id: Annotated[str, Meta(min_length=1, max_length=MAX_ID_BYTES)] | int
-    timestamp: Annotated[int, Meta(ge=0, le=_MAX_TIMESTAMP_MS)]
+    timestamp: Annotated[int, Meta(ge=0, le=7_289_654_399_999)]  # the last millisecond of year 2200
     message: str
 
 
@@ -62,13 +55,13 @@ class Payload(Struct, frozen=True, rename="camel"):
 
     @property
     def is_replay(self) -> bool:
-        """Whether its lines were delivered before."""
-        return _REPLAY in self.subscription_filters
+        """Whether its lines were delivered before: `task-profiler replay` names its events so."""
+        return "task-profiler replay" in self.subscription_filters
 
     @property
     def lines(self) -> tuple[LogEvent, ...]:
         """The stream's lines. A control message, CloudWatch's health check, has no lines of the stream."""
-        return () if self.message_type == _CONTROL_MESSAGE else self.log_events
+        return () if self.message_type == "CONTROL_MESSAGE" else self.log_events
 
 
 class _DamagedPayload(Payload, frozen=True, rename="camel"):
@@ -106,6 +99,11 @@ class LineForwarder(Struct):
     _indexed: int = 0
     _skipped: int = 0
     _failed: int = 0
+
+    def add_all(self, items: Iterable[PayloadItem]) -> Counts:
+        for item in items:
+            self.add(item)
+        return self.finish()
 
     def add(self, item: PayloadItem, source: str | None = None) -> None:
         """Forward the lines of a payload, or keep a damaged log event. ``source`` is the record that contains them."""
@@ -164,14 +162,8 @@ def forward(
     Notices are sent even if the search cluster fails; errors are raised after both.
     """
     lines = LineForwarder(settings, deliver, keep_failures, notices)
-
-    def index() -> Counts:
-        for item in items:
-            lines.add(item)
-        return lines.finish()
-
     errors: list[ForwarderError] = []
-    counts = attempt(index, errors)
+    counts = attempt(lambda: lines.add_all(items), errors)
     if notices is not None:
         notices.announce(errors)
     raise_errors(errors)
@@ -180,23 +172,19 @@ def forward(
 
 def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Failure | None:
     """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None for a skipped line."""
-    document = _document(payload, event, settings)
-    return Failure(event.message, document.reason) if isinstance(document, InvalidReport) else document
-
-
-def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport | None:
     line = read_line(event.message) or read_notice(event.message)
     if line is None:
         is_indexed = settings.forward_log_lines and not has_stacks(event.message)
         return log_line_document(payload, event, settings) if is_indexed else None
+    result: Document | InvalidReport
     if isinstance(line, InvalidReport):
-        return line
-    foreign = _foreign_identity(payload, line.record)
-    if foreign is not None:
-        return foreign
-    if isinstance(line, NoticeLine):
-        return _foreign_arn(payload, line.record) or notice_document(line, event.message, settings)
-    return report_document(line, event.message, settings)
+        result = line
+    elif isinstance(line, NoticeLine):
+        foreign = _foreign_identity(payload, line.record) or _foreign_arn(payload, line.record)
+        result = foreign or notice_document(line, event.message, settings)
+    else:
+        result = _foreign_identity(payload, line.record) or report_document(line, event.message, settings)
+    return Failure(event.message, result.reason) if isinstance(result, InvalidReport) else result
 
 
 def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
@@ -204,8 +192,7 @@ def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
     if payload.owner and record.account_id and payload.owner != record.account_id:
         return InvalidReport(
             f"The report is not trusted: it contains account {record.account_id[:_MAX_SHOWN_LENGTH]}, but its log "
-            "group "
-            f"belongs to account {payload.owner[:_MAX_SHOWN_LENGTH]}."
+            f"group belongs to account {payload.owner[:_MAX_SHOWN_LENGTH]}."
         )
     task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
     if task_stream is not None and task_stream.group(2) != record.task_id:
@@ -230,8 +217,7 @@ def _foreign_arn(payload: Payload, record: Record) -> InvalidReport | None:
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:
     """Return the document of one ordinary line. Its id is the log event's: a repeated delivery writes it again."""
-    seconds, rest_ms = divmod(event.timestamp, _MS_PER_SECOND)
-    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ms * _US_PER_MS)
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=event.timestamp)
     fields: dict[str, object] = {
         "@timestamp": format_datetime(moment),
         "message": event.message,
@@ -247,11 +233,7 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
 
 
 def decode_event(event: object) -> tuple[PayloadItem, ...]:
-    """Decode the Lambda event of a subscription. See ``decode_data``.
-
-    Raises:
-        PayloadError: the event is not from a subscription, is damaged, or is larger than 64 MiB unpacked.
-    """
+    """Decode the Lambda event of a subscription. See ``decode_data``."""
     logs = event.get("awslogs") if isinstance(event, Mapping) else None
     data = logs.get("data") if isinstance(logs, Mapping) else None
     if not isinstance(data, str):
@@ -263,16 +245,13 @@ def decode_event(event: object) -> tuple[PayloadItem, ...]:
 
 
 def decode_data(data: str) -> tuple[PayloadItem, ...]:
-    """Decode the base64 text in which CloudWatch Logs delivers log events.
+    """Decode the base64 text of CloudWatch Logs, of at most 64 MiB when unpacked. Raises PayloadError.
 
     A damaged log event does not affect the other ones: it becomes a ``Failure``.
-
-    Raises:
-        PayloadError: the whole text is damaged, or is larger than 64 MiB unpacked.
     """
     try:
         compressed = base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise PayloadError(f"The event's data is not base64 ({error}).") from error
     unpacked = _unpack(compressed)
     try:
@@ -284,7 +263,15 @@ def decode_data(data: str) -> tuple[PayloadItem, ...]:
         payload = msgspec.json.decode(document, type=_DamagedPayload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
-    return tuple(_read_document(payload))
+    items: list[PayloadItem] = []
+    log_events: list[LogEvent] = []
+    for event in payload.lines:
+        raw = bytes(event)  # type: ignore[call-overload]
+        try:
+            log_events.append(msgspec.json.decode(raw, type=LogEvent))
+        except (msgspec.DecodeError, RecursionError) as error:
+            items.append(Failure(raw.decode(), f"The log event is damaged: {error}"))
+    return *items, Payload(**{**structs.asdict(payload), "log_events": tuple(log_events)})
 
 
 def _unpack(compressed: bytes) -> bytes:
@@ -303,14 +290,3 @@ def _unpack(compressed: bytes) -> bytes:
     if decompressor.unused_data:
         raise PayloadError("The event's data is followed by more: CloudWatch Logs sends it alone.")
     return unpacked
-
-
-def _read_document(damaged: _DamagedPayload) -> Iterator[PayloadItem]:
-    """Yield the damaged log events of a document, then its payload."""
-    log_events: list[LogEvent] = []
-    for event in () if damaged.message_type == _CONTROL_MESSAGE else damaged.log_events:
-        try:
-            log_events.append(msgspec.json.decode(event, type=LogEvent))
-        except (msgspec.DecodeError, RecursionError) as error:
-            yield Failure(bytes(event).decode(), f"The log event is damaged: {error}")
-    yield Payload(**{**structs.asdict(damaged), "log_events": tuple(log_events)})

@@ -22,20 +22,11 @@ from profiler.record.notice_model import NoticeLine
 MAX_NOTICES_OF_A_STREAM = 8
 MAX_AGE = timedelta(days=1)
 MAX_AGE_IN_STREAM = timedelta(minutes=15)
-_UNKNOWN = "unknown"
 _MAX_SHOWN_LENGTH = 200
 
 
 class TaskNotices(Struct):
-    """Holds the notices of an invocation, and sends them.
-
-    Attributes:
-        settings: reads the settings; may raise SettingsError. Not called without a notice, like the next two.
-        channels: returns the channels.
-        once: returns the guard that posts a notice only once for a key.
-        now: returns the time.
-        warn: logs a sentence.
-    """
+    """Holds the notices of an invocation, and sends them. Without a notice, it reads no settings (SettingsError)."""
 
     settings: Callable[[], NoticeSettings]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
@@ -48,20 +39,12 @@ class TaskNotices(Struct):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no notice to send."""
         return not self._held
 
     def add(self, line: NoticeLine, place: str, source: str | None = None) -> None:
-        """Hold a notice that is neither too old nor beyond the limit.
-
-        Args:
-            line: The notice.
-            place: The log stream that contains it.
-            source: The record of the Kinesis stream that contains it.
-        """
-        written = parse_datetime(line.time)
+        """Hold a notice of the log stream ``place`` that is not too old. ``source`` is its record of a stream."""
+        written, where = parse_datetime(line.time), place[:_MAX_SHOWN_LENGTH]
         if written is None or self.now() - written > MAX_AGE:
-            where = place[:_MAX_SHOWN_LENGTH]
             self._warn_once(f"Notifications in {where} are not sent, because they are older than a day.")
             return
         held = self._held.setdefault(place, {})
@@ -69,10 +52,8 @@ class TaskNotices(Struct):
         if len(held) < MAX_NOTICES_OF_A_STREAM:
             held.setdefault(key, (line, source))
         elif key not in held:
-            self._warn_once(
-                f"Only {MAX_NOTICES_OF_A_STREAM} notifications in {place[:_MAX_SHOWN_LENGTH]} are sent: the log stream "
-                "has more."
-            )
+            number = MAX_NOTICES_OF_A_STREAM
+            self._warn_once(f"Only {number} notifications in {where} are sent: the log stream has more.")
 
     def _warn_once(self, sentence: str) -> None:
         if sentence not in self._warned:
@@ -82,28 +63,23 @@ class TaskNotices(Struct):
     def announce(self, errors: list[ForwarderError]) -> list[str]:
         """Send the notices that the settings select. The errors of the channels are added to ``errors``.
 
-        Returns:
-            The records of the stream to deliver again: those with a notice that a channel did not accept.
+        Returns the records of the stream to deliver again: those with a notice that a channel did not accept.
         """
-        if self.is_empty:
-            return []
-        settings = attempt(self.settings, errors)
-        channels = [] if settings is None else self.channels(settings)
-        once = None if settings is None else self.once(settings)
-        repeated: list[str] = []
+        held = [] if self.is_empty else [each for notices in self._held.values() for each in notices.values()]
+        settings = attempt(self.settings, errors) if held else None
         failed: list[ForwarderError] = []
-        for line, source in [each for held in self._held.values() for each in held.values()]:
-            before = len(failed)
-            if (
-                settings is not None
-                and once is not None
-                and settings.selects("running", line.record.family or _UNKNOWN)
-            ):
-                announce(channels, line, "failure", once, failed)
-            if (settings is None or len(failed) > before) and source is not None and self._is_repeated(line):
-                repeated.append(source)
+        refused = held
+        if settings is not None:
+            channels, once = self.channels(settings), self.once(settings)
+            refused = []
+            for line, source in held:
+                before = len(failed)
+                if settings.selects("running", line.record.family or "unknown"):
+                    announce(channels, line, "failure", once, failed)
+                if len(failed) > before:
+                    refused.append((line, source))
         errors += {str(error): error for error in failed}.values()  # most notices fail for the same reason
-        return repeated
+        return [source for line, source in refused if source is not None and self._is_repeated(line)]
 
     def _is_repeated(self, line: NoticeLine) -> bool:
         written = parse_datetime(line.time)

@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, InProgressError, attempt, raise_errors
-from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.notices.announcements import (
@@ -24,20 +23,15 @@ from profiler.forwarder.notices.announcements import (
     announce,
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
-from profiler.forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
+from profiler.forwarder.task.find_report import ReportFinder, ReportLine
 from profiler.forwarder.task.task_containers import TaskContainers, docker_labels, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
 from profiler.record.spot_price import cost_on
 from profiler.record.task_event import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
-_UNDECIDED = "It is not known yet whether the run is started again: Lambda retries the event."
-
-
 # Starts a run again that was killed for memory: (its end, its task definition). Raises ForwarderError.
 StartAgain = Callable[[EndedTask, Mapping[str, object] | None], MemoryRetry | None]
-# Returns the task definition of an ARN; None if it does not exist or may not be read. Raises DeliveryError.
-DescribeDefinition = Callable[[str], Mapping[str, object] | None]
 
 
 class Index(Struct, frozen=True, kw_only=True):
@@ -64,19 +58,13 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
 class TaskStoppedHandler(Struct, frozen=True):
     """Handles stopped tasks.
 
-    Attributes:
-        settings: reads the settings. This call and ``index`` may raise SettingsError.
-        describe: reads a task definition.
-        run_log: returns the finder of the report for a task and its batch container.
-        index: connects to the search cluster; returns None without one.
-        channels: returns the channels for notices.
-        once: returns the guard that posts a notice only once for a key.
-        export: exports the run after everything else; it raises nothing.
-        warn: logs a sentence.
+    ``settings`` and ``index`` may raise SettingsError; ``index`` returns None without a search cluster. ``describe``
+    returns the task definition of an ARN; None if it does not exist or may not be read. ``run_log`` returns the finder
+    of the report for a task and its batch container. ``export`` comes after everything else and raises nothing.
     """
 
     settings: Callable[[], NoticeSettings]
-    describe: DescribeDefinition
+    describe: Callable[[str], Mapping[str, object] | None]
     run_log: Callable[[StoppedTask, str | None], ReportFinder]
     index: Callable[[], Index | None]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
@@ -87,9 +75,7 @@ class TaskStoppedHandler(Struct, frozen=True):
     def handle(self, task: StoppedTask, start_again: StartAgain | None = None) -> TaskStoppedResult:
         """Start a killed run again, if that is wanted; write the document; post the notice to every channel.
 
-        Raises:
-            ForwarderError: one of them failed, and all were tried; or AWS did not return what both need, and neither
-                was tried.
+        Raises ForwarderError if one of them failed, and all were tried; or if AWS did not return what both need.
         """
         errors: _Errors = []
         settings = attempt(self.settings, errors)
@@ -102,13 +88,20 @@ class TaskStoppedHandler(Struct, frozen=True):
         containers = replace(identified, batch=None if batch is None else batch.name)
         index = attempt(self.index, errors)
         run_log = self.run_log(task, containers.batch)
-        wait_seconds = (settings or NoticeSettings()).report_wait_seconds
         find_indexed = None if index is None or batch is None else partial(index.find, task, batch)
+        has_log = containers.batch_log is not None or containers.monitor_log is not None
+        is_expected = containers.monitor is not None and task.started_at is not None and has_log
+        seconds = (settings or NoticeSettings()).report_wait_seconds if is_expected else 0
+        found = run_log.find(containers.batch_log, containers.monitor_log, seconds, find_indexed=find_indexed)
+        if not run_log.has_time:
+            self.warn(
+                f"CloudWatch Logs responds slowly, so the report of task {task.id} was not looked for everywhere."
+            )
         ended = EndedTask(
             task=task,
             outcome=outcome,
             container=containers.batch,
-            report_line=self._find_report(run_log, task, containers, wait_seconds, find_indexed),
+            report_line=found,
             log=containers.batch_log,
             labels=docker_labels(definition, containers.batch),
         )
@@ -116,7 +109,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
         indexed = index is not None and self._index(index, ended, batch, errors)
         notified: ChannelKind | None = None
-        ended = notice = replace(ended, report_line=_priced(self._with_task_cost(ended, containers, run_log), task))
+        ended = notice = replace(ended, report_line=_priced(ended, containers, run_log))
         if settings is not None:
             if should_notify(notice, settings, if_unusual=True):
                 if outcome.status == "failure":
@@ -129,36 +122,6 @@ class TaskStoppedHandler(Struct, frozen=True):
         raise_errors(errors)
         return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
 
-    def _find_report(
-        self,
-        run_log: ReportFinder,
-        task: StoppedTask,
-        containers: TaskContainers,
-        wait_seconds: float,
-        find_indexed: FindIndexedReport | None,
-    ) -> ReportLine | None:
-        seconds = wait_seconds if _is_report_expected(task, containers) else 0
-        found = run_log.find(containers.batch_log, containers.monitor_log, seconds, find_indexed=find_indexed)
-        if not run_log.has_time:
-            self.warn(
-                f"CloudWatch Logs responds slowly, so the report of task {task.id} was not looked for everywhere."
-            )
-        return found
-
-    def _with_task_cost(self, ended: EndedTask, containers: TaskContainers, run_log: ReportFinder) -> ReportLine | None:
-        """Return the report with the cost of the task, which only the last report of its containers contains.
-
-        It is for the notice and the export: the documents of a task have its cost once.
-        """
-        line = ended.report_line
-        if line is None or not line.is_final or line.report.record.cost is not None:
-            return line
-        record = line.report.record
-        others = [name for name in containers.reported if name != record.container.name]
-        streams = (*map(containers.logs.get, others), containers.monitor_log) if others else ()
-        cost = attempt(lambda: run_log.task_cost(streams), [])
-        return replace(line, report=replace(line.report, record=replace(record, cost=cost)))
-
     def _with_log_lines(self, notice: EndedTask, run_log: ReportFinder, count: int) -> EndedTask:
         """Add the last lines of the batch; if they cannot be read, the notice is posted without them."""
         try:
@@ -170,18 +133,15 @@ class TaskStoppedHandler(Struct, frozen=True):
     def _index(self, index: Index, ended: EndedTask, batch: EventContainer | None, errors: _Errors) -> bool:
         """Write the documents. Returns whether that succeeded."""
         documents = event_documents(
-            ended.task,
-            batch,
-            ended.outcome,
-            ended.report_line,
-            index.settings,
-            log=ended.log,
-            retry=ended.retry,
+            ended.task, batch, ended.outcome, ended.report_line, index.settings, log=ended.log, retry=ended.retry
         )
         if not documents:
             self.warn(f"Task {ended.task.id} is not indexed: its batch container or all of its times are unknown.")
             return False
-        return _deliver(index, documents, errors)
+        delivered = attempt(lambda: index.deliver(documents), errors)
+        if delivered is not None and delivered.rejected:
+            errors.append(DeliveryError(f"The cluster refused the task's document: {delivered.rejected[0].reason}"))
+        return delivered is not None and delivered.indexed > 0
 
     def _notify(
         self, notice: EndedTask, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
@@ -205,33 +165,29 @@ def _retry(
         if isinstance(error, InProgressError):
             raise error  # the other invocation posts the notice
         if isinstance(error, DeliveryError):
-            return MemoryRetry(sentence=_UNDECIDED)
+            return MemoryRetry(
+                sentence="It is not known yet whether the run is started again: Lambda retries the event."
+            )
     return retry
 
 
-def _priced(line: ReportLine | None, task: StoppedTask) -> ReportLine | None:
-    """Return the line with the cost on the capacity provider of the task, which the monitor does not know."""
+def _priced(ended: EndedTask, containers: TaskContainers, run_log: ReportFinder) -> ReportLine | None:
+    """Return the report with the cost of the task on its capacity provider, which the monitor does not know.
+
+    Only the last report of a task's containers contains the cost. It is for the notice and the export: the documents of
+    a task have its cost once.
+    """
+    line = ended.report_line
     if line is None:
         return None
     record = line.report.record
-    return replace(
-        line, report=replace(line.report, record=replace(record, cost=cost_on(task.capacity_provider, record.cost)))
-    )
-
-
-def _is_report_expected(task: StoppedTask, containers: TaskContainers) -> bool:
-    """Whether to wait for a report: only if the task has a monitor, was started, and has a readable log stream."""
-    has_log = containers.batch_log is not None or containers.monitor_log is not None
-    return containers.monitor is not None and task.started_at is not None and has_log
-
-
-def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bool:
-    delivered = attempt(lambda: index.deliver(documents), errors)
-    if delivered is None:
-        return False
-    if delivered.rejected:
-        errors.append(DeliveryError(f"The cluster refused the task's document: {delivered.rejected[0].reason}"))
-    return delivered.indexed > 0
+    cost = record.cost
+    if cost is None and line.is_final:
+        others = [name for name in containers.reported if name != record.container.name]
+        streams = (*map(containers.logs.get, others), containers.monitor_log) if others else ()
+        cost = attempt(lambda: run_log.task_cost(streams), [])
+    priced = replace(record, cost=cost_on(ended.task.capacity_provider, cost))
+    return replace(line, report=replace(line.report, record=priced))
 
 
 def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.search_servers import DashboardsServer
-from profiler.search_setup.template_install import ServerResponse, rejection, setup_folder, with_index_prefix
+from profiler.search_setup.template_install import rejection, setup_folder, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
 
@@ -30,7 +30,6 @@ class UiVersion(Struct, frozen=True, kw_only=True):
 
     @property
     def is_opensearch(self) -> bool:
-        """Whether it is OpenSearch Dashboards."""
         return self.major <= _LAST_OPENSEARCH_DASHBOARDS
 
     @property
@@ -50,7 +49,7 @@ def read_version(ui: DashboardsServer) -> UiVersion:
     version = response.body.get("version") if response.ok and isinstance(response.body, dict) else None
     number = version.get("number") if isinstance(version, dict) else None
     parts = str(number).split(".")
-    if number is None or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):  # noqa: PLR2004
+    if len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):  # noqa: PLR2004
         raise TaskProfilerError(
             f"There is no Kibana or OpenSearch Dashboards at {response.address} ({rejection(response)}): "
             "check URL and sign-in."
@@ -70,10 +69,7 @@ def choose_flavour(version: UiVersion, requested: Flavour | None) -> Flavour:
 
 def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
     """The dashboards of this installation, with this index prefix."""
-    file = setup_folder() / _DASHBOARD_FILES[flavour]
-    if not file.is_file():
-        raise TaskProfilerError("The dashboards are missing from this installation: reinstall the package.")
-    return parse_objects(file.read_bytes(), prefix)
+    return parse_objects((setup_folder() / _DASHBOARD_FILES[flavour]).read_bytes(), prefix)
 
 
 def parse_objects(content: bytes, prefix: str) -> list[dict[str, Any]]:
@@ -110,13 +106,12 @@ def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavo
     content = "".join(json.dumps(saved_object, separators=(",", ":")) + "\n" for saved_object in objects).encode()
     response = ui.import_objects(f"task-profiler-{flavour}.ndjson", content)
     body = response.body if isinstance(response.body, dict) else {}
-    if not (response.ok and body.get("success") is True and body.get("successCount") == len(objects)):
-        raise TaskProfilerError(f"The dashboards were not imported: {_failure_reason(response, body, len(objects))}.")
-
-
-def _failure_reason(response: ServerResponse, body: dict[str, Any], sent: int) -> str:
-    if not response.ok:
+    if response.ok and body.get("success") is True and body.get("successCount") == len(objects):
+        return
+    if response.ok:
+        errors = json.dumps(body.get("errors") or "")[:_MAX_ERRORS_LENGTH]
+        reason = f"{body.get('successCount', 0)} of {len(objects)} objects were imported {errors}"
+    else:
         hint = "; another --flavour may fit this server" if response.status == 422 else ""  # noqa: PLR2004
-        return f"{rejection(response)}{hint}"
-    errors = json.dumps(body.get("errors") or "")
-    return f"{body.get('successCount', 0)} of {sent} objects were imported {errors[:_MAX_ERRORS_LENGTH]}"
+        reason = f"{rejection(response)}{hint}"
+    raise TaskProfilerError(f"The dashboards were not imported: {reason}.")

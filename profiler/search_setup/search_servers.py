@@ -12,33 +12,36 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.search_setup.template_install import Method, ServerResponse
 
 _TIMEOUT_SECONDS = 30
-_BULK_GET = "/api/saved_objects/_bulk_get"
 # Kibana requires one, OpenSearch Dashboards the other; each ignores the other's.
 _XSRF_HEADERS = {"kbn-xsrf": "true", "osd-xsrf": "true"}
 
 
-class _Server:
-    """A server, and the session of its requests."""
+class ClusterServer:
+    """Elasticsearch or OpenSearch, and the session of its requests."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
         self._url = _checked_address(url)
         self._session = session
 
-
-class ClusterServer(_Server):
-    """Elasticsearch or OpenSearch."""
-
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """Send a request. Raises TaskProfilerError if there is no response."""
-        return _request(self._session, method, self._url, path, json=body)
+        return self._send(method, path, json=body)
+
+    def _send(self, method: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
+        address = without_password(self._url)
+        try:
+            response = self._session.request(method, self._url + path, timeout=_TIMEOUT_SECONDS, **options)
+        except requests.RequestException as error:
+            raise TaskProfilerError(f"{address} {_describe(error)}") from error
+        return ServerResponse(status=response.status_code, body=_decoded(response), address=address)
 
 
-class DashboardsServer(_Server):
+class DashboardsServer(ClusterServer):
     """Kibana or OpenSearch Dashboards. Each method raises TaskProfilerError if there is no response."""
 
     def status(self) -> ServerResponse:
         """The state and the version of the server."""
-        return _request(self._session, "GET", self._url, "/api/status")
+        return self._send("GET", "/api/status")
 
     def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
         """Import saved objects, one JSON object a line, over existing ones."""
@@ -47,19 +50,18 @@ class DashboardsServer(_Server):
 
     def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
         """Read the saved objects with these types and ids."""
-        return self._post(_BULK_GET, json=[{"type": kind, "id": identity} for kind, identity in objects])
+        wanted = [{"type": kind, "id": identity} for kind, identity in objects]
+        return self._post("/api/saved_objects/_bulk_get", json=wanted)
 
     def delete_object(self, kind: str, identity: str) -> ServerResponse:
-        """Delete a saved object."""
-        path = f"/api/saved_objects/{kind}/{identity}"
-        return _request(self._session, "DELETE", self._url, path, headers=_XSRF_HEADERS)
+        return self._send("DELETE", f"/api/saved_objects/{kind}/{identity}", headers=_XSRF_HEADERS)
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """Send a request to the cluster behind the server, through the console's proxy."""
         return self._post("/api/console/proxy", params={"path": path, "method": method}, json=body)
 
     def _post(self, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
-        return _request(self._session, "POST", self._url, path, headers=_XSRF_HEADERS, **options)
+        return self._send("POST", path, headers=_XSRF_HEADERS, **options)
 
 
 def _checked_address(url: str) -> str:
@@ -84,16 +86,9 @@ def open_session(
 ) -> requests.Session:
     """Open a session with the given credentials, else with the credentials in the forwarder's environment variables.
 
-    Args:
-        api_key: An Elasticsearch API key.
-        user: ``NAME:PASSWORD``.
-        environment: The environment variables.
-        ca_file: A file with the certificates of a private CA; None: the certificates that requests trusts.
-        signature: Signs the requests, unless a key or a user is given.
-
-    Raises:
-        UsageError: if ``user`` has no password, or if the variables name only a way to sign in that this command does
-            not support. Without the error, requests would be sent unauthenticated.
+    ``user`` is ``NAME:PASSWORD``. ``ca_file`` has the certificates of a private CA. ``signature`` signs the requests,
+    unless a key or a user is given. Raises UsageError if the variables name only a way to sign in that this command
+    does not support: requests would be sent unauthenticated.
     """
     session = requests.Session()
     if ca_file is not None:
@@ -136,7 +131,6 @@ class _PrivateCa(requests.adapters.HTTPAdapter):
         self._file = file
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:  # noqa: ANN401  requests' own
-        """Send a request."""
         return super().send(request, *args, **{**options, "verify": self._file})
 
 
@@ -147,17 +141,8 @@ class _ApiKey(requests.auth.AuthBase):
         self._key = key
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Add the key to one request."""
         request.headers["Authorization"] = f"ApiKey {self._key}"
         return request
-
-
-def _request(session: requests.Session, method: str, url: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
-    try:
-        response = session.request(method, url + path, timeout=_TIMEOUT_SECONDS, **options)
-    except requests.RequestException as error:
-        raise TaskProfilerError(f"{without_password(url)} {_describe(error)}") from error
-    return ServerResponse(status=response.status_code, body=_decoded(response), address=without_password(url))
 
 
 def _decoded(response: requests.Response) -> Any:  # noqa: ANN401  any JSON
@@ -201,6 +186,5 @@ _ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
 
 
 def _describe(error: requests.RequestException) -> str:
-    """Say why there was no answer, and what to do."""
     text = str(error)
     return next(sentence for kind, marker, sentence in _ERRORS if isinstance(error, kind) and marker in text)

@@ -25,9 +25,6 @@ from profiler.search_setup.template_install import (
     rejection,
 )
 
-_MONTH_OR_DAY = r"-\d{4}\.\d\d(\.\d\d)?"
-_GONE = 404
-
 
 class Removal(Struct, frozen=True, kw_only=True):
     """Something that is installed. ``delete`` deletes it; None: it stays, for the reason that ``what`` names."""
@@ -47,19 +44,20 @@ def cluster_removals(
         is_kept = documents != "0" and not with_data
         has_data |= is_kept
         count = format_count(int(documents), "document") if documents else "closed"
-        delete = None if is_kept else partial(_delete, server, f"/{index}")
+        delete = None if is_kept else partial(server.request, "DELETE", f"/{index}")
         yield Removal(what=f"index {index} ({count})", delete=delete)
     for name in names:
         path = f"/_index_template/{name}"
         found = server.request("GET", path)
         if found.ok:
-            is_ours = _is_ours(found.body)
+            installed = [mapping(each.get("index_template")) for each in mappings(found.body.get("index_templates"))]
+            is_ours = any(mapping(each.get("_meta")).get("managed_by") == "task-profiler" for each in installed)
             what = f"index template {name}{'' if is_ours else ' (of somebody else)'}"
-            yield Removal(what=what, delete=partial(_delete, server, path) if is_ours else None)
+            yield Removal(what=what, delete=partial(server.request, "DELETE", path) if is_ours else None)
     policy = LifecyclePolicy(server, product.engine, prefixed_name(POLICY, prefix))
     if server.request("GET", policy.path).ok:
         reason = " (it deletes the indices that stay when they are 400 days old)" if has_data else ""
-        delete = None if has_data else partial(_delete, server, policy.path)
+        delete = None if has_data else partial(server.request, "DELETE", policy.path)
         yield Removal(what=f"lifecycle policy {policy.name}{reason}", delete=delete)
 
 
@@ -70,17 +68,8 @@ def _indices(server: SearchServer, names: Sequence[str]) -> Mapping[str, str | N
     response = server.request("GET", f"/_cat/indices/{patterns}?format=json&h=index,docs.count&expand_wildcards=all")
     if not (response.ok and isinstance(response.body, list)):
         raise TaskProfilerError(f"The indices cannot be listed ({rejection(response)}): check the sign-in's rights.")
-    ours = re.compile(f"({'|'.join(map(re.escape, names))}){_MONTH_OR_DAY}", re.ASCII)
+    ours = re.compile(rf"({'|'.join(map(re.escape, names))})-\d{{4}}\.\d\d(\.\d\d)?", re.ASCII)
     return {row["index"]: row.get("docs.count") for row in response.body if ours.fullmatch(row["index"])}
-
-
-def _is_ours(body: object) -> bool:
-    templates = [mapping(one.get("index_template")) for one in mappings(mapping(body).get("index_templates"))]
-    return any(mapping(template.get("_meta")).get("managed_by") == "task-profiler" for template in templates)
-
-
-def _delete(server: SearchServer, path: str) -> ServerResponse:
-    return server.request("DELETE", path)
 
 
 def dashboard_removals(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> Iterator[Removal]:
@@ -98,5 +87,5 @@ def dashboard_removals(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]
 def remove(removal: Removal) -> None:
     """Delete it. Raises TaskProfilerError if the server refuses; an object that is gone already is not an error."""
     response = removal.delete() if removal.delete is not None else None
-    if response is not None and not response.ok and response.status != _GONE:
+    if response is not None and not response.ok and response.status != 404:  # noqa: PLR2004
         raise TaskProfilerError(f"The {removal.what} was not removed ({rejection(response)}).")

@@ -26,9 +26,6 @@ _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json"
 _FIRST_INDICES: tuple[IndexKind, ...] = ("reports", "checkpoints", "notices")
 # Settings of the templates that Elastic Cloud Serverless rejects.
 _NOT_IN_SERVERLESS = ("number_of_shards", "auto_expand_replicas")
-_HTTP_OK = 200
-_HTTP_NOT_FOUND = 404
-_DENIED = (401, 403)
 
 
 class Product(Struct, frozen=True, kw_only=True):
@@ -47,8 +44,7 @@ class ServerResponse(Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the request succeeded."""
-        return _HTTP_OK <= self.status < _HTTP_OK + 100
+        return self.status // 100 == 2  # noqa: PLR2004
 
 
 class RejectedError(TaskProfilerError):
@@ -60,11 +56,12 @@ class RejectedError(TaskProfilerError):
 
 
 class SearchServer(Protocol):
-    """The HTTP interface of a cluster, directly or through the console of the dashboards' server."""
+    """The HTTP interface of a cluster, directly or through the console of the dashboards' server.
 
-    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
-        """Send a request. Raises TaskProfilerError if there is no response."""
-        ...
+    Raises TaskProfilerError if there is no response.
+    """
+
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse: ...
 
 
 class SetupFiles(Struct, frozen=True, kw_only=True):
@@ -100,22 +97,16 @@ def install_templates(
 ) -> Iterator[SetupStep]:
     """Install the policy, the templates, then the empty indices of the month or day (``period``).
 
-    With ``dry_run``, the steps are yielded without changing the server.
-
-    Raises:
-        RejectedError: the server rejects the policy or a template.
+    With ``dry_run``, the steps are yielded without changing the server. Raises RejectedError.
     """
     product = detect_product(server)
     engine = product.engine
-    has_policy = False
     policy = LifecyclePolicy(server, engine, prefixed_name(POLICY, prefix))
-    if policy.is_supported():
-        if not dry_run:
-            policy.put(with_index_prefix(files.policies[engine], prefix))
-        has_policy = True
-        yield SetupStep(what=f"lifecycle policy {policy.name}", done=True)
-    else:
-        yield SetupStep(what=f"lifecycle policy {policy.name}: this server has no {policy.feature}", done=False)
+    has_policy = policy.is_supported()
+    if has_policy and not dry_run:
+        policy.put(with_index_prefix(files.policies[engine], prefix))
+    absence = "" if has_policy else f": this server has no {policy.feature}"
+    yield SetupStep(what=f"lifecycle policy {policy.name}{absence}", done=has_policy)
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
         body = with_index_prefix(template, prefix)
@@ -174,7 +165,7 @@ class LifecyclePolicy:
         Without support, the server reads the path as an index (Elasticsearch 7) or finds no handler (8, OpenSearch).
         """
         response = self._server.request("GET", self.path)
-        return response.ok or (response.status == _HTTP_NOT_FOUND and "policy not found" in str(response.body).lower())
+        return response.ok or (response.status == 404 and "policy not found" in str(response.body).lower())  # noqa: PLR2004
 
     def put(self, body: Mapping[str, Any]) -> None:
         """Install or replace the policy. OpenSearch requires the version of the policy to be replaced."""
@@ -207,7 +198,7 @@ def prefixed_name(text: str, prefix: str) -> str:
 def _raise_unless_ok(response: ServerResponse, what: str) -> None:
     if not response.ok:
         raise RejectedError(
-            f"The {what} was rejected ({rejection(response)}).", is_permitted=response.status not in _DENIED
+            f"The {what} was rejected ({rejection(response)}).", is_permitted=response.status not in {401, 403}
         )
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 import handler
-from profiler.aws_account.scheduled_targets import Schedules
 from profiler.core.timestamps import format_datetime
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import MinuteContext, create_idempotency_table, function_environment, register_revisions
@@ -32,10 +31,8 @@ def test_a_killed_run_of_a_selected_family_is_started_once(
         aws = FakeAws()
         read = handler._definitions()
         monkeypatch.setattr(handler, "_definitions", lambda: read)
-        ecs = aws.client("ecs")
-        schedules = Schedules(aws.client("events"), aws.client("scheduler"))
-        monkeypatch.setattr(handler, "_ecs_client", lambda: ecs)
-        monkeypatch.setattr(handler, "_schedules", lambda: schedules)
+        made, real = {name: aws.client(name) for name in ("ecs", "events", "scheduler")}, handler._client
+        monkeypatch.setattr(handler, "_client", lambda name, *region: made.get(name) or real(name, *region))
         one = killed()
         for _ in range(2):
             assert handler.task_stopped(one, MinuteContext())["status"] == "failure"

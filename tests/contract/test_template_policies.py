@@ -343,7 +343,7 @@ def check_that_all_calls_were_made(made: set[str]) -> None:
     clients = {
         str(call.args[0].value)
         for call in called
-        if ast.unparse(call.func) == "bounded_client" and isinstance(call.args[0], ast.Constant)
+        if ast.unparse(call.func) == "_client" and isinstance(call.args[0], ast.Constant)
     }
     assert clients == {"cloudtrail", "ecs", "events", "logs", "scheduler", "sqs"}
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}

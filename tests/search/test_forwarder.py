@@ -19,7 +19,7 @@ from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation_time import InvocationTime
 from profiler.forwarder.search_cluster.document_delivery import deliver
-from profiler.forwarder.search_cluster.family_runs import family_durations
+from profiler.forwarder.search_cluster.family_runs import FamilyMemory
 from profiler.record.notice_model import encode_notice
 from tests.lambda_environment import forget_environment, moto_account
 from tests.search.server import SearchServer
@@ -313,13 +313,8 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
         Context(),
     )
     search(search_server)
-    found = family_durations(
-        handler._cluster(handler._settings()),
-        {"nightly", "weekly", "unknown"},
-        prefix="task",
-        place="arn:aws:ecs:eu-west-1:123456789012:cluster/jobs",
-        timeout_seconds=60,
-    )
+    family = FamilyMemory(cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60)
+    found = family.durations({"nightly", "weekly", "unknown"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
     assert {place: (usual.p95_ms, usual.runs) for place, usual in found.items()} == {
         ("nightly", "jobs"): (19.05 * 60_000, 20),
         ("nightly", "other"): (7 * 60_000, 8),

@@ -25,9 +25,6 @@ ChannelKind = Literal["success", "failure"]
 # Runs the work at most once for a key: (key, work).
 Idempotently = Callable[[str, Callable[[], object]], object]
 
-_RETENTION_SECONDS = 7 * 24 * 60 * 60
-_KEY_ATTRIBUTE, _EXPIRY_ATTRIBUTE = "id", "expiration"
-
 
 class UnusualMeasure(Struct, frozen=True, kw_only=True):
     """A metric of the record in which a success lies far outside its family, and the median of the family's runs."""
@@ -79,12 +76,10 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """The family of the task definition."""
         return self.task.family or "unknown"
 
     @property
     def record(self) -> Record | None:
-        """The record of the report or checkpoint."""
         return None if self.report_line is None else self.report_line.report.record
 
     @property
@@ -96,7 +91,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> Cost | None:
-        """The cost of the run, which only a report has."""
+        """Only a report has a cost."""
         return self.record.cost if self.record is not None and self.is_complete else None
 
     @property
@@ -106,12 +101,10 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def unusual(self) -> tuple[UnusualMeasure, ...]:
-        """The measures in which a success lies far outside its family."""
         return () if self.comparison is None else self.comparison.unusual
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is a report of the whole run, not a checkpoint or the event alone."""
         return self.report_line is not None and self.report_line.is_final
 
     @property
@@ -186,10 +179,8 @@ def announce(
 ) -> tuple[str, ...]:
     """Post the announcement to each channel that accepts its kind, at most once for each channel.
 
-    A channel that fails does not prevent the others: its error is added to ``errors``.
-
-    Returns:
-        The names of the channels that have the announcement, now or since an earlier invocation.
+    A channel that fails does not prevent the others: its error is added to ``errors``. Returns the names of the
+    channels that have the announcement, now or since an earlier invocation.
     """
     posted = []
     for channel in channels:
@@ -224,15 +215,10 @@ def run_idempotently(
 ) -> _Result:
     """Run ``work`` unless it succeeded before for this key; return its result, now or of the earlier run.
 
-    Args:
-        table: the DynamoDB table that stores the results for seven days; None: the work runs each time.
-        context: Lambda's context; Powertools derives the time limit of a running attempt from it.
-        key: the key in the table.
-        work: an error that it raises releases the key, so that a retry runs it again.
-
-    Raises:
-        InProgressError: another invocation is running the work.
-        DeliveryError: the table cannot be used.
+    The DynamoDB table stores the results for seven days; without one, the work runs each time. An error of the work
+    releases the key, so that a retry runs it again. Powertools derives the time limit of a running attempt from
+    Lambda's context. Raises InProgressError if another invocation is running the work, and DeliveryError if the table
+    cannot be used.
     """
     if table is None:
         return work()
@@ -240,9 +226,9 @@ def run_idempotently(
     from aws_lambda_powertools.utilities.idempotency import exceptions
 
     layer = idempotency.DynamoDBPersistenceLayer(
-        table_name=table, key_attr=_KEY_ATTRIBUTE, expiry_attr=_EXPIRY_ATTRIBUTE, boto_config=bounded_config()
+        table_name=table, key_attr="id", expiry_attr="expiration", boto_config=bounded_config()
     )
-    config = idempotency.IdempotencyConfig(expires_after_seconds=_RETENTION_SECONDS, lambda_context=context)
+    config = idempotency.IdempotencyConfig(expires_after_seconds=7 * 24 * 3600, lambda_context=context)
 
     def run_work(*, notice_key: str) -> _Result:
         assert notice_key == key  # noqa: S101  Powertools reads the key from the argument

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import error_code
 from profiler.forwarder.delivery_errors import NoticeError
 from profiler.forwarder.function_settings import NoticeSettings, fetch_secret
 from profiler.forwarder.invocation_time import TimeBudget
@@ -17,17 +18,10 @@ from profiler.forwarder.notices.slack_messages import message_of
 from profiler.forwarder.notices.slack_sender import SlackTarget, read_targets, send
 
 SOURCE = "task-profiler"
-_MAX_CODE_LENGTH = 100
 
 
 class SlackNoticeChannel(Struct, frozen=True):
-    """Posts notices to Slack. See ``NoticeChannel``.
-
-    Attributes:
-        targets: reads the target of each kind; raises SettingsError.
-        budget: the time for all requests and retries.
-        kibana_url: the address for the button; None: no button.
-    """
+    """Posts notices to Slack, to the target of each kind. See ``NoticeChannel``."""
 
     name = "slack"
     is_selective = True
@@ -37,21 +31,16 @@ class SlackNoticeChannel(Struct, frozen=True):
     kibana_url: str | None = None
 
     def accepts(self, kind: ChannelKind) -> bool:
-        """Whether Slack has a target for this kind."""
         return kind in self.targets()
 
     def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        """Send the message."""
         send(self.targets()[kind], message_of(announcement, kibana_url=self.kibana_url), self.budget, random.random)
 
 
 class EventBusChannel(Struct, frozen=True):
-    """Puts one event on an EventBridge bus for each announcement. See ``NoticeChannel``.
+    """Puts one event on an EventBridge bus (a name or an ARN) for each announcement. See ``NoticeChannel``.
 
-    Attributes:
-        bus: the name or the ARN of the bus.
-        client: returns boto3's client of EventBridge, which is slow to build.
-        kibana_url: the address for the links; None: no link to Kibana.
+    Every kind is accepted, because the rules on the bus select. boto3's client is slow to build.
     """
 
     name = "event-bus"
@@ -62,11 +51,9 @@ class EventBusChannel(Struct, frozen=True):
     kibana_url: str | None = None
 
     def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
-        """See ``NoticeChannel``: every kind, because the rules on the bus select."""
         return True
 
     def post(self, announcement: Announcement, kind: ChannelKind) -> None:  # noqa: ARG002  part of the interface
-        """Put the event. Raises NoticeError."""
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and not always needed
 
         event = bus_event(announcement, kibana_url=self.kibana_url)
@@ -79,16 +66,14 @@ class EventBusChannel(Struct, frozen=True):
         }
         try:
             response = self.client().put_events(Entries=[entry])
-        except ClientError as error:
-            raise self._error(error.response.get("Error", {}).get("Code")) from error
-        except BotoCoreError as error:
-            raise self._error(type(error).__name__) from error
+        except (ClientError, BotoCoreError) as error:
+            raise self._error(error_code(error)) from error
         if response.get("FailedEntryCount"):
             raise self._error(response["Entries"][0].get("ErrorCode"))
 
     def _error(self, code: object) -> NoticeError:
         return NoticeError(
-            f"The event bus {self.bus} did not accept the event ({str(code)[:_MAX_CODE_LENGTH]}): check "
+            f"The event bus {self.bus} did not accept the event ({str(code)[:100]}): check "
             "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents on the bus."
         )
 
@@ -96,9 +81,7 @@ class EventBusChannel(Struct, frozen=True):
 class LogLineChannel(Struct, frozen=True):
     """Prints each ended run as a JSON line: without a search cluster, the function's log is the list of all runs.
 
-    Attributes:
-        write: prints a line.
-        kibana_url: the address for the links; None: no link to Kibana.
+    A notice is a line of a log already.
     """
 
     name = "log"
@@ -108,15 +91,12 @@ class LogLineChannel(Struct, frozen=True):
     kibana_url: str | None = None
 
     def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
-        """See ``NoticeChannel``: every run."""
         return True
 
     def post(self, announcement: Announcement, kind: ChannelKind) -> None:  # noqa: ARG002  part of the interface
-        """Print the line of an ended task. A notice is a line of a log already."""
-        if not isinstance(announcement, EndedTask):
-            return
-        run = msgspec.to_builtins(ended_run(announcement, kibana_url=self.kibana_url))
-        self.write(msgspec.json.encode({"type": LINE_TYPE, **run}).decode())
+        if isinstance(announcement, EndedTask):
+            run = msgspec.to_builtins(ended_run(announcement, kibana_url=self.kibana_url))
+            self.write(msgspec.json.encode({"type": LINE_TYPE, **run}).decode())
 
 
 def configured_channels(

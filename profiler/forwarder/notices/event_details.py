@@ -1,6 +1,7 @@
 """Ended runs and notices as data for other programs: details of EventBridge events, and the ``task.ended`` line."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import TypeVar
 
 from msgspec import Struct
@@ -24,12 +25,10 @@ from profiler.record.record_model import Cost, Metrics, Recommendation
 from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory, describe_exit_code
 
 LINE_TYPE = "task.ended"
-# The limit of a text. The texts of these fields may be longer.
-_MAX_LENGTH = 400
+# The limits of texts that may be longer than 400 characters.
 _MAX_LENGTHS = dict.fromkeys(("text", "message", "reason", "stopped_reason"), 1024)
 _MAX_URL_LENGTH = 2048
 _MAX_ITEMS = 5
-_MAX_SIZES = 16
 _MAX_SIZE_LENGTH = 64
 _MAX_TARGETS = 3
 # Other control characters become spaces in every text.
@@ -105,25 +104,26 @@ def bus_event(announcement: Announcement, *, kibana_url: str | None) -> BusEvent
 
 def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
     """Return the run of a notice, with all texts truncated; its JSON is smaller than 32 KB."""
-    started_at = notice.task.started_at
+    task, record, outcome, started_at = notice.task, notice.record, notice.outcome, notice.task.started_at
+    breakdown = None if record is None else record.time_breakdown
     run = EndedRun(
         text=_sentence(notice),
-        task_id=notice.task.id,
-        task_arn=notice.task.arn,
-        cluster=notice.task.cluster,
+        task_id=task.id,
+        task_arn=task.arn,
+        cluster=task.cluster,
         family=notice.family,
-        revision=notice.task.revision,
+        revision=task.revision,
         container=notice.container,
-        status=notice.outcome.status,
-        stop_category=notice.outcome.category,
+        status=outcome.status,
+        stop_category=outcome.category,
         stopped_reason=notice.reason or None,
-        exit_code=notice.outcome.exit_code,
+        exit_code=outcome.exit_code,
         started_at=None if started_at is None else format_datetime(started_at),
         finished_at=notice.finished_at,
         metrics=None if notice.metrics == Metrics() else notice.metrics,
-        time_breakdown=_time_breakdown(notice),
+        time_breakdown=breakdown and replace(breakdown, waiting_for=breakdown.waiting_for[:_MAX_TARGETS]),
         cost=notice.cost,
-        recommendation=None if notice.record is None else notice.record.recommendation,
+        recommendation=None if record is None else record.recommendation,
         unusual=notice.unusual,
         links=notice.links(kibana_url),
     )
@@ -143,25 +143,16 @@ def _sentence(notice: EndedTask) -> str:
     return " ".join([f"{name} {predicate}{exit_code}{reason}.", *(sentence for sentence in more if sentence)])
 
 
-def _time_breakdown(notice: EndedTask) -> TimeBreakdown | None:
-    breakdown = None if notice.record is None else notice.record.time_breakdown
-    return None if breakdown is None else replace(breakdown, waiting_for=breakdown.waiting_for[:_MAX_TARGETS])
-
-
 def _bounded(data: _Data) -> _Data:
     """Return the data with each text truncated and embeddable, and without the ends of long lists."""
-    return replace(
-        data,
-        **{
-            name: _bounded_value(getattr(data, name), _MAX_LENGTHS.get(name, _MAX_LENGTH))
-            for name in data.__struct_fields__
-        },
-    )
+    values = {name: _bounded_value(value, _MAX_LENGTHS.get(name, 400)) for name, value in asdict(data).items()}
+    return replace(data, **values)
 
 
 def _bounded_value(value: object, max_length: int) -> object:
     if isinstance(value, str):
-        return _embeddable(value, max_length)
+        # On one line, and without the characters that need an escape in JSON.
+        return on_one_line(value[:max_length].translate(_ESCAPED_IN_JSON)).strip()
     if isinstance(value, RunLinks):
         return _known_links(value)
     if isinstance(value, Struct):
@@ -169,13 +160,8 @@ def _bounded_value(value: object, max_length: int) -> object:
     if isinstance(value, tuple):
         return tuple(_bounded_value(item, max_length) for item in value[:_MAX_ITEMS])
     if isinstance(value, Mapping):
-        return {name: item for name, item in list(value.items())[:_MAX_SIZES] if len(name) <= _MAX_SIZE_LENGTH}
+        return {name: item for name, item in islice(value.items(), 16) if len(name) <= _MAX_SIZE_LENGTH}
     return value
-
-
-def _embeddable(text: str, max_length: int) -> str:
-    """Return the text on one line, truncated, and without the characters that need an escape in JSON."""
-    return on_one_line(text[:max_length].translate(_ESCAPED_IN_JSON)).strip()
 
 
 def _known_links(links: RunLinks) -> RunLinks | None:
@@ -235,33 +221,35 @@ DETAILS: Mapping[str, tuple[type[Struct], str]] = {
 def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
     """Return the event's detail, with all texts truncated; its JSON is smaller than 32 KB."""
     record = line.record
-    notice = RunNotice(
-        text=f"{run_title(line)}. {line.notice.message}",
-        task_id=record.task_id,
-        task_arn=record.task_arn,
-        cluster=cluster_name(record.cluster),
-        family=record.family or _UNKNOWN,
-        revision=record.revision,
-        container=record.container.name,
-        notice=line.notice,
-        started_at=record.started_at,
-        metrics=record.metrics,
-        links=links_of_notice(line, kibana_url),
+    return _bounded(
+        RunNotice(
+            text=f"{run_title(line)}. {line.notice.message}",
+            task_id=record.task_id,
+            task_arn=record.task_arn,
+            cluster=cluster_name(record.cluster),
+            family=record.family or _UNKNOWN,
+            revision=record.revision,
+            container=record.container.name,
+            notice=line.notice,
+            started_at=record.started_at,
+            metrics=record.metrics,
+            links=links_of_notice(line, kibana_url),
+        )
     )
-    return _bounded(notice)
 
 
 def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> ScheduleNoticeDetail:
     """Return the event's detail, with all texts truncated; its JSON is smaller than 32 KB."""
-    notice = ScheduleNoticeDetail(
-        text=line.notice.message or schedule_title(line),
-        schedule=line.schedule,
-        notice=line.notice,
-        cluster=cluster_name(line.cluster),
-        family=line.family,
-        links=links_of_schedule_notice(line, kibana_url),
+    return _bounded(
+        ScheduleNoticeDetail(
+            text=line.notice.message or schedule_title(line),
+            schedule=line.schedule,
+            notice=line.notice,
+            cluster=cluster_name(line.cluster),
+            family=line.family,
+            links=links_of_schedule_notice(line, kibana_url),
+        )
     )
-    return _bounded(notice)
 
 
 def run_title(line: NoticeLine) -> str:

@@ -66,10 +66,8 @@ def compare(
     """Compare the run with the family's recent successful runs, which one search returns.
 
     The family's runs are the runs in the same account and Region. If there are enough of them, only runs in the same
-    ECS cluster count. If the processor differs from the latest run's, the text contains both.
-
-    Returns:
-        None without a duration, with fewer than 5 runs, or if the search cluster does not respond in time.
+    ECS cluster count. If the processor differs from the latest run's, the text contains both. None without a duration,
+    with fewer than 5 runs, or if the search cluster does not respond in time.
     """
     duration_ms = notice.duration_ms
     if duration_ms is None or duration_ms <= 0:
@@ -100,10 +98,7 @@ def _recent_runs_query(notice: EndedTask) -> dict[str, object]:
         "cloud.account.id": arn_account(notice.task.arn),
         "cloud.region": notice.task.region,
     }
-    query: dict[str, object] = {
-        "filter": terms(values),
-        "must_not": [{"term": {"task.id": notice.task.id}}],
-    }
+    query: dict[str, object] = {"filter": terms(values), "must_not": [{"term": {"task.id": notice.task.id}}]}
     if notice.task.cluster is not None:
         query["should"] = [{"constant_score": {"filter": {"term": {"orchestrator.cluster.name": notice.task.cluster}}}}]
     return {
@@ -190,8 +185,7 @@ def _is_far(value: float, usual: float, earlier: Sequence[float], small: float) 
 def _processor_sentence(record: Record | None, model: str | None) -> str | None:
     if record is None or model is None:
         return None
-    other = replace(record, processor=Processor(model=model))
-    difference = processor_difference(record, other, "the last success")
+    difference = processor_difference(record, replace(record, processor=Processor(model=model)), "the last success")
     return None if difference is None else f"It {difference}."
 
 

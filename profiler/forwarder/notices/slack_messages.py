@@ -1,5 +1,6 @@
 """Builds the Slack messages of ended tasks and of notices: blocks within Slack's limits, of escaped texts."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -24,7 +25,6 @@ from profiler.record.units import format_duration, format_memory, format_usd, fo
 
 JsonObject = dict[str, Any]
 
-ELLIPSIS = "…"
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _FIRST_SUPPLEMENTARY = "\U00010000"
 # Slack's limits; Slack refuses a longer message (invalid_blocks).
@@ -35,7 +35,6 @@ MAX_URL_LENGTH = 3000
 MAX_NAME_LENGTH = 120
 MAX_SENTENCE_LENGTH = 400
 MAX_VALUE_LENGTH = 60
-_TAB_WIDTH = 4
 _BUTTONS = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
 # A text is truncated to this length before it is sanitized, which bounds the time for it.
 _MAX_INPUT_LENGTH = 20_000
@@ -65,28 +64,20 @@ def escape_text(text: str, max_length: int) -> str:
     return _cut(" ".join(on_one_line(text[:_MAX_INPUT_LENGTH]).split()), max_length)
 
 
-def code_line(text: str, max_length: int) -> str:
-    """Return one line for a code block, with its indentation, escaped and truncated as by ``escape_text``.
-
-    A backtick, three of which would end the block, becomes an apostrophe.
-    """
-    return _cut(on_one_line(text[:_MAX_INPUT_LENGTH].expandtabs(_TAB_WIDTH)).rstrip().replace("`", "'"), max_length)
-
-
 def _cut(clean: str, max_length: int) -> str:
     """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
     if _escaped_length(clean) <= max_length:
         return clean.translate(_ESCAPES)
-    left = max_length - len(ELLIPSIS)
+    left = max_length - len("…")
     for end, character in enumerate(clean):
         left -= _escaped_length(character)
         if left < 0:
-            return clean[:end].rstrip().translate(_ESCAPES) + ELLIPSIS
+            return clean[:end].rstrip().translate(_ESCAPES) + "…"
     return clean.translate(_ESCAPES)
 
 
 def plain_text(text: str) -> JsonObject:
-    """Return a text object without formatting; ``:words:`` do not become emoji."""
+    """A text object without formatting; ``:words:`` do not become emoji."""
     return {"type": "plain_text", "text": text, "emoji": False}
 
 
@@ -160,9 +151,15 @@ def message_of(announcement: Announcement, *, kibana_url: str | None) -> SlackMe
 
 def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMessage:
     """Build the message of one stopped task."""
+    named = (
+        ("cluster", notice.task.cluster),
+        ("", notice.task.region),
+        ("task", notice.task.id),
+        ("container", notice.container),
+    )
     blocks = (
         {"type": "header", "text": plain_text(_title(notice))},
-        context(_location(notice)),
+        context(names_in_a_row(named)),
         _fields(notice),
         section(usage_lines(notice.metrics, notice.record), formatted=True),
         section(_cause_lines(notice)),
@@ -178,52 +175,35 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
 def _title(notice: EndedTask) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
     tail = escape_text(revision, _MAX_REVISION_LENGTH)
-    head = f"{value_formats.title(notice)} · "
+    title = "⚠️ Success, but unlike its family" if notice.unusual else value_formats.TITLES[notice.outcome.status]
+    head = f"{title} · "
     return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
 
 
 def _fallback(notice: EndedTask) -> str:
     duration, outcome = value_formats.known(format_duration, notice.duration_ms), notice.outcome
+    code = value_formats.known(describe_exit_code, outcome.exit_code)
     parts = (
         _title(notice),
-        None if duration is None else f"after {duration}",
-        None
-        if outcome.exit_code is None
-        else f"exit code {short(value_formats.known(describe_exit_code, outcome.exit_code))}",
+        duration and f"after {duration}",
+        code and f"exit code {short(code)}",
         "out of memory" if outcome.category == "oom" else None,
     )
     return ", ".join(part for part in parts if part)
 
 
-def _location(notice: EndedTask) -> str:
-    named = (
-        ("cluster", notice.task.cluster),
-        ("", notice.task.region),
-        ("task", notice.task.id),
-        ("container", notice.container),
-    )
-    return names_in_a_row(named)
-
-
 def _fields(notice: EndedTask) -> JsonObject | None:
-    started = notice.task.started_at
+    started, billed = notice.task.started_at, value_formats.known(format_duration, notice.metrics.billed_duration_ms)
+    cost = value_formats.known(format_usd, None if notice.cost is None else notice.cost.usd)
+    if cost is not None and is_on_spot(notice.cost):
+        cost = f"≥ {cost} (Spot)"
     named = (
         ("Duration", value_formats.known(format_duration, notice.duration_ms)),
-        ("Billed", _billed(notice)),
+        ("Billed", ", ".join(filter(None, (billed, cost)))),
         ("Exit code", value_formats.known(describe_exit_code, notice.outcome.exit_code)),
         ("Started", None if started is None else f"{started:%Y-%m-%d %H:%M:%S} UTC"),
     )
     return value_fields(named)
-
-
-def _billed(notice: EndedTask) -> str:
-    cost = value_formats.known(format_usd, None if notice.cost is None else notice.cost.usd)
-    is_least = is_on_spot(notice.cost)
-    parts = (
-        value_formats.known(format_duration, notice.metrics.billed_duration_ms),
-        None if cost is None else f"{'≥ ' if is_least else ''}{cost}{' (Spot)' if is_least else ''}",
-    )
-    return ", ".join(part for part in parts if part)
 
 
 def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
@@ -231,22 +211,17 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
     memory = metrics.memory_utilization_percent or _NOT_MEASURED
     cpu_used = value_formats.usage(cpu.avg, cpu.max, size=value_formats.known(format_vcpu, metrics.vcpu_size))
-    memory_used = value_formats.usage(
-        memory.avg,
-        memory.max,
-        peak=value_formats.peak(metrics),
-        size=value_formats.known(format_memory, metrics.memory_size_mb),
-    )
-    series = None if record is None else record.series
+    size = value_formats.known(format_memory, metrics.memory_size_mb)
+    memory_used = value_formats.usage(memory.avg, memory.max, peak=value_formats.peak(metrics), size=size)
+    cpu_curve = memory_curve = ""
+    if record is not None and record.series is not None:
+        cpu_curve = value_formats.series(record.series.vcpu_used or (), metrics.vcpu_size, LEAST_VCPU)
+        memory_curve = value_formats.series(record.series.memory_used_mb or (), metrics.memory_size_mb, LEAST_MB)
     return [
         f"*CPU*  {cpu_used}" if cpu_used else "",
-        _code("" if series is None else value_formats.series(series.vcpu_used or (), metrics.vcpu_size, LEAST_VCPU)),
+        cpu_curve and f"`{cpu_curve}`",
         f"*Memory*  {memory_used}" if memory_used else "",
-        _code(
-            ""
-            if series is None
-            else value_formats.series(series.memory_used_mb or (), metrics.memory_size_mb, LEAST_MB)
-        ),
+        memory_curve and f"`{memory_curve}`",
         *([] if record is None else [*_accelerators(record), _largest_processes(record)]),
     ]
 
@@ -270,17 +245,13 @@ def _largest_processes(record: Record) -> str:
     return f"*Largest processes*  {text}" if text else ""
 
 
-def _code(text: str) -> str:
-    """Return the text in a monospaced font."""
-    return f"`{text}`" if text else ""
-
-
 def _log(lines: Sequence[str]) -> JsonObject | None:
     """Return a code block with the newest lines that fit into a section."""
     shown: list[str] = []
     left = MAX_SECTION_LENGTH - len(f"{_LOG_TITLE}\n{_CODE_FENCE}\n{_CODE_FENCE}")
     for line in reversed(lines):
-        text = code_line(line, _MAX_LOG_LINE_LENGTH)
+        indented = on_one_line(line[:_MAX_INPUT_LENGTH].expandtabs(4)).rstrip()
+        text = _cut(indented.replace("`", "'"), _MAX_LOG_LINE_LENGTH)  # three backticks would end the block
         left -= utf16_length(text) + 1
         if left < 0:
             break
@@ -294,7 +265,10 @@ def _cause_lines(notice: EndedTask) -> list[str]:
     unusual = value_formats.unusual(notice)
     lines = [None if unusual is None else f"Success, but {unusual}.", value_formats.cause(outcome)]
     if outcome.category == "oom":
-        lines += [value_formats.memory_at_oom(notice)]
+        peak = value_formats.peak(notice.metrics)
+        limit = value_formats.known(format_memory, notice.metrics.memory_size_mb)
+        sizes = (peak and f"measured peak {peak}", limit and f"limit {limit}")
+        lines += [f"Memory: {', '.join(filter(None, sizes))}." if any(sizes) else None]
     if outcome.status == "failure" and notice.record is not None:
         seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.category == "oom")
         lines += [seen and as_sentence(seen)]
@@ -321,12 +295,13 @@ def _advice(notice: EndedTask) -> list[str]:
     record = notice.record
     if record is None or record.recommendation is None:
         return []
-    size, advice = value_formats.new_size(record), record.recommendation
-    if size is not None and _contradicts_out_of_memory(notice, size):
-        return []
+    advice, limit, suggested = record.recommendation, notice.metrics.memory_size_mb, ""
+    if TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb) != record.task_size:
+        if notice.outcome.category == "oom" and (advice.memory_mb or math.inf) <= (limit or 0):
+            return []  # no more memory for a run that ran out of it: its numbers are from before the end
+        suggested = value_formats.suggested_size(advice)
     reasons = (escape_text(reason, MAX_SENTENCE_LENGTH) for reason in advice.reasons[:_MAX_REASONS])
-    suggested = None if size is None else value_formats.suggested_size(size, advice.saving_percent)
-    return [suggested or "", *(f"• {reason}" for reason in reasons if reason)]
+    return [suggested, *(f"• {reason}" for reason in reasons if reason)]
 
 
 def _why(notice: EndedTask) -> list[str]:
@@ -336,18 +311,10 @@ def _why(notice: EndedTask) -> list[str]:
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences if sentence]
 
 
-def _contradicts_out_of_memory(notice: EndedTask, size: TaskSize) -> bool:
-    """Whether the size gives no more memory to a run that ran out of memory: its numbers are from before the end."""
-    limit, memory = notice.metrics.memory_size_mb, size.memory_mb
-    return notice.outcome.category == "oom" and limit is not None and memory is not None and memory <= limit
-
-
 def _note(notice: EndedTask) -> str:
-    if notice.is_complete:
-        return ""
-    if notice.record is not None and _is_measured(notice.record):
-        return "There is no report: these numbers come from the last checkpoint."
-    return "There is no report: these numbers come from ECS alone."
+    is_measured = notice.record is not None and _is_measured(notice.record)
+    source = "the last checkpoint" if is_measured else "ECS alone"
+    return "" if notice.is_complete else f"There is no report: these numbers come from {source}."
 
 
 def _is_measured(record: Record) -> bool:

@@ -25,19 +25,11 @@ from profiler.forwarder.notices.announcements import ChannelKind
 from profiler.forwarder.notices.slack_messages import SlackMessage
 
 _TOKEN_SETTING = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting
-_MAX_REQUEST_SECONDS = 10.0
-_INITIAL_BACKOFF_SECONDS = 0.5
-_MAX_BACKOFF_SECONDS = 8.0
 _OK = 200
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = range(500, 600)
 _RETRYABLE_CODES = {
-    "ratelimited",
-    "rate_limited",
-    "internal_error",
-    "fatal_error",
-    "service_unavailable",
-    "request_timeout",
+    *("ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout")
 }
 # Slack's error codes. Any other text is not shown, because it may quote the request.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
@@ -55,11 +47,8 @@ _BUG_HINT = "the notification itself is invalid, not {setting}; please report th
 class SlackTarget(Struct, frozen=True, kw_only=True):
     """An incoming webhook, or with ``channel`` a bot that posts to it. ``setting`` names the webhook or the channel.
 
-    Attributes:
-        setting: The setting.
-        secret: The webhook's address, or the bot's token.
-        channel: The bot's channel.
-        base_url: The address of the bot's API, with ``/api/``; None: Slack's own.
+    ``secret`` is the webhook's address, or the bot's token. ``base_url`` is the address of the bot's API, with
+    ``/api/``; None: Slack's own.
     """
 
     setting: str
@@ -72,7 +61,6 @@ class SlackTarget(Struct, frozen=True, kw_only=True):
         return f"SlackTarget({self.setting})"
 
 
-KINDS: tuple[ChannelKind, ...] = ("success", "failure")
 _SETTINGS = (
     "SLACK_SUCCESS_WEBHOOK_URL",
     "SLACK_FAILURE_WEBHOOK_URL",
@@ -84,13 +72,10 @@ _Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SE
 
 
 def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[ChannelKind, SlackTarget]:
-    """Return the target of each kind of notice that is configured.
+    """Return the target of each kind of notice that is configured. A SettingsError names the setting, never its value.
 
     ``SLACK_SECRET_ID`` names a secret (``ssm:NAME``: a parameter) with the same names in lower case. A value in the
     environment takes precedence.
-
-    Raises:
-        SettingsError: names the setting, never its value.
     """
     values = {name: environment.get(name, "").strip() for name in _SETTINGS}
     secret_id = environment.get("SLACK_SECRET_ID", "").strip()
@@ -98,7 +83,8 @@ def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) ->
         secret = asdict(read_secret(secret_id, _Secret, "a JSON object with Slack's settings", fetch))
         values = {name: value or (secret[name.lower()] or "").strip() for name, value in values.items()}
     base_url = environment.get("SLACK_BASE_URL", "").strip() or None
-    targets = {kind: _target(kind.upper(), values, base_url) for kind in KINDS}
+    kinds: tuple[ChannelKind, ...] = ("success", "failure")
+    targets = {kind: _target(kind.upper(), values, base_url) for kind in kinds}
     return {kind: target for kind, target in targets.items() if target is not None}
 
 
@@ -123,7 +109,6 @@ class _Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same request can succeed later."""
         if self.status is None or self.status == _TOO_MANY_REQUESTS or self.status in _SERVER_ERRORS:
             return True
         return self.status == _OK and self.code in _RETRYABLE_CODES
@@ -135,24 +120,11 @@ class _Failure(Struct, frozen=True, kw_only=True):
 
 
 def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter: Callable[[], float]) -> None:
-    """Send a message within the invocation's time.
+    """Send a message within the invocation's time. Raises NoticeError if Slack does not accept it.
 
-    Args:
-        target: a webhook, or a bot's channel.
-        message: the message.
-        budget: the time for all requests and retries.
-        jitter: returns a number from 0 to 1, which spreads the pauses between retries.
-
-    Raises:
-        NoticeError: Slack did not accept the message.
+    ``jitter`` returns a number from 0 to 1, which spreads the pauses between retries.
     """
-    backoff = RetryBackoff(
-        budget,
-        jitter,
-        initial_seconds=_INITIAL_BACKOFF_SECONDS,
-        max_seconds=_MAX_BACKOFF_SECONDS,
-        max_request_seconds=_MAX_REQUEST_SECONDS,
-    )
+    backoff = RetryBackoff(budget, jitter, initial_seconds=0.5, max_seconds=8.0, max_request_seconds=10.0)
     while True:
         timeout_seconds = backoff.request_timeout_seconds()
         if timeout_seconds is None:
@@ -176,11 +148,9 @@ def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -
     try:
         send_once = _send_by_webhook if target.channel is None else _send_by_bot
         return send_once(target, message, timeout_seconds)
-    except (OSError, HTTPException) as error:  # from urllib and http.client
-        if isinstance(error, InvalidURL):
-            return _Failure(status=0)
-        return _Failure(code=f"no answer ({type(error).__name__})")
-    except Exception:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
+    except Exception as error:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
+        if isinstance(error, OSError | HTTPException) and not isinstance(error, InvalidURL):  # urllib, http.client
+            return _Failure(code=f"no answer ({type(error).__name__})")
         return _Failure(status=0)
 
 
@@ -227,14 +197,8 @@ def _null_logger() -> logging.Logger:
 
 def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
     shown = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else None
-    return _Failure(status=status, code=shown, retry_after_seconds=_retry_after(headers))
-
-
-def _retry_after(headers: Mapping[str, Any]) -> float:
-    """Return the whole seconds in the header, 0 without one."""
-    values = [str(value) for name, value in headers.items() if name.lower() == "retry-after"]
-    text = values[0].strip() if values else ""
-    return float(text) if text.isdecimal() else 0.0
+    after = next((str(value).strip() for name, value in headers.items() if name.lower() == "retry-after"), "")
+    return _Failure(status=status, code=shown, retry_after_seconds=float(after) if after.isdecimal() else 0.0)
 
 
 def _rejection_message(target: SlackTarget, failure: _Failure) -> str:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.record_model import Distribution, Metrics, Process, Record, TaskSize
+from profiler.record.record_model import Distribution, Metrics, Process, Recommendation, Record
 from profiler.record.run_outcome import EndStatus, describe_cause
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.task_end import Outcome
@@ -28,14 +28,8 @@ TITLES: dict[EndStatus, str] = {
     "stopped": "⏹️ Stopped",
     "unknown": "❔ Ended, outcome unknown",
 }
-_UNUSUAL_TITLE = "⚠️ Success, but unlike its family"
-_OOM_BUT_SUCCESS = (
-    "A process in the container was killed because memory ran out, but the container exited successfully."
-)
 _BAR_CELLS = 10
-_SPARKLINE_WIDTH = 40
 _MIN_SPARKLINE_VALUES = 3
-_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _WHOLE_PERCENT = 100
 _HALF_PERCENT = 50
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
@@ -46,12 +40,6 @@ _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 # Each sample covers an interval: with fewer samples, the shares are rough.
 _MIN_INTERVALS = 10
-_IDLE_BELOW_PERCENT = 1
-
-
-def title(notice: EndedTask) -> str:
-    """Return the outcome in words, with a symbol."""
-    return _UNUSUAL_TITLE if notice.unusual else TITLES[notice.outcome.status]
 
 
 def known(show: Callable[[_Value], str], value: _Value | None) -> str | None:
@@ -73,10 +61,7 @@ def bar(percent: float) -> str:
 def usage(average: float | None, maximum: float | None, *, peak: str | None = None, size: str | None = None) -> str:
     """Return a bar, the average and the peak in percent, as far as known. ``peak`` is the peak with its unit."""
     peak_text = peak if maximum is None else f"{format_percent(maximum)}{f' ({peak})' if peak else ''}"
-    parts = [
-        None if average is None else f"{format_percent(average)} avg",
-        None if peak_text is None else f"peak {peak_text}",
-    ]
+    parts = [None if average is None else f"{format_percent(average)} avg", peak_text and f"peak {peak_text}"]
     text = ", ".join(part for part in parts if part)
     if not text:
         return ""
@@ -94,7 +79,7 @@ def series(values: Sequence[float | None], size: float | None, least: float) -> 
     if len(measured) < _MIN_SPARKLINE_VALUES:
         return ""
     top, _ = curve_top(max(measured), size, least)
-    return sparkline(values, width=_SPARKLINE_WIDTH, top=top).replace(GAP, _NO_BREAK_SPACE)
+    return sparkline(values, width=40, top=top).replace(GAP, "\N{NO-BREAK SPACE}")
 
 
 def process(used: Process, name: str) -> str | None:
@@ -110,31 +95,32 @@ def process(used: Process, name: str) -> str | None:
 
 def accelerators(count: int, utilization: Distribution, peak_mb: float | None, name: str) -> str:
     """Return the use of all GPUs or Neuron cores together, with a clear statement if they were idle."""
-    peak_memory = None if peak_mb is None else f"peak memory {format_memory(peak_mb)}"
+    text = usage(utilization.avg, utilization.max)
     busiest = utilization.avg if utilization.max is None else utilization.max
-    if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
+    if busiest is not None and busiest < 1:
         text = f"{bar(busiest)}  idle throughout: allocated and billed, but not used"
-    else:
-        text = usage(utilization.avg, utilization.max)
-    parts = "; ".join(part for part in (text, peak_memory) if part)
+    peak_memory = None if peak_mb is None else f"peak memory {format_memory(peak_mb)}"
+    parts = "; ".join(filter(None, (text, peak_memory)))
     return f"*{count} {name}{'' if count == 1 else 's'}*  {parts or 'use unknown'}"
 
 
 def cause(outcome: Outcome) -> str | None:
     """Return a sentence on why the task stopped."""
+    killed = "A process in the container was killed because memory ran out, but the container exited successfully"
     if outcome.status == "success":
-        return _OOM_BUT_SUCCESS if outcome.category == "oom" else None
-    sentence = describe_cause(outcome.category, outcome.exit_code)
-    return None if sentence is None else f"{sentence}."
+        sentence = killed if outcome.category == "oom" else None
+    else:
+        sentence = describe_cause(outcome.category, outcome.exit_code)
+    return sentence and f"{sentence}."
 
 
 def unusual(notice: EndedTask) -> str | None:
     """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1 GB)"; None if not."""
-    words = ((*_MEASURES[measure.metric], measure) for measure in notice.unusual)
-    measures = ", ".join(
-        sentence.format(shown(measure.value), shown(measure.usual)) for sentence, shown, measure in words
-    )
-    return f"unlike its family: {measures}" if measures else None
+    parts = []
+    for measure in notice.unusual:
+        sentence, shown = _MEASURES[measure.metric]
+        parts.append(sentence.format(shown(measure.value), shown(measure.usual)))
+    return f"unlike its family: {', '.join(parts)}" if parts else None
 
 
 def longest_wait(notice: EndedTask) -> str | None:
@@ -151,11 +137,9 @@ def longest_wait(notice: EndedTask) -> str | None:
     kind, percent = max(shares.items(), key=itemgetter(1))
     if not _HALF_PERCENT < percent <= _WHOLE_PERCENT or not _is_well_sampled(record, breakdown, percent):
         return None
-    targets = {
-        target.target: target.percent for target in breakdown.waiting_for if target.kind == kind and target.percent
-    }
-    name = max(targets, key=targets.__getitem__, default=None)
-    longest = "" if name is None else f", {format_percent(targets[name])} for {name}"
+    targets = [(target.percent, target.target) for target in breakdown.waiting_for if target.kind == kind]
+    part, name = max(((part or 0, name) for part, name in targets), key=itemgetter(0), default=(0, ""))
+    longest = f", {format_percent(part)} for {name}" if part else ""
     return f"{format_percent(percent)} of the time it {PAST_WAITS[kind]}{longest}."
 
 
@@ -167,28 +151,8 @@ def _is_well_sampled(record: Record, breakdown: TimeBreakdown, percent: float) -
     return is_long and (covered is None or covered >= min(percent, MIN_COVERED_PERCENT))
 
 
-def memory_at_oom(notice: EndedTask) -> str | None:
-    """Return the memory peak and limit of a run that ran out of memory, as far as known."""
-    highest, limit = peak(notice.metrics), known(format_memory, notice.metrics.memory_size_mb)
-    parts = [None if highest is None else f"measured peak {highest}", None if limit is None else f"limit {limit}"]
-    text = ", ".join(part for part in parts if part)
-    return f"Memory: {text}." if text else None
-
-
-def new_size(record: Record) -> TaskSize | None:
-    """Return the recommended size; None without one, or if the task has it already."""
-    advice = record.recommendation
-    size = None if advice is None else TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb)
-    return None if size == record.task_size else size
-
-
-def suggested_size(size: TaskSize, saving_percent: float | None) -> str | None:
-    """Return the size to try next and the saving, which is negative if the size costs more."""
-    text = format_task_size(size.vcpu, size.memory_mb)
-    return f"Suggested size: {text}{_saving(saving_percent)}." if text else None
-
-
-def _saving(percent: float | None) -> str:
-    if percent is None or abs(percent) < 1:
-        return ""
-    return f" (saves {format_percent(percent)})" if percent > 0 else f" (costs {format_percent(-percent)} more)"
+def suggested_size(advice: Recommendation) -> str:
+    """Return the size to try next, and the saving or what it costs more; empty without a size."""
+    text, percent = format_task_size(advice.vcpu, advice.memory_mb), advice.saving_percent or 0
+    words = f"saves {format_percent(percent)}" if percent > 0 else f"costs {format_percent(-percent)} more"
+    return f"Suggested size: {text}{f' ({words})' if abs(percent) >= 1 else ''}." if text else ""

@@ -29,11 +29,6 @@ _MAX_TRUNCATED_LENGTH = 20_000
 MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
 
-_MAX_REQUEST_SECONDS = 30.0
-_INITIAL_BACKOFF_SECONDS = 0.2
-_MAX_BACKOFF_SECONDS = 5.0
-_NO_REASON = "without a reason"
-
 
 class Failure(Struct, frozen=True):
     """A document, or a line that should become one, and why it cannot be indexed."""
@@ -43,7 +38,6 @@ class Failure(Struct, frozen=True):
 
     @property
     def task_id(self) -> str | None:
-        """The id of the task in the document or line; None without one."""
         if isinstance(self.document, str):
             match = _TASK_ID.search(self.document)
             return None if match is None else match.group(1)
@@ -70,14 +64,11 @@ def divide(sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int) -
 
 
 def send_failures(queue_url: str, sqs: Any, failures: Sequence[Failure]) -> None:  # noqa: ANN401  boto3 has no types
-    """Send one message for each failure to an SQS queue, truncated to the size that SQS accepts.
-
-    Raises:
-        DeliveryError: the queue did not accept a message.
-    """
+    """Send a message for each failure to an SQS queue, truncated to the size that it accepts. Raises DeliveryError."""
     from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
 
-    for bodies in _message_batches(failures):
+    sized = ((body, len(body)) for body in map(message_body, failures))
+    for bodies in divide(sized, max_items=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES):
         entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)]
         try:
             response = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
@@ -92,12 +83,6 @@ def _queue_error(code: str) -> DeliveryError:
         f"The failure queue did not accept a message ({code}): "
         "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
     )
-
-
-def _message_batches(failures: Iterable[Failure]) -> Iterator[list[str]]:
-    """Yield the bodies of messages that one request may contain together."""
-    bodies = map(message_body, failures)
-    return divide(((body, len(body)) for body in bodies), max_items=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES)
 
 
 def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
@@ -140,30 +125,24 @@ def deliver(
 ) -> DeliveryResult:
     """Write all documents to the search cluster.
 
-    Args:
-        cluster: the search cluster.
-        budget: the time for all requests and retries.
-        jitter: returns a number from 0 to 1, which spreads the pauses between retries.
-        documents: the documents to write.
-
-    Raises:
-        DeliveryError: some documents were not written, and a later attempt can succeed.
+    ``jitter`` returns a number from 0 to 1, which spreads the pauses between retries. Raises DeliveryError if some
+    documents were not written, and a later attempt can succeed.
     """
-    backoff = RetryBackoff(
-        budget,
-        jitter,
-        initial_seconds=_INITIAL_BACKOFF_SECONDS,
-        max_seconds=_MAX_BACKOFF_SECONDS,
-        max_request_seconds=_MAX_REQUEST_SECONDS,
-    )
+    backoff = RetryBackoff(budget, jitter, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=30.0)
     indexed = 0
     rejected: list[Failure] = []
     fault: str | None = None
-    pending = _batches(documents)
+    sized = ((one, len(msgspec.json.encode((one.id, one.fields, one.upsert)))) for one in documents)
+    pending = list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
     while pending:
         batch = pending.pop()
+        timeout_seconds = backoff.request_timeout_seconds()
+        if timeout_seconds is None:
+            raise DeliveryError(
+                "The invocation ran out of time before all documents were written: raise the function's timeout."
+            )
         try:
-            results = cluster.bulk(batch, _request_timeout_seconds(backoff))
+            results = cluster.bulk(batch, timeout_seconds)
         except SearchClusterError as error:
             if error.is_too_large:
                 pending += _split(batch, rejected, str(error))
@@ -173,10 +152,8 @@ def deliver(
             _wait(backoff, str(error))
             pending.append(batch)
             continue
-        fault = fault or next((result.reason or _NO_REASON for result in results if result.is_index_fault), None)
-        rejected += _rejected(batch, results)
-        existing = _documents_to_complete(batch, results)
-        retried = _documents_to_retry(batch, results)
+        fault = fault or next((each.reason or "without a reason" for each in results if each.is_index_fault), None)
+        existing, retried = _judged(batch, results, rejected)
         indexed += sum(not result.is_failed for result in results) - len(existing)
         pending += [existing] if existing else []
         if retried:
@@ -193,21 +170,6 @@ def deliver(
     return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
 
 
-def _batches(documents: Sequence[Document]) -> list[list[Document]]:
-    """Divide the documents into as few requests as their sizes allow."""
-    sized = ((one, len(msgspec.json.encode((one.id, one.fields, one.upsert)))) for one in documents)
-    return list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
-
-
-def _request_timeout_seconds(backoff: RetryBackoff) -> float:
-    seconds = backoff.request_timeout_seconds()
-    if seconds is None:
-        raise DeliveryError(
-            "The invocation ran out of time before all documents were written: raise the function's timeout."
-        )
-    return seconds
-
-
 def _wait(backoff: RetryBackoff, reason: str) -> None:
     if not backoff.wait():
         raise DeliveryError(f"The cluster accepted no documents before the invocation ran out of time: {reason}")
@@ -222,31 +184,23 @@ def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[
     return [batch[middle:], batch[:middle]]
 
 
-def _rejected(batch: list[Document], results: list[ItemResult]) -> list[Failure]:
-    """Return the documents that the cluster will never accept."""
-    return [
-        Failure(_as_json(document), result.reason or f"HTTP {result.status}")
-        for document, result in zip(batch, results, strict=True)
-        if result.is_poison
-    ]
+def _judged(
+    batch: list[Document], results: list[ItemResult], rejected: list[Failure]
+) -> tuple[list[Document], list[Document]]:
+    """Return the documents to complete and those to write again; what is never accepted is added to ``rejected``.
 
-
-def _documents_to_complete(batch: list[Document], results: list[ItemResult]) -> list[Document]:
-    """Return the reports whose run has a document already, which was not changed, each with that document."""
-    return [
-        replace(document, stored=result.stored)
-        for document, result in zip(batch, results, strict=True)
-        if document.is_report and document.stored is None and result.stored is not None
-    ]
-
-
-def _documents_to_retry(batch: list[Document], results: list[ItemResult]) -> list[Document]:
-    """Return the documents to write again; a report whose document was changed meanwhile reads it again."""
-    return [
-        replace(document, stored=None) if result.is_conflict else document
-        for document, result in zip(batch, results, strict=True)
-        if result.is_retryable
-    ]
+    A report whose run has a document already, which was not changed, is to be completed with it. A report whose
+    document was changed meanwhile reads it again.
+    """
+    existing, retried = [], []
+    for document, result in zip(batch, results, strict=True):
+        if result.is_poison:
+            rejected.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
+        elif result.is_retryable:
+            retried.append(replace(document, stored=None) if result.is_conflict else document)
+        elif document.is_report and document.stored is None and result.stored is not None:
+            existing.append(replace(document, stored=result.stored))
+    return existing, retried
 
 
 def _as_json(document: Document) -> dict[str, object]:

@@ -18,8 +18,6 @@ from profiler.forwarder.search_cluster.interface import (
     rejection_message,
 )
 
-# OpenSearch's response to the media type of Elasticsearch 8.
-_NOT_ACCEPTABLE = 406
 _OPENSEARCH_HINT = " For OpenSearch set SEARCH_ENGINE=opensearch."
 
 
@@ -34,7 +32,6 @@ class ElasticsearchCluster:
             )
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        """See ``SearchCluster``."""
         client = self._client.options(request_timeout=timeout_seconds)
         with _translate_errors():
             # The client sends lines of text unchanged; its type annotations allow only objects.
@@ -42,14 +39,13 @@ class ElasticsearchCluster:
             return bulk_results(response.body, len(documents))
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """See ``SearchCluster``."""
         with _translate_errors():
             response = self._client.options(request_timeout=timeout_seconds).search(index=index, body=dict(body))
             result: Mapping[str, object] = response.body
             return result
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        """See ``SearchCluster``. A multi-get has the id in its body: no proxy or signature changes its slash."""
+        """A multi-get has the id in its body: no proxy or signature changes its slash."""
         with _translate_errors():
             client = self._client.options(request_timeout=timeout_seconds)
             return document_source(client.mget(index=index, ids=[document_id]).body)
@@ -60,7 +56,8 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except elasticsearch.ApiError as error:
-        hint = _OPENSEARCH_HINT if error.status_code == _NOT_ACCEPTABLE else ""
+        # 406: OpenSearch's response to the media type of Elasticsearch 8.
+        hint = _OPENSEARCH_HINT if error.status_code == 406 else ""  # noqa: PLR2004
         message = rejection_message("Elasticsearch", error.status_code, error.error) + hint
         # Not "from": the client's error contains the whole response.
         raise SearchClusterError(message, status=error.status_code) from None

@@ -50,7 +50,6 @@ class ItemResult(Struct, frozen=True, kw_only=True):
 
     @property
     def is_failed(self) -> bool:
-        """Whether the document was not written."""
         return self.status >= _MIN_FAILURE_STATUS
 
     @property
@@ -75,32 +74,25 @@ class ItemResult(Struct, frozen=True, kw_only=True):
 
 
 class SearchCluster(Protocol):
-    """Elasticsearch or OpenSearch."""
+    """Elasticsearch or OpenSearch. Every method raises SearchClusterError if the whole request failed."""
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """Search once and return the response as JSON. Raises SearchClusterError."""
+        """Search once and return the response as JSON."""
         ...
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        """Read the source of a document, which may have been written a moment ago; None if it does not exist.
-
-        Raises SearchClusterError.
-        """
+        """Read the source of a document, which may have been written a moment ago; None if it does not exist."""
         ...
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        """Write documents as upserts in one request. Returns a result for each document, in order.
-
-        Raises SearchClusterError if the whole request failed.
-        """
+        """Write documents as upserts in one request. Returns a result for each document, in order."""
         ...
 
 
 def authorization(credentials: Credentials) -> dict[str, str]:
     """Return the HTTP header for an API key or, without one, for a user name and password; else no header.
 
-    Raises:
-        SettingsError: the key cannot be a header's value; the clients would quote it in their errors.
+    A key that cannot be a header's value raises SettingsError; the clients would quote it in their errors.
     """
     key = credentials.api_key
     if key is not None:

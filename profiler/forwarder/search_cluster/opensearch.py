@@ -25,11 +25,13 @@ class OpenSearchCluster:
     """opensearch-py without its own retries: ``deliver`` retries, within the remaining time."""
 
     def __init__(self, url: str, credentials: Credentials, region: str | None) -> None:
-        headers = authorization(credentials)
+        headers, signature = authorization(credentials), None
+        if credentials.aws and not headers:  # a function of Lambda always has a Region and a role
+            signature = AwsSignature(open_session(region, None).get_credentials(), region or "", "es")
         with checked_url(url):
             self._client = opensearchpy.OpenSearch(
                 hosts=[url],
-                http_auth=_signature(region) if credentials.aws and not headers else None,
+                http_auth=signature,
                 headers=headers,
                 connection_class=opensearchpy.RequestsHttpConnection,
                 max_retries=0,
@@ -39,14 +41,12 @@ class OpenSearchCluster:
             )
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        """See ``SearchCluster``."""
         body = "\n".join(bulk_lines(documents)) + "\n"
         with _translate_errors():
             response = self._client.bulk(body=body, params={"request_timeout": timeout_seconds})
             return bulk_results(response, len(documents))
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """See ``SearchCluster``."""
         with _translate_errors():
             result: Mapping[str, object] = self._client.search(
                 index=index, body=dict(body), params={"request_timeout": timeout_seconds}
@@ -54,7 +54,7 @@ class OpenSearchCluster:
             return result
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        """See ``SearchCluster``. A multi-get has the id in its body: no proxy or signature changes its slash."""
+        """A multi-get has the id in its body: no proxy or signature changes its slash."""
         with _translate_errors():
             body = {"ids": [document_id]}
             return document_source(
@@ -74,8 +74,3 @@ def _translate_errors() -> Iterator[None]:
         raise SearchClusterError(rejection_message("OpenSearch", status, error.error), status=status) from None
     except ValueError as error:
         raise SearchClusterError(f"OpenSearch sent an invalid response: {error}.", status=0) from error
-
-
-def _signature(region: str | None) -> AwsSignature:
-    """A function of Lambda always has a Region and a role."""
-    return AwsSignature(open_session(region, None).get_credentials(), region or "", "es")

@@ -22,13 +22,9 @@ _MAX_PAGES = 100
 # The error codes of ECS and CloudWatch Logs for resources that do not exist.
 _UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
 _UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
-# The report as one line of text, which a batch that is wrapped by ``run`` can print.
-_TEXT_REPORT = "REPORT TaskId: "
 _REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
 
 Warn = Callable[[str], None]
-
-
 # Yields the pages of a log stream, the newest line first; none if the stream does not exist or may not be read. Each
 # page is a call. Raises DeliveryError if a later attempt can succeed.
 NewestPages = Callable[[LogStream], Iterator[Sequence[str]]]
@@ -43,7 +39,6 @@ class ReportLine(Struct, frozen=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether it is the report of the whole run, not a checkpoint."""
         return self.report.type == _REPORT
 
 
@@ -54,10 +49,8 @@ FindIndexedReport = Callable[[], ReportLine | None]
 class ReportFinder:
     """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown.
 
-    Log streams are read only as long as the document and the notice still have their time afterwards.
-
-    Attributes:
-        has_time: Whether all requested lines were read in time.
+    Log streams are read only as long as the document and the notice still have their time afterwards: ``has_time``
+    tells whether all requested lines were read. Every method raises DeliveryError if a stream cannot be read.
     """
 
     def __init__(self, newest_pages: NewestPages, budget: TimeBudget, task_id: str, container: str | None) -> None:
@@ -66,7 +59,7 @@ class ReportFinder:
         self._task_id = task_id
         self._container = container
         self._reserved_seconds = min(WAIT_RESERVED_SECONDS, budget.remaining_seconds() / 2)
-        self._slowest_read_seconds = 0.0
+        self._slowest_read_seconds = self._wait_seconds = 0.0
         self.has_time = True
 
     def find(
@@ -81,18 +74,11 @@ class ReportFinder:
 
         The search cluster is queried for up to ``wait_seconds``, then the streams of the batch and the monitor are
         read. Without a search cluster, or with one that does not respond, the streams are read repeatedly for that
-        time. The wait ends 10 seconds before the invocation.
-
-        Args:
-            batch: the batch's log stream; None if it is unknown.
-            monitor: the monitor's log stream; None if it is unknown.
-            wait_seconds: how long to wait for the report.
-            find_indexed: queries the search cluster once; None without one.
-
-        Raises:
-            DeliveryError: the last attempt to read the streams failed, and a later one can succeed.
+        time. The wait ends 10 seconds before the invocation. Raises DeliveryError if the last attempt to read the
+        streams failed, and a later one can succeed.
         """
-        wait = _Wait(self._budget, wait_seconds)
+        self._wait_seconds = wait_seconds
+
         while find_indexed is not None:
             try:
                 report = find_indexed()
@@ -100,35 +86,35 @@ class ReportFinder:
                 break  # writing to the search cluster reports the cause
             if report is not None:
                 return report
-            if not wait.pause():
+            if not self._pause():
                 break
         while True:
             try:
                 report = self._last(batch, _REPORT) or self._last(monitor, _REPORT)
             except DeliveryError:
-                if not wait.pause():
+                if not self._pause():
                     raise
                 continue
             if report is not None:
                 return report
-            if not wait.pause():
+            if not self._pause():
                 return self._last(monitor, _CHECKPOINT)
 
-    def task_cost(self, streams: Iterable[LogStream | None]) -> Cost | None:
-        """Return the cost of the task from the report of any of its containers; None if no stream has one.
+    def _pause(self) -> bool:
+        """Wait before another attempt. Returns False, without waiting, if the time for all of them does not suffice."""
+        seconds = min(_POLL_SECONDS, self._wait_seconds)
+        if seconds <= 0 or not sleep_before_deadline(self._budget, seconds, reserved_seconds=WAIT_RESERVED_SECONDS):
+            return False
+        self._wait_seconds -= seconds
+        return True
 
-        Raises:
-            DeliveryError: a stream cannot be read.
-        """
+    def task_cost(self, streams: Iterable[LogStream | None]) -> Cost | None:
+        """Return the cost of the task from the report of any of its containers; None if no stream has one."""
         reports = (report for stream in streams for report, _ in self._reports(stream))
         return next((report.record.cost for report in reports if report.record.cost is not None), None)
 
     def last_lines(self, stream: LogStream | None, count: int) -> tuple[str, ...]:
-        """Return the newest lines of a stream without Task Profiler's own, the newest last.
-
-        Raises:
-            DeliveryError: the stream cannot be read.
-        """
+        """Return the newest lines of a stream without Task Profiler's own, the newest last."""
         if stream is None or count < 1:
             return ()
         lines = (text for text in self._newest_lines(stream) if not _is_profiler_line(text))
@@ -161,28 +147,10 @@ class ReportFinder:
             yield from page
 
 
-class _Wait:
-    """Pauses between attempts, until the time for all of them is used up."""
-
-    def __init__(self, budget: TimeBudget, seconds: float) -> None:
-        self._budget = budget
-        self._left_seconds = seconds
-
-    def pause(self) -> bool:
-        """Wait before another attempt. Returns False, without waiting, if the time does not suffice."""
-        seconds = min(_POLL_SECONDS, self._left_seconds)
-        if seconds <= 0 or not sleep_before_deadline(self._budget, seconds, reserved_seconds=WAIT_RESERVED_SECONDS):
-            return False
-        self._left_seconds -= seconds
-        return True
-
-
 def _is_profiler_line(text: str) -> bool:
-    return (
-        text.startswith(_TEXT_REPORT)
-        or has_stacks(text)
-        or any(read(text) is not None for read in (read_line, read_notice))
-    )
+    # The report as one line of text is what a batch that is wrapped by ``run`` can print.
+    is_report = read_line(text) is not None or text.startswith("REPORT TaskId: ")
+    return is_report or has_stacks(text) or read_notice(text) is not None
 
 
 class EcsDefinitions:
@@ -196,41 +164,28 @@ class EcsDefinitions:
     def describe(self, arn: str, wait: Callable[[], bool] = lambda: False) -> Mapping[str, object] | None:
         """Return the task definition; None, with a warning, if it does not exist or may not be read.
 
-        ECS allows some twenty calls a second, and the tasks of a new revision can stop by the hundred.
-
-        Args:
-            arn: the ARN of the revision.
-            wait: waits before a throttled call is repeated; returns False if no time is left for that.
-
-        Raises:
-            DeliveryError: a later attempt can succeed.
+        ECS allows some twenty calls a second, and the tasks of a new revision can stop by the hundred: ``wait`` waits
+        before a throttled call is repeated, and returns False if no time is left for that. Raises DeliveryError if a
+        later attempt can succeed.
         """
-        definition = self._known.get(arn) or self._read(arn, wait)
-        if definition is not None:
-            self._known[arn] = definition
-        return definition
-
-    def _read(self, arn: str, wait: Callable[[], bool]) -> Mapping[str, object] | None:
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and forward_logs does not need it
 
-        try:
-            definition: Mapping[str, object] = self._client.describe_task_definition(taskDefinition=arn)[
-                "taskDefinition"
-            ]
-        except (ClientError, BotoCoreError) as error:
-            code = error_code(error)
-            if code in ACCESS_DENIED:
-                self._warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
-            elif code in _UNKNOWN_DEFINITION:
-                self._warn(f"The task definition {arn} no longer exists ({code}): its settings are not known.")
-            elif is_throttled(code) and wait():
-                return self._read(arn, wait)
-            else:
-                raise DeliveryError(
-                    f"ECS did not return the task definition {arn} ({code}): Lambda retries."
-                ) from error
-            return None
-        return definition
+        while arn not in self._known:
+            try:
+                self._known[arn] = self._client.describe_task_definition(taskDefinition=arn)["taskDefinition"]
+            except (ClientError, BotoCoreError) as error:
+                code = error_code(error)
+                if code in ACCESS_DENIED:
+                    self._warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
+                    return None
+                if code in _UNKNOWN_DEFINITION:
+                    self._warn(f"The task definition {arn} no longer exists ({code}): its settings are not known.")
+                    return None
+                if not (is_throttled(code) and wait()):
+                    raise DeliveryError(
+                        f"ECS did not return the task definition {arn} ({code}): Lambda retries."
+                    ) from error
+        return self._known[arn]
 
 
 class CloudWatchTail:

@@ -40,12 +40,10 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
 
     @property
     def batch_log(self) -> LogStream | None:
-        """The log stream of the batch."""
         return self.logs.get(self.batch or "")
 
     @property
     def monitor_log(self) -> LogStream | None:
-        """The log stream of the monitor."""
         return self.logs.get(self.monitor or "")
 
 
@@ -58,12 +56,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
 
 
 def identify_containers(definition: Mapping[str, object] | None, task: StoppedTask) -> TaskContainers:
-    """Identify the containers from the task definition; without one, from the event's containers.
-
-    Args:
-        definition: the ``taskDefinition`` of the response to ``ecs:DescribeTaskDefinition``.
-        task: the stopped task.
-    """
+    """Identify the containers from the definition that ECS describes; without one, from the event's containers."""
     from profiler.core.container_roles import TaskContainer, container_roles  # see above
     from profiler.task_definitions.containers import as_task_container, read_containers, requested_batch, roles_of
 

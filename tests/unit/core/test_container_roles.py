@@ -128,6 +128,7 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "a module": ({"entryPoint": ["python", "-m", "profiler"], "command": ["monitor"]}, "monitor"),
     "a shell": ({"command": ["sh", "-c", "exec task-profiler monitor"]}, "monitor"),
     "an ECR namespace": ({"image": f"{ECR}/task-profiler/nightly-etl:7"}, "batch"),
+    "a registry of this name": ({"image": "task-profiler:5000/etl"}, "batch"),
     "a longer name": ({"image": "acme/task-profiler-demo:1"}, "batch"),
     "a name that ends alike": ({"image": "acme/my-task-profiler@sha256:59"}, "batch"),
     "the wrapper as entry point": ({"image": OWN, "entryPoint": ["task-profiler", "run", "--"]}, "batch"),

@@ -303,24 +303,15 @@ def template(name: str) -> dict[str, Any]:
     return loaded
 
 
-@pytest.mark.parametrize("kind", ["task.report", "task.checkpoint"])
-def test_every_field_that_is_written_is_mapped(kind: str) -> None:
-    record = (
-        msgspec.structs.replace(
-            FULL,
-            interval=Interval(
-                started_at="2026-03-01T00:01:00Z",
-                finished_at="2026-03-01T00:02:00Z",
-                cpu_utilization_percent=PERCENT,
-                memory_used_mb=PERCENT,
-            ),
-        )
-        if kind == "task.checkpoint"
-        else FULL
+@pytest.mark.parametrize("name", ["report", "checkpoint"])
+def test_every_field_that_is_written_is_mapped(name: str) -> None:
+    started, finished = "2026-03-01T00:01:00Z", "2026-03-01T00:02:00Z"
+    interval = Interval(
+        started_at=started, finished_at=finished, cpu_utilization_percent=PERCENT, memory_used_mb=PERCENT
     )
-    name = "task-checkpoints" if kind == "task.checkpoint" else "task-reports"
-    known = dict(mapped(template(name)["template"]["mappings"]["properties"]))
-    assert set(leaves(document(record, kind, kibana_url="https://kibana").fields)) <= set(known)
+    record = msgspec.structs.replace(FULL, interval=interval if name == "checkpoint" else None)
+    known = dict(mapped(template(f"task-{name}s")["template"]["mappings"]["properties"]))
+    assert set(leaves(document(record, f"task.{name}", kibana_url="https://kibana").fields)) <= set(known)
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.json")), ids=lambda path: path.stem)

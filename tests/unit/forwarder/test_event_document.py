@@ -17,12 +17,11 @@ from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, 
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.forwarder.task.find_report import ReportLine
 from profiler.forwarder.task.task_containers import LogStream, batch_container
-from profiler.forwarder.task_lines import read_line
-from profiler.record.record_model import Report
 from profiler.record.task_end import determine_outcome
 from profiler.record.task_event import StoppedTask
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
+from tests.notices import report_line
 from tests.unit.forwarder.task.test_task_event import task
 from tests.unit.forwarder.test_task_stopped import report
 
@@ -37,12 +36,6 @@ KILLED = task(containers=[{"name": "batch", "exitCode": 143}], stopCode="UserIni
 NO_CODE = task(containers=[{"name": "batch"}], stopCode="SpotInterruption", stoppedReason=None)
 UNKNOWN = task(containers=[{"name": "batch"}], stopCode=None, stoppedReason=None)
 EVENTS = {"success": SUCCEEDED, "failure": FAILED, "stopped": KILLED, "no exit code": NO_CODE, "unknown": UNKNOWN}
-
-
-def report_line(text: str) -> ReportLine:
-    line = read_line(text)
-    assert isinstance(line, Report)
-    return ReportLine(line, text)
 
 
 def of_report(text: str) -> list[Document]:

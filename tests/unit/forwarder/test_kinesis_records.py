@@ -59,7 +59,7 @@ def test_all_records_are_one_bulk_request() -> None:
     result, _ = forwarded(cluster, KeepingStore(), WITH_QUEUE, *records, record(100, packed(CONTROL)))
     assert result == StreamResult(counts=Counts(indexed=200))
     assert result.as_response() == {"batchItemFailures": []}
-    assert [len(request) for request in cluster.requests] == [200]
+    assert [len(request) for request in cluster.batches] == [200]
 
 
 BAD_DATA: list[object] = [None, 5, "no base64!", base64.b64encode(b"plain").decode(), packed([1])]

@@ -23,9 +23,8 @@ from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
 from profiler.forwarder.notices.event_details import ended_run
 from profiler.forwarder.notices.slack_messages import ended_task_message
 from profiler.forwarder.search_cluster.family_runs import FamilyMemory
-from profiler.forwarder.task.find_report import ReportLine
-from profiler.forwarder.task_lines import read_line
-from profiler.record.record_model import Report
+from tests.fake_search import FakeSearchCluster
+from tests.notices import report_line as read
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition
 from tests.unit.forwarder.test_retry_plan import CLUSTER, FAMILY_ARN, KILLED, batch, ended, report_line
 
@@ -40,7 +39,7 @@ TARGET = {
     "EcsParameters": {"TaskDefinitionArn": FAMILY_ARN, "TaskCount": 2, "LaunchType": "FARGATE"},
     "Input": '{"containerOverrides":[{"name":"batch","command":["x"]}]}',
 }
-CALLS = ("ListSchedules", "GetSchedule", "RunTask")
+CALLS = ("ListSchedules", "GetSchedule", "ListTargetsByRule", "RunTask")
 
 
 class FakeAws:
@@ -129,7 +128,7 @@ class FakeAws:
         return self._json(request, {"tasks": [{"taskArn": known[1]}], "failures": []})
 
 
-class FakeSearch:
+class FakeSearch(FakeSearchCluster):
     """The search cluster, with what it answers to each search."""
 
     def __init__(self, answer: Mapping[str, Any] | None = None, error: SearchClusterError | None = None) -> None:
@@ -142,12 +141,6 @@ class FakeSearch:
         if self.error is not None:
             raise self.error
         return self.answer
-
-    def get(self, index: str, document_id: str, timeout_seconds: float) -> None:
-        raise NotImplementedError
-
-    def bulk(self, documents: Any, timeout_seconds: float) -> Any:
-        raise NotImplementedError
 
 
 class World:
@@ -205,10 +198,15 @@ def test_a_killed_run_is_started_again_as_its_schedule_says() -> None:
     assert (request["count"], request["launchType"], request["cluster"]) == (1, "FARGATE", CLUSTER)
 
 
+def of_rule(world: World, operation: str = "ListTargetsByRule") -> EndedTask:
+    """A run of a rule if the operation is a rule's, else of a schedule."""
+    world.aws.rules = {"nightly": [{**TARGET, "Id": "1"}, {"Id": "2", "Arn": "arn:aws:sqs:us-west-2:111122223333:q"}]}
+    return ended(startedBy="events-rule/nightly") if operation == "ListTargetsByRule" else ended()
+
+
 def test_a_rule_is_read_by_its_name() -> None:
     world = World()
-    world.aws.rules = {"nightly": [{**TARGET, "Id": "1"}, {"Id": "2", "Arn": "arn:aws:sqs:us-west-2:111122223333:q"}]}
-    assert world.handle(ended(startedBy="events-rule/nightly")) == STARTED
+    assert world.handle(of_rule(world)) == STARTED
     assert world.aws.calls == ["ListTargetsByRule", "RunTask"]
 
 
@@ -241,11 +239,12 @@ def test_a_token_in_use_counts_as_started() -> None:
 def test_a_throttled_call_raises_and_the_next_event_starts_it_once(operation: str, status: int, code: str) -> None:
     world = World()
     world.aws.errors[operation] = [(status, code, "Rate exceeded")] * 2
+    run = of_rule(world, operation)
     for _ in range(2):
         with pytest.raises(DeliveryError, match=r"A killed run is not started again yet.*Lambda retries\.$"):
-            world.handle()
+            world.handle(run)
     assert not world.aws.tasks
-    assert [world.handle(), world.handle()] == [STARTED] * 2
+    assert [world.handle(run), world.handle(run)] == [STARTED] * 2
     assert len(world.aws.tasks) == 1
     assert world.warnings == []
 
@@ -254,9 +253,10 @@ def test_a_throttled_call_raises_and_the_next_event_starts_it_once(operation: st
 def test_an_answer_that_is_lost_does_not_start_it_twice(operation: str) -> None:
     world = World()
     world.aws.lost = operation
+    run = of_rule(world, operation)
     with pytest.raises(DeliveryError, match="ReadTimeoutError"):
-        world.handle()
-    assert world.handle() == STARTED
+        world.handle(run)
+    assert world.handle(run) == STARTED
     assert len(world.aws.tasks) == 1
 
 
@@ -307,74 +307,32 @@ def test_a_cut_name_finds_its_schedule() -> None:
     assert world.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
 
 
-def test_a_throttled_rule_raises() -> None:
-    world = World()
-    world.aws.errors["ListTargetsByRule"] = [(400, "ThrottlingException", "Rate exceeded")]
-    with pytest.raises(DeliveryError):
-        world.handle(ended(startedBy="events-rule/nightly"))
-
-
 @pytest.mark.parametrize(
-    ("run", "described", "reason"),
+    ("run", "described", "hours", "reason"),
     [
-        (ended(), None, "its task definition could not be read"),
-        (ended(launchType="EC2"), DESCRIBED, "its batch container has no memory limit of its own"),
+        (ended(), None, 0, "its task definition could not be read"),
+        (ended(launchType="EC2"), DESCRIBED, 0, "its batch container has no memory limit of its own"),
+        (ended(), DESCRIBED, 13, "it ended more than 12 hours ago"),  # ECS forgets its tokens, and the table its keys
     ],
 )
-def test_what_cannot_be_retried_asks_nothing_of_aws(run: EndedTask, described: Any, reason: str) -> None:
+def test_what_cannot_be_retried_asks_nothing_of_aws(run: EndedTask, described: Any, hours: int, reason: str) -> None:
     world = World()
+    world.now += timedelta(hours=hours)
     assert world.refusal(run, described) == f"Not started again: {reason}."
     assert world.aws.calls == []
 
 
-def test_an_old_event_starts_nothing() -> None:
-    """ECS forgets its tokens, and the table its keys."""
-    world = World()
-    world.now = STOPPED + timedelta(hours=13)
-    assert world.refusal() == "Not started again: it ended more than 12 hours ago."
-    assert world.aws.calls == []
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        ended(containers=batch(1)),
-        ended(startedBy="airflow"),
-    ],
-)
-def test_other_runs_ask_and_say_nothing(run: EndedTask) -> None:
-    world = World(FakeSearch())
-    assert world.handle(run) is None
-    assert (world.aws.calls, world.warnings, world.kept) == ([], [], {})
-    assert world.search is not None
-    assert world.search.bodies == []
-
-
-def test_the_report_alone_is_enough_proof_in_any_order_of_events() -> None:
+def test_the_report_alone_is_enough_proof_and_other_runs_ask_and_say_nothing() -> None:
     """The first event found no report; its repeat does."""
-    world = World()
-    assert world.handle(ended(containers=batch(1))) is None
+    world = World(search := FakeSearch())
+    assert world.handle(ended(containers=batch(1))) is world.handle(ended(startedBy="airflow")) is None
+    assert (world.aws.calls, world.warnings, world.kept, search.bodies) == ([], [], {}, [])
     assert world.handle(ended(containers=batch(1), line=report_line())) == STARTED
     assert world.handle(ended(containers=batch(1))) is None
     assert len(world.aws.tasks) == 1
 
 
 # The search cluster
-
-
-def test_the_highest_peak_of_the_family_counts() -> None:
-    search = FakeSearch({"aggregations": {"peak": {"value": 1000.5}}})
-    world = World(search)
-    retry = world.handle()
-    assert retry is not None
-    assert retry.sentence == "Started again with 2 GB (was 512 MB): task 99999999."
-    (body,) = search.bodies
-    assert body["query"]["bool"]["filter"] == [
-        {"term": {"task.family": "nightly"}},
-        {"term": {"cloud.account.id": "111122223333"}},
-        {"term": {"cloud.region": "us-west-2"}},
-        {"term": {"task.status": "success"}},
-    ]
 
 
 def test_a_cluster_that_does_not_respond_starts_nothing_yet() -> None:
@@ -416,8 +374,6 @@ def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> E
         "metrics": {"billedDurationMs": 3_600_000},
     }
     text = json.dumps({"time": "2026-03-01T10:12:33Z", "type": "task.report", "record": record})
-    report = read_line(text)
-    assert isinstance(report, Report)
     return ended(
         **{
             "taskArn": NEW_ARN,
@@ -427,7 +383,7 @@ def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> E
             "attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}],
             **detail,
         },
-        line=ReportLine(report, text),
+        line=read(text),
     )
 
 

@@ -19,9 +19,8 @@ from profiler.forwarder.retry_plan import (
 )
 from profiler.forwarder.task.find_report import ReportLine
 from profiler.forwarder.task.task_containers import identify_containers, judge
-from profiler.forwarder.task_lines import read_line
-from profiler.record.record_model import Report
 from profiler.sizing.fargate import LEGAL_SIZES, Size
+from tests.notices import report_line as read
 from tests.unit.forwarder.task.test_task_event import container, definition, task
 
 KILLED = "OutOfMemoryError: Container killed due to memory usage"
@@ -37,10 +36,7 @@ def report_line(evidence: str | None = "kernel-counter", kind: str = "task.repor
         "status": "failure",
         "outOfMemoryEvidence": evidence,
     }
-    text = json.dumps({"time": "2026-03-01T10:12:33Z", "type": kind, "record": record})
-    report = read_line(text)
-    assert isinstance(report, Report)
-    return ReportLine(report, text)
+    return read(json.dumps({"time": "2026-03-01T10:12:33Z", "type": kind, "record": record}))
 
 
 def ended(*, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any) -> EndedTask:
@@ -133,20 +129,6 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
         assert chosen.limit_mb is not None
         assert chosen.limit_mb >= max(1.5 * limit_mb, 1.25 * (peak_mb or 0))
         assert chosen.limit_mb + 100 <= chosen.new_mb
-
-
-@pytest.mark.parametrize(
-    ("size", "peak_mb", "expected"),
-    [
-        (Size(0.25, 512), None, (0.25, 1024)),
-        (Size(0.25, 2048), None, (0.5, 3072)),
-        (Size(1, 2048), 4000, (1, 5120)),
-        (Size(1, 8192), 1000, (2, 12288)),
-    ],
-)
-def test_sizes_on_fargate(size: Size, peak_mb: float | None, expected: tuple[float, int]) -> None:
-    chosen = larger_memory(sized(size), WITH_MONITOR, "batch", peak_mb, MAX_MB)
-    assert (chosen.vcpu, chosen.new_mb) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The export of an ended run: its record, and what happens when a backend does not accept it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
 from profiler.record.task_end import Outcome
 from tests.fakes import FakeClock
+from tests.notices import KeyTable
 from tests.unit.forwarder.task.test_task_event import ARN, task
 from tests.unit.forwarder.test_task_stopped import report
 
@@ -43,11 +45,11 @@ class Backend:
         self.urls: list[str] = []
         self.failures: list[Failure] = []
         self.warnings: list[str] = []
-        self.done: set[str] = set()
+        self.table = KeyTable()
         self.table_error: Exception | None = None
         self.keeps = keeps
         self.statuses: dict[str, int] = {}
-        self.warned: set[str] = set()
+        self.warn_once = cache(self.warnings.append)
         self.clock = FakeClock()
 
     def transport(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
@@ -61,9 +63,7 @@ class Backend:
     def once(self, key: str, work: Callable[[], object]) -> None:
         if self.table_error is not None:
             raise self.table_error
-        if key not in self.done:
-            work()
-            self.done.add(key)
+        self.table.once(key, work)
 
     def targets(self) -> Targets:
         return read_targets({"OTLP_ENDPOINT": "http://backend"})
@@ -74,8 +74,8 @@ class Backend:
             OtlpExporter(self.transport, self.clock, jitter=lambda: 0.0),
             keep=self.keep if self.keeps else None,
             warn=self.warnings.append,
+            warn_once=self.warn_once,
             now_ns=lambda: NOW_NS,
-            warned=self.warned,
         )
 
     def export(self, max_seconds: float = 5.0) -> None:
@@ -87,7 +87,7 @@ def test_a_run_is_exported_once() -> None:
     backend.export()
     backend.export()
     assert backend.urls == [f"http://backend/v1/{signal}" for signal in ("traces", "logs", "metrics")]
-    assert backend.done == {f"{ARN}#otlp"}
+    assert backend.table.done == {f"{ARN}#otlp"}
     assert (backend.failures, backend.warnings) == ([], [])
 
 
@@ -98,7 +98,7 @@ def test_a_signal_that_the_backend_does_not_take_is_one_warning(status: int) -> 
     for number in range(3):
         run = ended(report(), taskArn=f"{ARN}{number}")
         backend.run_export().export(run, backend.once, lambda: 5.0)
-    assert (backend.failures, len(backend.done)) == ([], 3)
+    assert (backend.failures, len(backend.table.done)) == ([], 3)
     (warning,) = backend.warnings
     assert warning == (
         "All runs are exported without a part. The metrics were not exported: the server answered "
@@ -112,7 +112,7 @@ def test_without_a_queue_the_line_names_the_task_and_another_invocation_tries_ag
     (warning,) = backend.warnings
     assert task().id in warning
     assert "the server answered 401" in warning
-    assert backend.done == set()
+    assert backend.table.done == set()
 
 
 @pytest.mark.parametrize("error", [DeliveryError("The table cannot be used."), KeyError("x")])

@@ -1,7 +1,7 @@
 """Notices among the lines of an invocation: which are announced, how often, and what a failed channel leads to."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from profiler.aws_account.replay import build_subscription_event
 from profiler.core.timestamps import parse_datetime
-from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, SettingsError
+from profiler.forwarder.delivery_errors import DeliveryError, NoticeError, SettingsError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.kinesis_records import forward_records
-from profiler.forwarder.notices.announcements import Announcement, ChannelKind, announcement_key
+from profiler.forwarder.notices.announcements import Announcement, ChannelKind
 from profiler.forwarder.notices.event_details import bus_event
 from profiler.forwarder.notices.slack_messages import message_of
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
@@ -25,6 +25,7 @@ from profiler.forwarder.subscription import Counts, decode_event, forward
 from profiler.forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
 from profiler.record.notice_model import NoticeLine, encode_notice
 from tests.fake_slack import violations
+from tests.notices import FakeChannel, KeyTable
 from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.search_cluster.test_document_delivery import KeepingStore
 from tests.unit.forwarder.test_kinesis_records import packed, record
@@ -36,35 +37,16 @@ NOW = parse_datetime(STUCK.time) or pytest.fail("The notice has a time.")
 STREAM = f"ecs/task-monitor/{TASK_ID}"
 
 
-class Channel:
-    """Keeps the keys of what it posted."""
-
-    is_selective = True
-
-    def __init__(self, name: str = "slack") -> None:
-        self.name = name
-        self.error: ForwarderError | None = None
-        self.posted: list[str] = []
-
-    def accepts(self, kind: ChannelKind) -> bool:
-        return kind == "failure"
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        if self.error is not None:
-            raise self.error
-        self.posted.append(announcement_key(announcement).rpartition("#")[2])
-
-
 class World:
     """The channels, the table of what was announced, and the documents of all invocations."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = NoticeSettings(**settings)
-        self.slack, self.bus = Channel(), Channel("event-bus")
+        self.slack, self.bus = FakeChannel("slack", "failure"), FakeChannel("event-bus", "failure")
         self.documents: list[Document] = []
         self.cluster_error: DeliveryError | None = None
         self.store = KeepingStore()
-        self.done: set[str] = set()
+        self.table = KeyTable()
         self.warnings: list[str] = []
         self.now = NOW
 
@@ -74,16 +56,11 @@ class World:
         self.documents += documents
         return DeliveryResult(indexed=len(documents))
 
-    def once(self, key: str, work: Callable[[], object]) -> None:
-        if key not in self.done:
-            work()
-            self.done.add(key)
-
     def notices(self) -> TaskNotices:
         return TaskNotices(
             lambda: self.settings,
             channels=lambda _settings: [self.slack, self.bus],
-            once=lambda _settings: self.once,
+            once=lambda _settings: self.table.once,
             now=lambda: self.now,
             warn=self.warnings.append,
         )
@@ -96,6 +73,10 @@ class World:
     @property
     def ids(self) -> list[str]:
         return [document.id for document in self.documents]
+
+
+def kinds(channel: FakeChannel) -> list[str]:
+    return [line.notice.kind for line in channel.posted]
 
 
 def packed_lines(*lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> str:
@@ -112,9 +93,9 @@ def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
     world = World()
     for _ in range(2):
         assert world.forward("hello", line()) == Counts(indexed=1, skipped=1)
-    assert (world.slack.posted, world.bus.posted) == (["stuck"], ["stuck"])
+    assert (kinds(world.slack), kinds(world.bus)) == (["stuck"], ["stuck"])
     assert world.ids == [f"{TASK_ID}/batch/stuck"] * 2
-    assert world.done == {
+    assert world.table.done == {
         f"{STUCK.record.task_arn}#batch#stuck#slack",
         f"{STUCK.record.task_arn}#batch#stuck#event-bus",
     }
@@ -126,7 +107,7 @@ def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
     world.bus.error = NoticeError("The bus is away.")
     with pytest.raises(DeliveryError, match=r"The cluster is away\. The bus is away\."):
         world.forward(line())
-    assert world.slack.posted == ["stuck"]
+    assert kinds(world.slack) == ["stuck"]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +122,7 @@ def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
 def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[str]) -> None:
     world = World(**chosen)
     assert world.forward(line()) == Counts(indexed=1)
-    assert world.slack.posted == posted
+    assert kinds(world.slack) == posted
 
 
 @pytest.mark.parametrize(
@@ -181,9 +162,9 @@ def test_an_old_notice_is_indexed_and_not_announced() -> None:
 
 def test_a_flood_of_notices_is_indexed_and_the_first_ones_are_announced() -> None:
     world = World()
-    kinds = [f"kind{number}" for number in range(12)]
-    assert world.forward(*(line(kind) for kind in [*kinds, "kind0"])) == Counts(indexed=13)
-    assert world.slack.posted == kinds[:MAX_NOTICES_OF_A_STREAM]
+    sent = [f"kind{number}" for number in range(12)]
+    assert world.forward(*(line(kind) for kind in [*sent, "kind0"])) == Counts(indexed=13)
+    assert kinds(world.slack) == sent[:MAX_NOTICES_OF_A_STREAM]
     assert world.warnings == [f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."]
 
 
@@ -218,7 +199,7 @@ def stream_event(*numbers: int) -> dict[str, Any]:
     return {"Records": records}
 
 
-class ChannelThatRefuses(Channel):
+class ChannelThatRefuses(FakeChannel):
     """Refuses the notices of these tasks."""
 
     def __init__(self, *numbers: int) -> None:
@@ -269,13 +250,13 @@ def test_every_notice_is_posted_once_however_often_channels_fail(
         result = forward_records(
             stream_event(*numbers), ForwarderSettings(), deliver, keep, world.warnings.append, notices=world.notices()
         )
-        done = {int(key.split("#")[0][-32:], 16) for key in world.done if key.endswith("#slack")}
+        done = {int(key.split("#")[0][-32:], 16) for key in world.table.done if key.endswith("#slack")}
         assert set(result.repeated) == {str(number) for number in (set(numbers) & refused) - done}
     assert len(world.bus.posted) == len(set(numbers))
     assert world.store.kept == []
 
 
-class CheckingChannel(Channel):
+class CheckingChannel(FakeChannel):
     """Builds Slack's message and the event, as the real channels do."""
 
     def post(self, announcement: Announcement, kind: ChannelKind) -> None:

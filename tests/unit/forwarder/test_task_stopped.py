@@ -1,7 +1,7 @@
 """The handling of stopped tasks: document and notice, with fakes for all external services."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,17 +25,16 @@ from profiler.forwarder.notices.announcements import (
     MemoryRetry,
     NoticeChannel,
     UnusualMeasure,
-    announcement_key,
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
 from profiler.forwarder.task.find_report import ReportFinder, ReportLine
 from profiler.forwarder.task.task_containers import LogStream
-from profiler.forwarder.task_lines import read_line
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import Cost, Distribution, Report
+from profiler.record.record_model import Cost, Distribution
 from profiler.record.task_event import EventContainer, StoppedTask
 from tests.fakes import FakeInvocationTime
+from tests.notices import FakeChannel, KeyTable, report_line
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.unit.core.test_container_roles import INJECTED, ROUTER, SIDECARS
 from tests.unit.forwarder.task.test_task_event import container, definition, task
@@ -90,7 +89,7 @@ class World:
         self.log_errors: list[DeliveryError] = []
         self.reads = 0
         self.other_channels: list[NoticeChannel] = []
-        self.done: set[str] = set()
+        self.table = KeyTable()
         self.warnings: list[str] = []
         self.exported: list[tuple[EndedTask, int]] = []
         self.indexed_reports: list[ReportLine | SearchClusterError | None] | None = None
@@ -119,11 +118,6 @@ class World:
         if isinstance(found, SearchClusterError):
             raise found
         return found
-
-    def once(self, key: str, work: Callable[[], object]) -> None:
-        if key not in self.done:
-            work()
-            self.done.add(key)
 
     name = "world"
     is_selective = True
@@ -167,7 +161,7 @@ class World:
             run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
             index=lambda: self.index() if cluster else None,
             channels=self.channels,
-            once=lambda _settings: self.once,
+            once=lambda _settings: self.table.once,
             export=lambda ended: self.exported.append((ended, len(self.notices))),
             warn=self.warnings.append,
         )
@@ -185,46 +179,21 @@ class World:
         self.handling(cluster=True).handle(task(), start_again)
 
 
-class OtherChannel:
-    """Another channel next to Slack."""
-
-    def __init__(self, name: str = "other", *, is_selective: bool = True) -> None:
-        self.name = name
-        self.is_selective = is_selective
-        self.error: ForwarderError | None = None
-        self.posted: list[str] = []
-
-    def accepts(self, kind: ChannelKind) -> bool:
-        return True
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        if self.error is not None:
-            raise self.error
-        self.posted.append(announcement_key(announcement).rpartition("/")[2])
-
-
-def test_a_retry_that_is_not_possible_yet_raises_after_document_and_notice() -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (DeliveryError("ThrottlingException"), ["It is not known yet"]),
+        (SettingsError("RETRY_MAX_MEMORY_MB"), [None]),
+        (InProgressError("busy"), []),
+    ],
+    ids=["not possible yet", "an invalid setting says nothing", "another invocation posts the notice"],
+)
+def test_a_retry_that_fails_raises_after_document_and_notice(error: ForwarderError, said: list[str | None]) -> None:
     world = World()
-    with pytest.raises(DeliveryError, match="ThrottlingException"):
-        world.retry(DeliveryError("ThrottlingException"))
-    assert "retried_as" not in world.documents[-1].fields["task"]
-    ((notice, _),) = world.notices
-    assert notice.retry is not None
-    assert notice.retry.sentence.startswith("It is not known yet")
-
-
-def test_an_invalid_setting_of_the_retry_says_nothing_about_the_run() -> None:
-    world = World()
-    with pytest.raises(SettingsError):
-        world.retry(SettingsError("RETRY_MAX_MEMORY_MB"))
-    assert [notice.retry for notice, _ in world.notices] == [None]
-
-
-def test_a_retry_that_another_invocation_starts_leaves_the_notice_to_it() -> None:
-    world = World()
-    with pytest.raises(InProgressError):
-        world.retry(InProgressError("busy"))
-    assert world.notices == []
+    with pytest.raises(type(error), match=str(error)):
+        world.retry(error)
+    assert [notice.retry and notice.retry.sentence[:19] for notice, _ in world.notices] == said
+    assert all("retried_as" not in document.fields["task"] for document in world.documents)
 
 
 def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
@@ -281,20 +250,20 @@ def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "described", [None, definition({"name": "task-monitor", "essential": False}, {"name": "batch"})]
-)
-def test_unknown_log_streams_cause_no_wait(described: Mapping[str, Any] | None) -> None:
+NO_LOGS = definition({"name": "task-monitor", "essential": False}, {"name": "batch"})
+BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
+NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
+
+
+@pytest.mark.parametrize(("described", "detail"), [(None, BOTH), (NO_LOGS, BOTH), (WITH_MONITOR, NOT_STARTED)])
+def test_unknown_log_streams_and_tasks_that_never_started_cause_no_wait(
+    described: Mapping[str, Any] | None, detail: dict[str, Any]
+) -> None:
     world = World(described=described)
-    world.handle(task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]))
-    assert (world.time.pauses, world.reads) == ([], 0)
-    assert len(world.runs) == len(world.notices) == 1
-
-
-def test_a_task_that_never_started_causes_no_wait() -> None:
-    world = World()
-    world.handle(task(startedAt=None, stopCode="TaskFailedToStart", containers=[{"name": "batch"}]))
+    world.handle(task(**detail))
     assert world.time.pauses == []
+    assert world.reads == 0 or described is WITH_MONITOR
+    assert len(world.runs) == len(world.notices) == 1
 
 
 def test_the_wait_ends_ten_seconds_before_the_invocation() -> None:
@@ -340,9 +309,8 @@ NO_SECRET = SettingsError("The secret cannot be read.")
 def test_what_fails_is_raised_after_everything_else_is_done(
     failing: dict[str, Any], message: str, documents: int, notices: int
 ) -> None:
-    world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
+    world, other = World({BATCH_STREAM: [report()]}), FakeChannel("other", error=failing.get("bus_error"))
     world.other_channels = [other]
-    other.error = failing.get("bus_error")
     for name, error in failing.items():
         setattr(world, name, error)
     with pytest.raises(ForwarderError) as raised:
@@ -381,16 +349,9 @@ def test_a_success_unlike_its_family_is_announced_as_a_failure_if_wanted(
     assert [kind for _, kind in world.notices] == ([] if notified is None else [notified])
 
 
-def report_line(**record: Any) -> ReportLine:
-    line = report(**record)
-    parsed = read_line(line)
-    assert isinstance(parsed, Report)
-    return ReportLine(parsed, line)
-
-
 def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     world = World()
-    world.indexed_reports = [None, None, report_line()]
+    world.indexed_reports = [None, None, report_line(report())]
     world.handle()
     assert (world.reads, world.time.pauses) == (0, [2.0, 2.0])
     assert world.notices[0][0].is_complete
@@ -407,10 +368,20 @@ def test_without_a_response_from_the_cluster_the_wait_is_spent_on_the_log_stream
 LINES = ["one", "two", "three", report(), report("task.checkpoint"), "REPORT TaskId: 4dd5\tDuration: 1 ms", "{}"]
 
 
-@pytest.mark.parametrize(("count", "shown"), [(0, ()), (2, ("three", "{}")), (20, ("one", "two", "three", "{}"))])
-def test_a_failure_shows_the_last_lines_of_the_batch(count: int, shown: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("count", "detail", "shown"),
+    [
+        (0, {}, ()),
+        (2, {}, ("three", "{}")),
+        (20, {}, ("one", "two", "three", "{}")),
+        (5, {"stopCode": "UserInitiated"}, ()),
+    ],
+)
+def test_only_a_failure_shows_the_last_lines_of_the_batch(
+    count: int, detail: dict[str, Any], shown: tuple[str, ...]
+) -> None:
     world = World({BATCH_STREAM: LINES})
-    world.handle(log_lines=count)
+    world.handle(task(**detail), log_lines=count)
     assert world.notices[0][0].log_lines == shown
 
 
@@ -424,18 +395,12 @@ def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_sh
 
 def test_a_failure_is_announced_without_log_lines_that_cannot_be_read() -> None:
     world = World({BATCH_STREAM: LINES})
-    world.indexed_reports = [report_line()]
+    world.indexed_reports = [report_line(report())]
     world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]
     assert world.handle(log_lines=5)["notified"] == "failure"
     assert (world.notices[0][0].log_lines, world.notices[0][0].duration_ms) == ((), 60000)
     (warning,) = world.warnings
     assert warning.endswith("has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException).")
-
-
-def test_only_a_failure_shows_log_lines() -> None:
-    world = World({BATCH_STREAM: LINES})
-    world.handle(task(stopCode="UserInitiated"), log_lines=5)
-    assert world.notices[0][0].log_lines == ()
 
 
 def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> None:
@@ -518,18 +483,6 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert world.notices[0][0].container == "batch"
 
 
-def test_a_failed_batch_next_to_an_essential_sidecar_is_named_as_the_batch() -> None:
-    """The X-Ray daemon comes first in the definition and ends with 0 after ECS stops it."""
-    monitor = container("task-monitor", essential=False)
-    world = World(described=definition(container("xray-daemon"), container("batch"), monitor))
-    ended = task(containers=[{"name": "xray-daemon", "exitCode": 0}, {"name": "batch", "exitCode": 1}])
-    assert world.handle(ended)["notified"] == "failure"
-    assert (world.notices[0][0].container, world.documents[-1].id.partition("/")[2]) == ("batch", "batch")
-    (warning,) = world.warnings
-    assert "xray-daemon, batch" in warning
-    assert "TASK_PROFILER_CONTAINER" in warning
-
-
 @pytest.mark.parametrize("sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"])
 @pytest.mark.parametrize(
     ("code", "sidecar_code", "status"), [(1, 0, "failure"), (0, 143, "success"), (0, 137, "success")]
@@ -542,6 +495,7 @@ def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     codes = {**{one["name"]: 0 for one in INJECTED}, "task-monitor": 0, "batch": code, sidecar["name"]: sidecar_code}
     ended = task(containers=[{"name": name, "exitCode": exit_code} for name, exit_code in codes.items()])
     assert world.handle(ended) == {"status": status, "indexed": True, "notified": status}
+    assert sidecar is ROUTER or "TASK_PROFILER_CONTAINER" in world.warnings[0]
     document = world.documents[-1]
     assert (document.id.rpartition("/")[2], document.fields["task"]["exit_code"]) == ("batch", code)
     assert document.fields["event"]["outcome"] == status
@@ -552,7 +506,7 @@ def test_logs_that_stay_throttled_raise_before_the_notice_is_posted() -> None:
     world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
     with pytest.raises(DeliveryError, match="busy"):
         world.handle(report_wait_seconds=4.0)
-    assert (world.notices, world.documents, world.done) == ([], [], set())
+    assert (world.notices, world.documents, world.table.done) == ([], [], set())
     world.log_errors.clear()
     assert world.handle()["notified"] == "failure"
 

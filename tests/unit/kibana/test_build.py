@@ -13,7 +13,7 @@ import pytest
 from kibana.aggregations import ORDER, grouped_metrics
 from kibana.build import DASHBOARDS, FOLDER, PANELS, SEARCHES, build_files
 from kibana.classic_format import colours_of
-from kibana.conditions import Above, AllOf, Below, Condition, Exists, Is, kql
+from kibana.conditions import AllOf, Compared, Condition, Exists, Is, kql
 from kibana.dashboard_model import ELAPSED_FIELD, TIME_FIELD, Index, Panel
 from kibana.index_definitions.index_templates import data_view_fields
 from kibana.panel_builders import OUTCOMES
@@ -228,7 +228,7 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
 def requires(condition: Condition | None, field: str) -> bool:
     """Whether documents without the field are left out."""
     match condition:
-        case Exists(known) | Above(known) | Below(known) | Is(known):
+        case Exists(known) | Compared(known) | Is(known):
             return known == field
         case AllOf():
             return any(requires(one, field) for one in condition)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.delivery_errors import SearchClusterError
-from profiler.forwarder.documents import Document
 from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.notices.family_comparison import MAX_RUNS, MIN_RUNS, Measures, compare, find_unusual
 from profiler.record.record_model import Container, Metrics, Processor, Record
+from tests.fake_search import FakeSearchCluster
 from tests.unit.forwarder.notices.test_slack_messages import NOTICE, ended, in_task, report_line
 
 GIB = 2**30
@@ -24,57 +24,37 @@ AMOUNTS = st.one_of(st.just(0.0), st.floats(0, 1e18))
 RUNS = st.fixed_dictionaries(dict.fromkeys(USUAL, st.one_of(st.none(), AMOUNTS)))
 
 
-def names(own: Measures, earlier: Sequence[Measures]) -> list[str]:
-    return [measure.metric for measure in find_unusual(own, earlier)]
-
-
 def times(factor: float, run: Mapping[str, float] = USUAL) -> dict[str, float]:
     return {name: value * factor for name, value in run.items()}
 
 
-@pytest.mark.parametrize("factor", [0.32, 0.1, 3.1, 100])
-def test_a_third_or_three_times_is_unusual(factor: float) -> None:
-    assert names(times(factor), STEADY) == ["durationMs", "cpuSeconds", "blockReadBytes"]
+THREE = ["durationMs", "cpuSeconds", "blockReadBytes"]
+NOISY = [times(factor) for factor in (0.5, 0.5, 0.5, 1, 1, 2, 2, 2)]
+SMALL = {"duration_ms": 2000.0, "cpu_seconds": 0.1, "block_read_bytes": 0.0, "block_write_bytes": 4096.0}
+COLD = {"duration_ms": 600.0, "cpu_seconds": 0.02, "block_read_bytes": 1e6, "block_write_bytes": 0.0}
+FAMILIES: dict[str, tuple[Measures, Sequence[Measures], list[str]]] = {
+    **{f"{factor} times is unusual": (times(factor), STEADY, THREE) for factor in (0.32, 0.1, 3.1, 100)},
+    **{f"{factor} times is usual": (times(factor), STEADY, []) for factor in (0.35, 0.9, 1, 1.1, 2.9)},
+    **{f"only the {name} is small": ({**USUAL, name: NOTHING[name]}, STEADY, []) for name in USUAL},
+    **{f"only the {name} is large": ({**USUAL, name: 100 * (USUAL[name] + GIB)}, STEADY, []) for name in USUAL},
+    "within six deviations of a noisy family": (times(0.1), NOISY, []),
+    "beyond six deviations of a noisy family": (times(0.01), NOISY, THREE),
+    "the first larger run": (times(10), [USUAL] * 9, THREE),
+    "a weekly larger run": (times(10), [*[USUAL] * 6, times(8), *[USUAL] * 6], []),
+    "the second one in a row": (NOTHING, [NOTHING, *STEADY], THREE),
+    "the third one in a row": (NOTHING, [NOTHING, NOTHING, *STEADY], []),
+    "an unknown measure of the run": ({"duration_ms": 3000, "cpu_seconds": None}, STEADY, []),
+    "an unknown measure of the family": (NOTHING, [{"duration_ms": 1_200_000, "block_read_bytes": None}] * 20, []),
+    "two measures": (NOTHING, [{"duration_ms": 1_200_000.0, "cpu_seconds": 900.0}] * 8, ["durationMs", "cpuSeconds"]),
+    "small amounts, once with a cold cache": (COLD, [SMALL] * 20, []),
+}
 
 
-@pytest.mark.parametrize("factor", [0.35, 0.9, 1, 1.1, 2.9])
-def test_a_family_whose_runs_are_all_equal_may_change(factor: float) -> None:
-    assert names(times(factor), STEADY) == []
-
-
-@pytest.mark.parametrize("name", USUAL)
-def test_one_measure_is_not_enough(name: str) -> None:
-    assert names({**USUAL, name: NOTHING[name]}, STEADY) == []
-    assert names({**USUAL, name: 100 * (USUAL[name] + GIB)}, STEADY) == []
-
-
-def test_a_noisy_family_needs_six_deviations() -> None:
-    noisy = [times(factor) for factor in (0.5, 0.5, 0.5, 1, 1, 2, 2, 2)]
-    assert names(times(0.1), noisy) == []
-    assert names(times(0.01), noisy) == ["durationMs", "cpuSeconds", "blockReadBytes"]
-
-
-def test_a_weekly_larger_run_is_usual_from_the_second_one_on() -> None:
-    assert names(times(10), [USUAL] * 9) != []
-    assert names(times(10), [*[USUAL] * 6, times(8), *[USUAL] * 6]) == []
-
-
-def test_the_same_is_announced_twice_in_a_row_and_then_it_is_usual() -> None:
-    assert names(NOTHING, [NOTHING, *STEADY]) != []
-    assert names(NOTHING, [NOTHING, NOTHING, *STEADY]) == []
-
-
-def test_missing_measures_are_not_compared() -> None:
-    assert names({"duration_ms": 3000, "cpu_seconds": None}, STEADY) == []
-    assert names(NOTHING, [{"duration_ms": 1_200_000, "block_read_bytes": None}] * 20) == []
-    assert names(NOTHING, [{"duration_ms": 1_200_000.0, "cpu_seconds": 900.0}] * 8) == ["durationMs", "cpuSeconds"]
-
-
-def test_small_amounts_are_alike() -> None:
-    """A family that neither reads nor writes much may do so once, for example with a cold cache."""
-    small = {"duration_ms": 2000.0, "cpu_seconds": 0.1, "block_read_bytes": 0.0, "block_write_bytes": 4096.0}
-    own = {"duration_ms": 600.0, "cpu_seconds": 0.02, "block_read_bytes": 1e6, "block_write_bytes": 0.0}
-    assert names(own, [small] * 20) == []
+@pytest.mark.parametrize(("own", "earlier", "expected"), FAMILIES.values(), ids=FAMILIES)
+def test_what_lies_far_outside_the_family_is_unusual(
+    own: Measures, earlier: Sequence[Measures], expected: list[str]
+) -> None:
+    assert [measure.metric for measure in find_unusual(own, earlier)] == expected
 
 
 @given(RUNS, st.lists(RUNS, max_size=12), st.integers(1, 12))
@@ -105,7 +85,7 @@ def source(run: Mapping[str, float], *, cluster: str = "jobs", is_complete: bool
     }
 
 
-class Cluster:
+class Cluster(FakeSearchCluster):
     """A search cluster with these documents, or with another answer."""
 
     def __init__(self, *sources: dict[str, Any], answer: dict[str, Any] | SearchClusterError | None = None) -> None:
@@ -119,12 +99,6 @@ class Cluster:
         if isinstance(self._answer, SearchClusterError):
             raise self._answer
         return self._answer
-
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> Any:
-        raise NotImplementedError
-
-    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        raise NotImplementedError
 
 
 def success() -> EndedTask:

@@ -126,16 +126,27 @@ DID_NOTHING = replace(
 )
 
 
+def objects(value: Any) -> list[dict[str, Any]]:
+    """Return all text objects."""
+    if isinstance(value, list):
+        return [found for each in value for found in objects(each)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("type") in ("plain_text", "mrkdwn"):
+        return [value]
+    return [found for each in value.values() for found in objects(each)]
+
+
 def texts(value: Any) -> list[str]:
-    """Return the text of all text objects."""
-    if isinstance(value, dict):
-        own = [value["text"]] if value.get("type") in ("plain_text", "mrkdwn") else []
-        return own + [text for key, each in value.items() if key != "url" for text in texts(each)]
-    return [text for each in value for text in texts(each)] if isinstance(value, list) else []
+    return [each["text"] for each in objects(value)]
+
+
+def shown(message: SlackMessage) -> str:
+    return "\n".join(texts(message.blocks))
 
 
 def text_of(notice: EndedTask) -> str:
-    return "\n".join(texts(message_of(notice, kibana_url=KIBANA).blocks))
+    return shown(message_of(notice, kibana_url=KIBANA))
 
 
 def urls(sent: SlackMessage) -> dict[str, str]:
@@ -408,17 +419,6 @@ def test_text_is_truncated_before_it_is_escaped() -> None:
     assert escape_text("one\n two\t\x00three\ud800", 100) == "one two three?"
 
 
-def objects(value: Any) -> list[dict[str, Any]]:
-    """Return all text objects."""
-    if isinstance(value, list):
-        return [found for each in value for found in objects(each)]
-    if not isinstance(value, dict):
-        return []
-    if value.get("type") in ("plain_text", "mrkdwn"):
-        return [value]
-    return [found for each in value.values() for found in objects(each)]
-
-
 # Links
 
 
@@ -578,10 +578,6 @@ def test_any_announcement_becomes_a_valid_slack_message(announcement: Announceme
 @given(st.text(ANY_CHARACTER), st.integers(1, 40))
 def test_escaped_text_is_never_too_long(text: str, longest: int) -> None:
     assert length(escape_text(text, longest)) <= longest
-
-
-def shown(message: SlackMessage) -> str:
-    return "\n".join(texts(message.blocks))
 
 
 def test_a_stuck_run_is_described_with_what_it_used_so_far() -> None:

@@ -1,7 +1,7 @@
 """Delivery to a search cluster with the failures of real ones."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,29 +19,25 @@ from profiler.forwarder.search_cluster.document_delivery import (
     message_body,
     send_failures,
 )
-from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
+from profiler.forwarder.search_cluster.interface import ItemResult, bulk_results
+from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 
 Answer = Callable[[Sequence[Document]], list[ItemResult]]
 
 
-class FakeCluster:
+class FakeCluster(FakeSearchCluster):
     """Responds to each request with the next item of its script, and repeats the last one. Keeps the documents."""
 
     def __init__(self, *script: Answer) -> None:
+        super().__init__()
         self._script = list(script)
-        self.requests: list[list[str]] = []
+        self.batches: list[list[str]] = []
         self.taken: dict[str, Document] = {}
-
-    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        raise NotImplementedError
-
-    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        raise NotImplementedError
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         assert timeout_seconds >= 1
-        self.requests.append([document.id for document in documents])
+        self.batches.append([document.id for document in documents])
         answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         results = answer(documents)
         for document, result in zip(documents, results, strict=True):
@@ -93,7 +89,7 @@ def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
     cluster = FakeCluster(fails(status))
     with pytest.raises(SearchClusterError, match=f"HTTP {status}"):
         delivered_documents(cluster)
-    assert len(cluster.requests) == 1
+    assert len(cluster.batches) == 1
 
 
 def test_a_cluster_that_stays_down_raises_before_the_invocation_ends() -> None:
@@ -107,7 +103,7 @@ def test_without_enough_time_no_request_is_sent() -> None:
     cluster = FakeCluster(takes_all)
     with pytest.raises(DeliveryError, match="ran out of time before all documents"):
         delivered_documents(cluster, seconds=3.5)
-    assert cluster.requests == []
+    assert cluster.batches == []
 
 
 def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone() -> None:
@@ -149,7 +145,7 @@ def test_only_throttled_items_are_retried() -> None:
     cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
     delivered, _ = delivered_documents(cluster)
     assert delivered == DeliveryResult(indexed=3)
-    assert cluster.requests == [["0", "1", "2"], ["0", "2"], ["2"]]
+    assert cluster.batches == [["0", "1", "2"], ["0", "2"], ["2"]]
 
 
 statuses = st.sampled_from([200, 201, 400, 409, 429, 503])
@@ -175,26 +171,6 @@ def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st
     assert delivered.indexed == len(cluster.taken)
     assert delivered.indexed + len(delivered.rejected) == count
     assert refused.isdisjoint(cluster.taken)
-
-
-def test_the_bulk_lines_are_upserts_without_scripts() -> None:
-    action, body = (json.loads(line) for line in bulk_lines(documents(1)))
-    assert action == {"update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}}
-    assert body == {"doc": {"n": 0}, "doc_as_upsert": True}
-
-
-def test_a_bulk_response_has_a_result_for_each_item() -> None:
-    error = {
-        "type": "mapper_parsing_exception",
-        "reason": "failed to parse field [x]",
-        "caused_by": {"type": "illegal_argument_exception", "reason": "bad"},
-    }
-    answer = {"errors": True, "items": [{"update": {"status": 201}}, {"update": {"status": 400, "error": error}}]}
-    first, second = bulk_results(answer, 2)
-    assert not first.is_failed
-    assert (
-        second.reason == "mapper_parsing_exception: failed to parse field [x], because illegal_argument_exception: bad"
-    )
 
 
 @pytest.mark.parametrize(
