@@ -140,7 +140,7 @@ def out_of_memory(
 
 
 def may_have_lost_a_child(metrics: Metrics) -> bool:
-    """Whether the usage came so near to the limit, not by cache, that a child may have been killed between samples."""
+    """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed between samples."""
     peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
     if peak_mb is None or not size_mb:
         return False

@@ -88,7 +88,7 @@ def container_roles(containers: Sequence[TaskContainer], *, requested: str | Non
     the requested container, else the only one that is neither the monitor, nor injected, nor a log router, nor known
     to be not essential.
 
-    No container may have the requested name, TASK_PROFILER_CONTAINER, if the batch was renamed: it is then ignored.
+    A requested name (TASK_PROFILER_CONTAINER) that no container has is ignored: it is that of a renamed container.
     """
     is_listed = any(container.name == requested for container in containers)
     candidates = (requested,) if requested is not None and is_listed else _candidates(containers)

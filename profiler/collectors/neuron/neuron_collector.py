@@ -19,7 +19,10 @@ _REQUIREMENTS = (
 
 
 class NeuronCollector(Collector):
-    """Aggregates the reports of neuron-monitor (None if it is not installed); warns if required devices are missing."""
+    """Aggregates the reports of neuron-monitor, and warns if required devices are missing.
+
+    ``source`` is None if neuron-monitor is not installed.
+    """
 
     name = "neuron-monitor"
 

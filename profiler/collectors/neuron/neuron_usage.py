@@ -20,7 +20,10 @@ _MIN_PERIOD_FRACTION = 0.5
 
 
 class LiveNeuron(Struct, frozen=True, kw_only=True):
-    """The devices at the last report. A core that no process uses is in no mapping; counts are since the start."""
+    """The devices at the last report. A core that no process uses is in no mapping; counts are since the start.
+
+    ``memory_bytes_by_category`` is empty if a process could not be read.
+    """
 
     reports: int
     utilization_percent: Mapping[int, float] = {}

@@ -38,7 +38,8 @@ from profiler.readers.linux import proc
 class GroupReading(Struct, frozen=True, kw_only=True):
     """The counters of a container's control group at one moment; a counter that cannot be read is None.
 
-    The mark (``peak_bytes``) is since the container's start, page cache included. ``is_empty`` was read before it.
+    The mark (``peak_bytes``) is since the container's start, page cache included. ``is_empty``: no living process was
+    in the group before the mark was read; None in version 1.
     """
 
     memory: MemoryReading | None = None
@@ -67,7 +68,10 @@ class ContainerCgroup:
 
     @property
     def events_descriptor(self) -> int | None:
-        """``cgroup.events`` for POLLPRI; None in version 1, and when empty: a removed file has always changed."""
+        """``cgroup.events``, to poll for POLLPRI; None in version 1, and once the group was empty or removed.
+
+        The kernel reports a removed file as changed forever.
+        """
         return self._files.get(self._memory[1].events) if self._is_watchable and self._memory is not None else None
 
     def read(self) -> GroupReading | None:

@@ -106,8 +106,8 @@ class TrackedProcess:
 class ProcessExitWaiter(Waiter):
     """Waits in one thread until one of several processes ends; any thread may call :meth:`wake`.
 
-    A process's end makes its pidfd readable (Linux 5.3, every user), and a change of ``cgroup.events`` may be the last
-    one's end. Without both, each wait lasts until its timeout.
+    The end of a process makes its pidfd readable (Linux 5.3, every user). A change of a group's ``cgroup.events`` also
+    ends a wait: its last process may have ended. Without both, each wait lasts until its timeout.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,8 @@ class ProcessExitWaiter(Waiter):
     def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
         """Wait for the end of these processes, and for a change of these open ``cgroup.events``, only.
 
-        A change is reported until the file is read. The caller closes the files, but before a wait calls this again.
+        A change is reported until the file is read. The files remain the caller's, who calls this again between closing
+        one and the next wait.
         """
         self._events_descriptors = frozenset(events_descriptors)
         for pid in self._pidfds.keys() - set(pids):

@@ -10,7 +10,7 @@ class KernelView(Struct, frozen=True, kw_only=True):
 
     ``schedstat`` is the time that a process waits for a CPU, ``system_calls`` the call in progress, as for level 2 of
     the time breakdown, ``pressure`` the pressure stall information (PSI) of the CPU, and ``ptrace_scope`` Yama's
-    setting; None without Yama.
+    setting; None without Yama. ``cgroup_version`` is None without control groups.
     """
 
     schedstat: bool

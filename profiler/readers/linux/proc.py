@@ -189,7 +189,8 @@ def _unescape(path: str) -> str:
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
     """The arguments in the first 4 KiB of ``/proc/PID/cmdline``, without the program (argument 0).
 
-    An argument that is cut there becomes an ellipsis. (A short command line may lack its last NUL.)
+    An argument that is cut there becomes an ellipsis: part of a secret may not look like one. (A short command line may
+    lack its last NUL.)
     """
     is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not cmdline[:_MAX_CMDLINE_BYTES].endswith(b"\0")
     words = cmdline[:_MAX_CMDLINE_BYTES].removesuffix(b"\0").split(b"\0")

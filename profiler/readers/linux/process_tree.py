@@ -192,7 +192,7 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
 
 
 def own_cpu_ns(pid: int, fallback_ns: int) -> int:
-    """CPU time of a process by a clock that is exact and readable for every user; the fallback after its end."""
+    """CPU time of a process and its ended threads, by an exact clock that every user can read; else the fallback."""
     try:
         # The clock id as clock_getcpuclockid(3) computes it (CPUCLOCK_SCHED).
         return time.clock_gettime_ns(~pid << 3 | 2)

@@ -8,7 +8,10 @@ LOCK_TIMEOUT_SECONDS = 5
 
 
 def history_path(option: str | None, environment: Mapping[str, str]) -> str:
-    """The history's file: ``option`` (``--history``), else TASK_PROFILER_HISTORY, else below the XDG data folder."""
+    """The history's file: ``option`` (``--history``), else TASK_PROFILER_HISTORY, else below the XDG data folder.
+
+    Raises TaskProfilerError if none of them, nor HOME, is set.
+    """
     if option is not None:
         if not option:
             raise UsageError("--history is empty: name a file or leave the option out.")

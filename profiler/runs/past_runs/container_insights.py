@@ -48,7 +48,10 @@ _minute_decoder = msgspec.json.Decoder(Minute, strict=False)
 
 
 class InsightsSelection(Struct, frozen=True, kw_only=True):
-    """What is read, from which earliest start on. ``missing`` are sentences about clusters that were not found."""
+    """The clusters to read, the earliest start of a run, and whether tasks of services count.
+
+    ``missing`` are sentences about clusters that were not found.
+    """
 
     clusters: tuple[str, ...]
     since_ns: int

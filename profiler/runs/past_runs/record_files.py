@@ -79,7 +79,10 @@ def source_name(source: str) -> str:
 
 
 def read_lines(source: str) -> Iterator[bytes]:
-    """Yield the lines of a file, or of standard input for ``-``; of the AWS CLI's JSON, the messages."""
+    """Yield the lines of a file, or of standard input for ``-``; of the AWS CLI's JSON, the messages.
+
+    Raises TaskProfilerError if the source cannot be read.
+    """
     try:
         if source == STANDARD_INPUT:
             yield from messages(sys.stdin.buffer)

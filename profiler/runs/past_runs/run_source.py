@@ -318,7 +318,10 @@ def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
 
 
 def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:
-    """Find the only run that matches. ``container`` selects one of several containers of its task."""
+    """Find the only run that matches. ``container`` selects one of several containers of its task.
+
+    Raises TaskProfilerError if no run matches, or several.
+    """
     runs = find_runs(source, selection)
     named = [run for run in runs if run.report.record.container.name == container]
     if len(runs) == 1 or named:

@@ -94,7 +94,7 @@ def indices_path(prefix: str, kind: str) -> str:
 
 
 def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
-    """Search, and return the body of the response of a search cluster that accepts the search."""
+    """Search, and return the response's body. Raises TaskProfilerError unless a search cluster accepts the search."""
     response = server.request("POST", path, query)
     body = response.body if isinstance(response.body, dict) else {}
     hits = body.get("hits")

@@ -55,6 +55,7 @@ _HYBRID_MOUNTS = (
                 "user.slice/memory.max": f"{_GIB}\n",
                 "user.slice/job.scope/memory.max": f"{4 * _GIB}\n",
                 "user.slice/memory.events": "oom_kill 3\n",
+                "memory.events": "oom_kill 7\n",
             },
             Limits(vcpu=1.0, memory_bytes=_GIB),
             3,
