@@ -62,7 +62,7 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
 
 
 class LiveGpus(Struct, frozen=True, kw_only=True):
-    """All GPUs at the last of so many ``readings``. ``is_known``: they are the batch's, and not only visible."""
+    """All GPUs at the last reading; ``readings`` counts all. ``is_known``: they are the batch's, not only visible."""
 
     readings: int
     gpus: tuple[LatestGpu, ...]

@@ -140,7 +140,7 @@ def find_mount(mounts: Iterable[Mount], hierarchy: str) -> Mount | None:
 
 
 def group_folders(root: str, mount: Mount, group: str) -> tuple[str, ...]:
-    """The folders of a group and of those above it, up to the mount's top, which alone is there for others.
+    """The folders of a group and of those above it, up to the mount's top; of a group outside of it, the top alone.
 
     In a container without a cgroup namespace, the top is the container's group, but the path is the host's.
     """
