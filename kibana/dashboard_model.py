@@ -123,8 +123,8 @@ class Panel:
 
     ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run. ``condition`` selects
     the documents; None: all. ``bands`` are the colours of a heatmap, or of a number. ``limit`` is the value of a line
-    across the chart. An empty ``axis`` has the label of the metric. The width is in columns of 48, the height in rows
-    of 20 pixels.
+    across the chart, where the axis does not end. Without an ``axis``, the only metric's label names it. The width is
+    in columns of 48, the height in rows of 20 pixels.
     """
 
     key: str

@@ -353,7 +353,10 @@ def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time, which is local if it has no zone, or of ``7d`` (that long ago)."""
+    """Milliseconds since 1970 of an ISO 8601 time, which is local if it has no zone, or of ``7d`` (that long ago).
+
+    Raises UsageError if the text is neither.
+    """
     from profiler.core.quantities import time_ms  # not for the help
     from profiler.core.timestamps import instant_of_local
 

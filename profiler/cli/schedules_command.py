@@ -80,7 +80,10 @@ def _usual_durations(past: RunSource | None, schedules: Iterable[Schedule], now_
 
 
 def read_schedules(open_client: OpenClient, cluster: str | None, families: Collection[str] = ()) -> list[Schedule]:
-    """The schedules of these families in this cluster; TaskProfilerError: none. An unreadable part is a warning."""
+    """The schedules of these families in this cluster. An unreadable part is a warning.
+
+    Raises TaskProfilerError if there is none, or nothing can be read.
+    """
     found = AccountSchedules(open_client("events"), open_client("scheduler")).read()
     if found.problems and not found.schedules:
         raise TaskProfilerError(found.problems[0])

@@ -26,7 +26,10 @@ _MAX_SHOWN_LENGTH = 200
 
 
 class TaskNotices(Struct):
-    """Holds the notices of an invocation, and sends them. Without a notice, it reads no settings (SettingsError)."""
+    """Holds the notices of an invocation, and sends them.
+
+    ``settings`` may raise SettingsError. Without a notice, neither it nor ``channels`` and ``once`` are called.
+    """
 
     settings: Callable[[], NoticeSettings]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
@@ -42,7 +45,10 @@ class TaskNotices(Struct):
         return not self._held
 
     def add(self, line: NoticeLine, place: str, source: str | None = None) -> None:
-        """Hold a notice of the log stream ``place`` that is not too old. ``source`` is its record of a stream."""
+        """Hold a notice that is neither too old nor beyond the limit of its log stream, which is ``place``.
+
+        ``source`` is the record of the Kinesis stream that contains it.
+        """
         written, where = parse_datetime(line.time), place[:_MAX_SHOWN_LENGTH]
         if written is None or self.now() - written > MAX_AGE:
             self._warn_once(f"Notifications in {where} are not sent, because they are older than a day.")

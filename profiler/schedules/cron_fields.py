@@ -26,7 +26,7 @@ DayRule = Callable[[int, int], Iterator[int]]
 
 
 class CronFields(Struct, frozen=True):
-    """The meaning of a cron expression, ascending. The days of a month are the union of ``day_rules``."""
+    """The meaning of a cron expression; its numbers ascend. The days of a month are the union of ``day_rules``."""
 
     minutes_of_day: tuple[int, ...]
     months: tuple[int, ...]

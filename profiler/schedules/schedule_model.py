@@ -13,10 +13,10 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """A schedule of EventBridge Scheduler in its group, or a rule of EventBridge on its event bus.
 
     ``expression`` is ``cron(…)``, ``rate(…)`` or ``at(…)``, ``time_zone`` an IANA name (UTC for rules).
-    ``window_minutes`` is the flexible time window, which begins at each due time. AWS returns neither ``created_ns``
-    nor ``modified_ns``, from which on the other values are known, for a rule. ``definition_arn`` is a family or a
-    revision, ``task_count`` how many tasks each due time starts, and ``dead_letter_arn`` the queue of the invocations
-    that failed.
+    ``window_minutes`` is the flexible time window, which begins at each due time. The other values are
+    known from ``modified_ns``, the last change, on. It and ``created_ns`` are None for a rule: AWS does not return
+    them. ``definition_arn`` is a family or a revision, ``task_count`` how many tasks each due time starts, and
+    ``dead_letter_arn`` the queue of the invocations that failed.
     """
 
     kind: ScheduleKind

@@ -154,8 +154,9 @@ def test_a_bot_whose_message_is_rejected(slack: FakeSlack, code: str | None, wor
 
 
 @pytest.mark.parametrize("url", [f"{SECRET}", f"http://127.0.0.1:1/{SECRET} x", f"https:// {SECRET}"])
-def test_an_invalid_address_is_not_quoted(slack: FakeSlack, url: str) -> None:
-    assert "SLACK_SUCCESS_WEBHOOK_URL" in refused(webhook(slack, url=url))
+def test_an_invalid_address_is_not_quoted_and_not_tried_again(slack: FakeSlack, url: str) -> None:
+    told = refused(webhook(slack, url=url))
+    assert ("SLACK_SUCCESS_WEBHOOK_URL" in told, "out of time" in told) == (True, False)
 
 
 @pytest.mark.parametrize("token", [f"xoxb-{SECRET}\r\nX: y", f"xoxb-{SECRET}-„", ""])

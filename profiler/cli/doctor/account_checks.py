@@ -112,7 +112,7 @@ def _pinned_schedules(
 
 
 def check_cluster(cluster: str, options: SourceOptions, clock: Clock, *, as_json: bool) -> int:
-    """Print the families of the cluster and their problems, and return the exit code. TaskProfilerError: no family."""
+    """Print the families of the cluster and their problems; return the exit code. TaskProfilerError without any."""
     open_client = open_clients(options.region, options.profile)
     monitors_of = FamilyMonitors(open_client, (cluster,), scheduled=False, on_problem=warn)
     families, paths = monitors_of.families(), ReportPaths(open_client)

@@ -48,7 +48,7 @@ _KINDS = (
 BLOCK_CHARACTERS = "".join(kind.block for kind in _KINDS)
 
 
-_Part = tuple[_Kind, float]  # and its share of the time in percent
+_Part = tuple[_Kind, float]  # a kind and its share of the time in percent
 
 
 def time_parts(times: TimeBreakdown) -> tuple[tuple[str, float | None], ...]:

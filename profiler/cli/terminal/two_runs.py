@@ -41,10 +41,10 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """The comparison with another run in a role (``name``) such as ``last success``; None: there is none.
+    """The comparison with another run, None if there is none. ``name`` is its role, such as ``last success``.
 
-    A complete one shows all numbers, not only those that changed. ``has_few``: fewer than five runs of the family are
-    known, so that a change in percent means little.
+    A complete comparison shows all numbers, not only those that changed. ``has_few``: fewer than five runs of the
+    family are known, so that a change in percent means little.
     """
 
     other: PastRun | None

@@ -148,7 +148,7 @@ class ReportFinder:
 
 
 def _is_profiler_line(text: str) -> bool:
-    # The report as one line of text is what a batch that is wrapped by ``run`` can print.
+    # A batch that is wrapped by ``run`` can print its report as one line of text.
     is_report = read_line(text) is not None or text.startswith("REPORT TaskId: ")
     return is_report or has_stacks(text) or read_notice(text) is not None
 

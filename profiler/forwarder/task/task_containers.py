@@ -106,9 +106,7 @@ def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> 
 
 
 def _from_roles(roles: "ContainerRoles") -> TaskContainers:
-
-    batch = roles.batch
-    return TaskContainers(batch=batch, monitor=roles.monitor, candidates=roles.candidates)
+    return TaskContainers(batch=roles.batch, monitor=roles.monitor, candidates=roles.candidates)
 
 
 def _log_stream(container: "Container", task: StoppedTask) -> LogStream | None:

@@ -11,6 +11,7 @@ from profiler.aws_account.setup.stack_template import (
     changed_parameters,
     check_groups,
     check_pattern,
+    parameter_defaults,
     parameter_values,
     parse_parameters,
     subscribes_groups,
@@ -21,6 +22,10 @@ from tests.cloudformation import FastLoader
 from tests.stack import TEMPLATE, template
 
 WHOLE = TEMPLATE.read_text()
+
+
+def test_the_names_are_those_that_a_parser_of_yaml_finds() -> None:
+    assert set(parameter_defaults(WHOLE)) == set(template()["Parameters"])
 
 
 def test_a_value_may_have_everything() -> None:

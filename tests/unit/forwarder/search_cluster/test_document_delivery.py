@@ -19,7 +19,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     message_body,
     send_failures,
 )
-from profiler.forwarder.search_cluster.interface import ItemResult, bulk_results
+from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 
@@ -171,6 +171,15 @@ def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st
     assert delivered.indexed == len(cluster.taken)
     assert delivered.indexed + len(delivered.rejected) == count
     assert refused.isdisjoint(cluster.taken)
+
+
+def test_the_lines_are_upserts_that_are_retried_and_the_reason_of_an_error_has_its_cause() -> None:
+    action, body = map(json.loads, bulk_lines(documents(1)))
+    assert action == {"update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}}
+    assert body == {"doc": {"n": 0}, "doc_as_upsert": True}
+    error = {"type": "mapping", "reason": "no field [x]", "caused_by": {"type": "argument", "reason": "bad"}}
+    (result,) = bulk_results({"items": [{"update": {"status": 400, "error": error}}]}, 1)
+    assert (result.is_poison, result.reason) == (True, "mapping: no field [x], because argument: bad")
 
 
 @pytest.mark.parametrize(

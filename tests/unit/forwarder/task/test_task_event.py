@@ -92,7 +92,12 @@ def test_a_stopped_task_is_parsed() -> None:
     "other",
     [
         *(event(lastStatus=status) for status in ("PROVISIONING", "PENDING", "RUNNING", "DEPROVISIONING", None)),
-        *(None, {}, [], {"detail": None}, {"detail": {"lastStatus": "STOPPED"}}, "text"),
+        None,
+        {},
+        [],
+        {"detail": None},
+        {"detail": {"lastStatus": "STOPPED"}},
+        "text",
     ],
 )
 def test_tasks_in_other_states_and_other_events_are_ignored(other: object) -> None:
