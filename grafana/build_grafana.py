@@ -8,8 +8,7 @@ from typing import Any, Final
 if __package__ in {None, ""}:  # run as a script, which puts only this folder on the path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from grafana.grafana_model import Panel, Query, Row, Variable
-from grafana.grafana_panels import DESCRIPTION, ROWS, TITLE, VARIABLES
+from grafana.grafana_panels import DESCRIPTION, ROWS, TITLE, VARIABLES, Panel, Query, Row, Variable
 
 FILE: Final = Path(__file__).parent / "task-profiler.json"
 

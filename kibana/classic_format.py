@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kibana.aggregations import ORDER, cases_id, grouped_metrics, hidden_order, terms_id, time_id
-from kibana.conditions import kuery
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
     ELAPSED_FIELD,
     FAILURE_COLOUR,
     LIMIT_COLOUR,
     MISSING_LABEL,
+    ORDER,
     SHORTEST_DURATION_MS,
     TIME_FIELD,
     Dashboard,
@@ -18,6 +17,12 @@ from kibana.dashboard_model import (
     Metric,
     Panel,
     Terms,
+    cases_id,
+    grouped_metrics,
+    hidden_order,
+    kuery,
+    terms_id,
+    time_id,
 )
 from kibana.saved_objects import (
     SOURCE,

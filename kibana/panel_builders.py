@@ -2,7 +2,6 @@
 
 from typing import Final, TypedDict, Unpack
 
-from kibana.conditions import AllOf, AnyOf, Condition, Exists, Is, Not
 from kibana.dashboard_model import (
     FAILURE_COLOUR,
     HIGH_COLOUR,
@@ -13,12 +12,18 @@ from kibana.dashboard_model import (
     SUCCESS_COLOUR,
     TIME_FIELD,
     UNKNOWN_COLOUR,
+    AllOf,
+    AnyOf,
     Band,
     Case,
+    Condition,
     Control,
+    Exists,
     Index,
+    Is,
     Kind,
     Metric,
+    Not,
     Panel,
     Terms,
 )

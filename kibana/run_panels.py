@@ -2,13 +2,13 @@
 
 from typing import Final, Unpack
 
-from kibana.conditions import Exists
 from kibana.dashboard_model import (
     ELAPSED_FIELD,
     SIZE_COLOUR,
     TIME_FIELD,
     USED_COLOUR,
     Dashboard,
+    Exists,
     Metric,
     Panel,
     SavedSearch,

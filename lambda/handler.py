@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import bounded_client, open_session
-from profiler.forwarder.delivery_errors import NO_TIME_TO_NOTIFY, DeliveryError, SettingsError
+from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
+from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory, compare
 from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
@@ -30,23 +31,25 @@ from profiler.forwarder.function_settings import (
     read_retry_settings,
     read_settings,
 )
-from profiler.forwarder.invocation_time import (
+from profiler.forwarder.invocation import (
+    NO_TIME_TO_NOTIFY,
     RESERVED_SECONDS,
     Context,
+    DeliveryError,
     InvocationTime,
     RetryBackoff,
+    SettingsError,
     configure_library_logging,
 )
-from profiler.forwarder.kinesis_records import forward_records, is_stream_event
 from profiler.forwarder.notices.announcements import (
     Comparison,
     EndedTask,
     Idempotently,
     MemoryRetry,
     NoticeChannel,
+    TaskNotices,
     run_idempotently,
 )
-from profiler.forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,
     Failure,
@@ -55,16 +58,13 @@ from profiler.forwarder.search_cluster.document_delivery import (
     send_failures,
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.subscription import Counts, decode_event, forward
-from profiler.forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
-from profiler.forwarder.task_notices import TaskNotices
+from profiler.forwarder.subscription import Counts, decode_event, forward, forward_records, is_stream_event
 from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_event import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules
-    from profiler.forwarder.search_cluster.family_runs import FamilyMemory
     from profiler.schedules.watch_memory import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -146,9 +146,7 @@ def _start_again(context: Context) -> StartAgain | None:
     return start_again
 
 
-def _families(left_seconds: float) -> "FamilyMemory":
-    from profiler.forwarder.search_cluster.family_runs import FamilyMemory  # only for a retry and for schedules
-
+def _families(left_seconds: float) -> FamilyMemory:
     settings = _settings()
     timeout_seconds = max(1.0, min(left_seconds, COMPARISON_SECONDS))
     return FamilyMemory(cluster=_cluster(settings), prefix=settings.index_prefix, timeout_seconds=timeout_seconds)

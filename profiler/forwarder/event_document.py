@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, LogStream, ReportLine
 from profiler.forwarder.documents import (
     KNOWN_END_STATUSES,
     Document,
@@ -16,12 +17,10 @@ from profiler.forwarder.documents import (
     run_fields,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation_time import TimeBudget
+from profiler.forwarder.invocation import TimeBudget
 from profiler.forwarder.notices.announcements import MemoryRetry
 from profiler.forwarder.run_links import links_of_stopped_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.task.find_report import WAIT_RESERVED_SECONDS, ReportLine
-from profiler.forwarder.task.task_containers import LogStream
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.task_end import Outcome

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from profiler.core.errors import UsageError
 from profiler.core.timestamps import format_datetime, parse_ns
-from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, InProgressError
+from profiler.forwarder.batch_report import batch_container
 from profiler.forwarder.event_document import event_record
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.notices.announcements import EndedTask, Idempotently, completed
 from profiler.forwarder.search_cluster.document_delivery import Failure, KeepFailures
-from profiler.forwarder.task.task_containers import batch_container
 from profiler.otlp.otlp_export import OtlpExporter, export_in_time
 from profiler.otlp.otlp_settings import Targets
 from profiler.otlp.run_signals import ExportedRun, signals_of

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from grafana.grafana_model import Panel, Query
-from grafana.grafana_panels import PANELS, VARIABLES
+from grafana.grafana_panels import PANELS, VARIABLES, Panel, Query
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
 from tests.integration.sidecar import Sidecar
 from tests.prometheus.conftest import NOWHERE, Scraped, program

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from profiler.forwarder.delivery_errors import DeliveryError
+from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from tests.unit.forwarder.test_memory_retry import FakeSearch, World

@@ -9,9 +9,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
 from profiler.forwarder.documents import Document
-from profiler.forwarder.invocation_time import RetryBackoff, TimeBudget
+from profiler.forwarder.invocation import DeliveryError, RetryBackoff, SearchClusterError, TimeBudget
 from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
 
 _T = TypeVar("_T")

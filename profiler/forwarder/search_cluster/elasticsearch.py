@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import elasticsearch
 
-from profiler.forwarder.delivery_errors import SearchClusterError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import Credentials
+from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import (
     ItemResult,
     authorization,

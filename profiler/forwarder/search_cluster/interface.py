@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from profiler.core.aws_signature import NO_SERVERLESS, is_serverless
 from profiler.core.json_fields import mapping, text
-from profiler.forwarder.delivery_errors import SettingsError
 from profiler.forwarder.documents import STORED_FIELDS, Document, Stored, completed_fields
 from profiler.forwarder.function_settings import Credentials
+from profiler.forwarder.invocation import SettingsError
 
 _SCHEMES = ("https://", "http://")
 _INVALID_URL = "ELASTICSEARCH_URL is not the address of a cluster: set it to one like https://search.example.com:9200."

@@ -7,9 +7,9 @@ import opensearchpy
 
 from profiler.core.aws_clients import open_session
 from profiler.core.aws_signature import AwsSignature
-from profiler.forwarder.delivery_errors import SearchClusterError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import Credentials
+from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import (
     ItemResult,
     authorization,

@@ -1,4 +1,4 @@
-"""The document of a report, compared with the index templates."""
+"""The documents of reports and notices, compared with the index templates."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,11 +8,15 @@ from urllib.parse import unquote
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
 
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.run_links import ecs_task, log_stream
 from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.forwarder.task_lines import InvalidReport
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
 from profiler.record.record_model import (
     Container,
     Cost,
@@ -29,7 +33,8 @@ from profiler.record.record_model import (
     Report,
     encode,
 )
-from tests.shown_runs import waiting
+from tests.shown_runs import missed_notice, stuck_notice, waiting
+from tests.unit.forwarder.notices.test_slack_messages import RUN_NOTICES
 
 TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"
 PERCENT = Distribution(avg=50.0, p50=49.0, p95=90.0, p99=95.0, max=97.0)
@@ -326,3 +331,78 @@ def test_user_data_cannot_cause_a_mapping_conflict(path: Path) -> None:
         if field["type"] == "keyword" and name != "record":
             assert field["ignore_above"] >= 1024
     assert "lifecycle" not in json.dumps(loaded)
+
+
+STUCK, MISSED = stuck_notice(), missed_notice()
+KIBANA = "https://kibana.example.com"
+
+
+def notice_document_of(line: NoticeLine | ScheduleNoticeLine, **settings: Any) -> Document | InvalidReport:
+    text = encode_notice(line).decode()
+    if isinstance(line, NoticeLine):
+        return notice_document(line, text, ForwarderSettings(**settings))
+    return schedule_notice_document(line, text, ForwarderSettings(**settings))
+
+
+def fields_of(line: NoticeLine | ScheduleNoticeLine, **options: Any) -> dict[str, Any]:
+    made = notice_document_of(line, **options)
+    assert isinstance(made, Document)
+    return dict(made.fields)
+
+
+def test_the_document_of_a_stuck_run() -> None:
+    made = notice_document_of(STUCK)
+    assert isinstance(made, Document)
+    assert (made.index, made.id) == ("task-notices-2026.11", f"{STUCK.record.task_id}/batch/stuck")
+    assert made.notice is STUCK
+    assert json.loads(made.fields["record"])["type"] == "task.notice"
+    assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (STUCK.time, "task.notice")
+    assert made.fields["notice"] == {"kind": "stuck", "message": STUCK.notice.message, "since": STUCK.notice.since}
+    named = (("id", STUCK.record.task_id), ("arn", STUCK.record.task_arn), ("family", "nightly-etl"))
+    assert made.fields["task"] == dict(named) | {"revision": STUCK.record.revision}
+    assert made.fields["orchestrator"]["cluster"] == {"name": "jobs"}
+    assert made.fields["links"] == {
+        "logs": log_stream("us-west-2", STUCK.record.log_group, STUCK.record.log_stream),
+        "task": ecs_task("us-west-2", "jobs", STUCK.record.task_id),
+    }
+
+
+def test_the_document_of_a_missed_run() -> None:
+    made = notice_document_of(MISSED, index_period="day")
+    assert isinstance(made, Document)
+    assert (made.index, made.id) == (
+        "task-notices-2026.11.20", "schedule/default/nightly-etl/2026-11-20T03:00:00.000Z/missed"
+    )  # fmt: skip
+    assert made.notice is None
+    assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (MISSED.time, "schedule.notice")
+    notice, schedule = made.fields["notice"], made.fields["schedule"]
+    assert (notice["kind"], notice["message"]) == ("missed", MISSED.notice.message)
+    assert (notice["due_at"], notice["reason"]) == (MISSED.notice.due_at, MISSED.notice.reason)
+    assert (schedule["kind"], schedule["expression"], schedule["time_zone"]) == ("schedule", "cron(0 3 * * ? *)", "UTC")
+    assert (made.fields["task"], made.fields["cloud"]["account"]) == ({"family": "nightly-etl"}, {"id": "111122223333"})
+
+
+def test_the_index_has_all_fields() -> None:
+    properties = template("task-notices")["template"]["mappings"]["properties"]
+    slow = replace(MISSED, notice=replace(MISSED.notice, task_id="0123"))
+    assert set(dict(mapped(properties))) == {
+        *leaves(fields_of(replace(STUCK, record=replace(STUCK.record, account_id="1")), kibana_url=KIBANA)),
+        *leaves(fields_of(slow)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["", "x" * 41, "<!channel>"])
+def test_a_kind_that_is_no_word_is_invalid(kind: str) -> None:
+    made = notice_document_of(replace(STUCK, notice=replace(STUCK.notice, kind=kind)))
+    assert isinstance(made, InvalidReport)
+    assert "is not a word" in made.reason
+
+
+@settings(deadline=None)
+@given(RUN_NOTICES)
+def test_any_notice_becomes_a_document_or_has_a_reason(line: NoticeLine) -> None:
+    try:
+        made = notice_document_of(replace(line, time="2026-11-20T03:00:00Z"))
+    except UnicodeEncodeError:  # no line can be written with a lone surrogate
+        return
+    assert made.reason if isinstance(made, InvalidReport) else len(made.id.encode()) <= 512

@@ -16,17 +16,17 @@ from botocore.exceptions import ReadTimeoutError
 from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import Schedules
-from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
+from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import RetrySettings
+from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.memory_retry import MemoryRetries
 from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
 from profiler.forwarder.notices.event_details import ended_run
 from profiler.forwarder.notices.slack_messages import ended_task_message
-from profiler.forwarder.search_cluster.family_runs import FamilyMemory
 from tests.fake_search import FakeSearchCluster
 from tests.notices import report_line as read
-from tests.unit.forwarder.task.test_task_event import ARN, container, definition
 from tests.unit.forwarder.test_retry_plan import CLUSTER, FAMILY_ARN, KILLED, batch, ended, report_line
+from tests.unit.forwarder.test_task_event import ARN, container, definition
 
 TASK_ID = ARN.rsplit("/", 1)[-1]
 NEW_ID = "99999999aaaa4bbbb8cccc9dddd0eeee"

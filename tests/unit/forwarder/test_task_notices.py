@@ -13,23 +13,26 @@ from msgspec.structs import replace
 
 from profiler.aws_account.replay import build_subscription_event
 from profiler.core.timestamps import parse_datetime
-from profiler.forwarder.delivery_errors import DeliveryError, NoticeError, SettingsError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
-from profiler.forwarder.kinesis_records import forward_records
-from profiler.forwarder.notices.announcements import Announcement, ChannelKind
+from profiler.forwarder.invocation import DeliveryError, NoticeError, SettingsError
+from profiler.forwarder.notices.announcements import (
+    MAX_AGE,
+    MAX_NOTICES_OF_A_STREAM,
+    Announcement,
+    ChannelKind,
+    TaskNotices,
+)
 from profiler.forwarder.notices.event_details import bus_event
 from profiler.forwarder.notices.slack_messages import message_of
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
-from profiler.forwarder.subscription import Counts, decode_event, forward
-from profiler.forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
+from profiler.forwarder.subscription import Counts, decode_event, forward, forward_records
 from profiler.record.notice_model import NoticeLine, encode_notice
 from tests.fake_slack import violations
 from tests.notices import FakeChannel, KeyTable
 from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.search_cluster.test_document_delivery import KeepingStore
-from tests.unit.forwarder.test_kinesis_records import packed, record
-from tests.unit.forwarder.test_subscription import DOCUMENT
+from tests.unit.forwarder.test_subscription import DOCUMENT, packed_data, record
 
 STUCK = stuck_notice()
 TASK_ID, ACCOUNT = STUCK.record.task_id, "111122223333"
@@ -67,7 +70,7 @@ class World:
 
     def forward(self, *lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> Counts:
         document = json.loads(packed_lines(*lines, stream=stream, owner=owner))
-        items = decode_event({"awslogs": {"data": packed(document)}})
+        items = decode_event({"awslogs": {"data": packed_data(document)}})
         return forward(items, ForwarderSettings(), self.deliver, self.store.keep, notices=self.notices())
 
     @property
@@ -195,7 +198,7 @@ def stream_event(*numbers: int) -> dict[str, Any]:
     records = []
     for number in numbers:
         stream, text = of_task(number)
-        records.append(record(number, packed(json.loads(packed_lines(text, stream=stream)))))
+        records.append(record(number, packed_data(json.loads(packed_lines(text, stream=stream)))))
     return {"Records": records}
 
 
@@ -232,7 +235,7 @@ def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
 
     notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
     event = stream_event(1)
-    event["Records"].append(record(2, packed(json.loads(packed_lines("hello")))))
+    event["Records"].append(record(2, packed_data(json.loads(packed_lines("hello")))))
     deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
     result = forward_records(event, ForwarderSettings(), deliver, keep, warn, notices=notices)
     assert result.repeated == ("1",)

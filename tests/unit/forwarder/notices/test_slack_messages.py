@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.forwarder.batch_report import LogStream, ReportLine
 from profiler.forwarder.notices.announcements import Announcement, Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.notices.slack_messages import SlackMessage, escape_text, message_of
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID
-from profiler.forwarder.task.find_report import ReportLine
-from profiler.forwarder.task.task_containers import LogStream
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.notice_model import (
     Notice,

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
 from profiler.forwarder.documents import Document
-from profiler.forwarder.invocation_time import RESERVED_SECONDS
+from profiler.forwarder.invocation import RESERVED_SECONDS, DeliveryError, SearchClusterError
 from profiler.forwarder.search_cluster.document_delivery import (
     MAX_MESSAGE_BYTES,
     DeliveryResult,

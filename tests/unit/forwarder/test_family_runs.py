@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.delivery_errors import SearchClusterError
+from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, Measures, compare, find_unusual
+from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
-from profiler.forwarder.notices.family_comparison import MAX_RUNS, MIN_RUNS, Measures, compare, find_unusual
 from profiler.record.record_model import Container, Metrics, Processor, Record
 from tests.fake_search import FakeSearchCluster
 from tests.unit.forwarder.notices.test_slack_messages import NOTICE, ended, in_task, report_line
