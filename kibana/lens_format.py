@@ -3,24 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from kibana.dashboard_model import (
-    COLUMN_WIDTHS,
-    ELAPSED_FIELD,
-    LIMIT_COLOUR,
-    MISSING_LABEL,
-    ORDER,
-    SHORTEST_DURATION_MS,
-    TIME_FIELD,
-    Control,
-    Dashboard,
-    Json,
-    Metric,
-    Panel,
-    Terms,
-    hidden_order,
-    kql,
-    kuery,
-)
+from kibana import dashboard_model as model
+from kibana.dashboard_model import Control, Dashboard, Json, Metric, Panel, Terms
 from kibana.saved_objects import dashboard_object, data_view_reference, object_id, saved_object, to_json
 
 TIME_COLUMN: Final = "time"
@@ -37,29 +21,29 @@ _OPERATIONS = {
 # empty one, takes the parameters of the parent format.
 _MISSING_LABEL: Final[Json] = {
     "format": {"id": ""},
-    "parentFormat": {"id": "terms", "params": {"missingBucketLabel": MISSING_LABEL}},
+    "parentFormat": {"id": "terms", "params": {"missingBucketLabel": model.MISSING_LABEL}},
 }
 _ELAPSED: Final[Json] = {
     "label": "Elapsed",
     "customLabel": True,
     "dataType": "number",
     "operationType": "range",
-    "sourceField": ELAPSED_FIELD,
+    "sourceField": model.ELAPSED_FIELD,
     "isBucketed": True,
     "scale": "interval",
     "params": {"type": "histogram", "ranges": [{"from": 0, "to": 1000, "label": ""}], "maxBars": "auto"},
 }
 _CLOCK: Final[Json] = {
-    "label": TIME_FIELD,
+    "label": model.TIME_FIELD,
     "dataType": "date",
     "operationType": "date_histogram",
-    "sourceField": TIME_FIELD,
+    "sourceField": model.TIME_FIELD,
     "isBucketed": True,
     "scale": "interval",
     "params": {"interval": "auto"},
 }
 # Lens requires the data type of a last value; the default here is "string".
-_LATEST_TYPES = {TIME_FIELD: "date", "event.start": "date", "task.exit_code": "number"}
+_LATEST_TYPES = {model.TIME_FIELD: "date", "event.start": "date", "task.exit_code": "number"}
 
 
 def metric_column(number: int) -> str:
@@ -77,7 +61,7 @@ def lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
     for number, terms in enumerate(panel.terms):
         yield terms_column(number), _terms(terms)
     if panel.has_time_axis:
-        yield TIME_COLUMN, _ELAPSED if panel.time_field == ELAPSED_FIELD else _CLOCK
+        yield TIME_COLUMN, _ELAPSED if panel.time_field == model.ELAPSED_FIELD else _CLOCK
     for number, metric in enumerate(panel.metrics):
         if metric.share_of is not None:
             yield from _ratio(metric_column(number), metric)
@@ -85,16 +69,16 @@ def lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
             if not panel.cases:
                 yield metric_column(number), _metric(metric, panel)
             for position, case in enumerate(panel.cases):
-                column = {**_metric(metric, panel), "label": case.label, "filter": kuery(case.condition)}
+                column = {**_metric(metric, panel), "label": case.label, "filter": model.kuery(case.condition)}
                 yield f"{metric_column(number)}-case-{position}", column
-    order = next((found for terms in panel.terms if (found := hidden_order(terms)) is not None), None)
+    order = next((found for terms in panel.terms if (found := model.hidden_order(terms)) is not None), None)
     if order is not None:  # Lens orders terms only by a column
-        yield ORDER, _metric(order, panel)
+        yield model.ORDER, _metric(order, panel)
 
 
 def _ratio(name: str, metric: Metric) -> Iterator[tuple[str, Json]]:
     """A formula, with the columns that it is calculated from, as the formula editor saves them."""
-    condition = kql(metric.share_of)
+    condition = model.kql(metric.share_of)
     part, whole, result = f"{name}X0", f"{name}X1", f"{name}X2"
     operation = _OPERATIONS[metric.operation]
     formula = f"{operation}({metric.field}, kql='{condition}') / {operation}({metric.field})"
@@ -118,7 +102,7 @@ def _ratio(name: str, metric: Metric) -> Iterator[tuple[str, Json]]:
         },
     )
     counted = {**number, "label": f"Part of {metric.label}", "operationType": operation, "sourceField": metric.field}
-    yield part, {**counted, "filter": kuery(metric.share_of)}
+    yield part, {**counted, "filter": model.kuery(metric.share_of)}
     yield whole, counted
     yield (
         result,
@@ -133,21 +117,21 @@ def _ratio(name: str, metric: Metric) -> Iterator[tuple[str, Json]]:
 
 
 def _terms(terms: Terms) -> Json:
-    is_by_key = hidden_order(terms) is None
+    is_by_key = model.hidden_order(terms) is None
     # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of the same
     # text, such as "1.2 h".
-    is_checkpoint = terms.field == TIME_FIELD
+    is_checkpoint = terms.field == model.TIME_FIELD
     return {
         "label": terms.label,
         "customLabel": True,
         "dataType": "number" if is_checkpoint else "string",
         "operationType": "terms",
-        "sourceField": ELAPSED_FIELD if is_checkpoint else terms.field,
+        "sourceField": model.ELAPSED_FIELD if is_checkpoint else terms.field,
         "isBucketed": True,
         "scale": "interval" if is_checkpoint else "ordinal",
         "params": {
             "size": terms.size,
-            "orderBy": {"type": "alphabetical"} if is_by_key else {"type": "column", "columnId": ORDER},
+            "orderBy": {"type": "alphabetical"} if is_by_key else {"type": "column", "columnId": model.ORDER},
             "orderDirection": "asc" if is_by_key else "desc",
             # Lens omits the missing bucket without an "other" bucket, which would be a second run in a chart of one.
             "otherBucket": terms.has_other_bucket or (terms.has_missing_bucket and terms.size > 1),
@@ -176,8 +160,8 @@ def _metric(metric: Metric, panel: Panel) -> Json:
         kind = _LATEST_TYPES.get(metric.field, "string")
         scale = {"string": "ordinal", "date": "interval"}.get(kind, "ratio")
         # Without a filter, all columns of a row are of the same document.
-        return {**column, "dataType": kind, "scale": scale, "params": {"sortField": TIME_FIELD}}
-    return {**column, "dataType": "date"} if metric.operation == "max" and metric.field == TIME_FIELD else column
+        return {**column, "dataType": kind, "scale": scale, "params": {"sortField": model.TIME_FIELD}}
+    return {**column, "dataType": "date"} if metric.operation == "max" and metric.field == model.TIME_FIELD else column
 
 
 VERSIONS: Final = {
@@ -266,7 +250,7 @@ def _chart(panel: Panel) -> Json:
         "state": {
             "datasourceStates": {"indexpattern": {"layers": layers}},
             "visualization": _visualization(panel, layer),
-            "query": kuery(panel.condition),
+            "query": model.kuery(panel.condition),
             "filters": [],
         },
     }
@@ -288,12 +272,12 @@ def _visualization(panel: Panel, layer: str) -> Json:
 
 def _table_column(name: str, column: Json) -> Json:
     is_number = column["dataType"] == "number"
-    width = None if is_number else COLUMN_WIDTHS.get(str(column["sourceField"]))
+    width = None if is_number else model.COLUMN_WIDTHS.get(str(column["sourceField"]))
     return {
         "columnId": name,
         "isTransposed": False,
         **({"width": width} if width is not None else {}),
-        **({"hidden": True} if name == ORDER else {}),
+        **({"hidden": True} if name == model.ORDER else {}),
     }
 
 
@@ -312,7 +296,7 @@ def _xy(panel: Panel, layer: str) -> Json:
     has_series = bool(panel.terms) and (panel.has_time_axis or panel.has_checkpoint_axis)
     split = {"splitAccessor": terms_column(0)} if has_series else {}
     series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
-    accessors = [name for name, column in lens_columns(panel) if not column["isBucketed"] and name != ORDER]
+    accessors = [name for name, column in lens_columns(panel) if not column["isBucketed"] and name != model.ORDER]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     top = {"upperBound": 100} if panel.limit is None else {}
     return {
@@ -355,7 +339,7 @@ def _axis_settings(panel: Panel) -> Json:
     The extent of an axis of bars must contain 0, and a logarithmic axis would begin at a millisecond.
     """
     if panel.is_logarithmic:
-        return {"overrides": {"axisLeft": {"domain": {"min": SHORTEST_DURATION_MS}}}}
+        return {"overrides": {"axisLeft": {"domain": {"min": model.SHORTEST_DURATION_MS}}}}
     if panel.has_whole_numbers:  # the second name is for later versions
         return {"overrides": {"axisLeft": {"integersOnly": True, "maximumFractionDigits": 0}}}
     return {}
@@ -379,7 +363,7 @@ def _limit_layer(panel: Panel) -> tuple[str, Json]:
 
 
 def _limit_line(panel: Panel) -> Json:
-    style = {"axisMode": "left", "color": LIMIT_COLOUR, "lineStyle": "dashed", "lineWidth": 2}
+    style = {"axisMode": "left", "color": model.LIMIT_COLOUR, "lineStyle": "dashed", "lineWidth": 2}
     return {
         "layerId": _limit_layer(panel)[0],
         "layerType": "referenceLine",

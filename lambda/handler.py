@@ -15,22 +15,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import bounded_client, open_session
+from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory, compare
-from profiler.forwarder.function_settings import (
-    Credentials,
-    ForwarderSettings,
-    NoticeSettings,
-    fetch_secret,
-    read_credentials,
-    read_export_targets,
-    read_grace_minutes,
-    read_notice_settings,
-    read_retry_settings,
-    read_settings,
-)
+from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
     RESERVED_SECONDS,
@@ -112,7 +102,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     configure_library_logging()
     budget = InvocationTime(context)
     handler = TaskStoppedHandler(
-        lambda: read_notice_settings(os.environ),
+        lambda: function_settings.read_notice_settings(os.environ),
         describe=lambda arn: _definitions().describe(arn, _definition_wait(context)),
         run_log=lambda task, container: ReportFinder(_log_tail().newest, budget, task.id, container),
         index=lambda: _index(context),
@@ -134,7 +124,7 @@ def _start_again(context: Context) -> StartAgain | None:
 
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
         retries = MemoryRetries(
-            read_retry_settings(os.environ),
+            function_settings.read_retry_settings(os.environ),
             aws=lambda: (_client("ecs"), _schedules()),
             family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
             remember=lambda key, work: run_idempotently(_key_table(), context, key, work),
@@ -164,7 +154,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     from profiler.forwarder.schedule_watch import Account, ScheduleAnnouncer, ScheduleWatch
 
     configure_library_logging()
-    settings = read_notice_settings(os.environ)
+    settings = function_settings.read_notice_settings(os.environ)
     if settings.idempotency_table is None:
         raise SettingsError(
             "IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the notifications."
@@ -194,7 +184,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             partial(_store_notice, storing),
             finished,
         ),
-        grace_minutes=read_grace_minutes(os.environ),
+        grace_minutes=function_settings.read_grace_minutes(os.environ),
         now_ns=time.time_ns,
         may_read=lambda: reading.remaining_seconds() > 0,
         may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
@@ -240,7 +230,7 @@ def _task_notices(context: Context) -> TaskNotices:
         return run
 
     return TaskNotices(
-        lambda: read_notice_settings(os.environ),
+        lambda: function_settings.read_notice_settings(os.environ),
         channels=lambda settings: _channels(settings, InvocationTime(context, reserved_seconds=last_seconds())),
         once=lambda settings: in_time(_idempotently(settings.idempotency_table, context), last_seconds()),
         now=lambda: datetime.now(UTC),
@@ -292,7 +282,7 @@ def _export(ended: EndedTask, context: Context) -> None:
     queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
     sign = aws_signer(lambda: open_session(None, None).get_credentials())
     export = RunExport(
-        lambda: read_export_targets(os.environ, fetch_secret),
+        lambda: function_settings.read_export_targets(os.environ, function_settings.fetch_secret),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
         keep=(lambda failures: send_failures(queue_url, _client("sqs"), failures)) if queue_url else None,
         warn=_warn,
@@ -397,7 +387,7 @@ def _print_line(line: str) -> None:
 
 @cache
 def _settings() -> ForwarderSettings:
-    return read_settings(os.environ)
+    return function_settings.read_settings(os.environ)
 
 
 def _cluster(settings: ForwarderSettings) -> SearchCluster:
@@ -406,7 +396,7 @@ def _cluster(settings: ForwarderSettings) -> SearchCluster:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
     credentials = settings.credentials
     if settings.secret_id is not None and credentials.api_key is None and credentials.basic is None:
-        credentials = read_credentials(settings.secret_id, fetch_secret)
+        credentials = function_settings.read_credentials(settings.secret_id, function_settings.fetch_secret)
     return _connect(settings, settings.url, credentials)
 
 
