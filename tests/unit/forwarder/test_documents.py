@@ -13,32 +13,17 @@ from msgspec.structs import replace
 
 from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.run_links import ecs_task, log_stream
+from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task, log_stream
 from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.forwarder.task_lines import InvalidReport
+from profiler.record import record_model as model
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
-from profiler.record.record_model import (
-    Container,
-    Cost,
-    Distribution,
-    Gpu,
-    GpuIdle,
-    Interval,
-    Metrics,
-    Monitor,
-    Neuron,
-    NeuronCore,
-    Recommendation,
-    Record,
-    Report,
-    encode,
-)
 from tests.shown_runs import missed_notice, stuck_notice, waiting
 from tests.unit.forwarder.notices.test_slack_messages import RUN_NOTICES
 
 TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"
-PERCENT = Distribution(avg=50.0, p50=49.0, p95=90.0, p99=95.0, max=97.0)
-FULL = Record(
+PERCENT = model.Distribution(avg=50.0, p50=49.0, p95=90.0, p99=95.0, max=97.0)
+FULL = model.Record(
     task_id="0123",
     task_arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
     cluster="jobs",
@@ -48,7 +33,7 @@ FULL = Record(
     account_id="111122223333",
     availability_zone="eu-west-1a",
     launch_type="FARGATE",
-    container=Container(name="batch", id="b", image="etl:7", image_digest="sha256:1"),
+    container=model.Container(name="batch", id="b", image="etl:7", image_digest="sha256:1"),
     log_group="/ecs/jobs",
     log_stream="ecs/batch/0123",
     status="failure",
@@ -56,7 +41,7 @@ FULL = Record(
     likely_out_of_memory=True,
     started_at="2026-03-01T00:00:10.500Z",
     finished_at="2026-03-01T00:10:10.750Z",
-    metrics=Metrics(
+    metrics=model.Metrics(
         duration_ms=600250,
         billed_duration_ms=631000,
         init_duration_ms=30000,
@@ -64,9 +49,9 @@ FULL = Record(
         max_memory_used_mb=1990.5,
         vcpu_size=0.5,
         cpu_seconds=240.1,
-        vcpu_used=Distribution(avg=0.25, p50=0.24, p95=0.45, p99=0.47, max=0.5),
+        vcpu_used=model.Distribution(avg=0.25, p50=0.24, p95=0.45, p99=0.47, max=0.5),
         cpu_utilization_percent=PERCENT,
-        memory_used_mb=Distribution(avg=1000.0, p50=990.0, p95=1900.0, p99=1980.0, max=1980.0),
+        memory_used_mb=model.Distribution(avg=1000.0, p50=990.0, p95=1900.0, p99=1980.0, max=1980.0),
         memory_utilization_percent=PERCENT,
         memory_peak_source="kernel",
         memory_usage_peak_mb=2040.0,
@@ -76,42 +61,42 @@ FULL = Record(
         block_write_bytes=8,
     ),
     gpus=(
-        Gpu(
+        model.Gpu(
             uuid="G1",
-            utilization_percent=Distribution(avg=10.0, max=90.0),
-            sm_active_percent=Distribution(avg=4.0, max=80.0),
+            utilization_percent=model.Distribution(avg=10.0, max=90.0),
+            sm_active_percent=model.Distribution(avg=4.0, max=80.0),
             energy_joules=5.0,
         ),
-        Gpu(
+        model.Gpu(
             uuid="G2",
-            utilization_percent=Distribution(avg=30.0, max=50.0),
-            memory_used_mb=Distribution(avg=7.0, max=9.0),
+            utilization_percent=model.Distribution(avg=30.0, max=50.0),
+            memory_used_mb=model.Distribution(avg=7.0, max=9.0),
             energy_joules=6.5,
         ),
     ),
-    gpu_idle=GpuIdle(percent=63.5, gpu_hours=0.25),
-    neuron=Neuron(
-        cores=(NeuronCore(index=0, utilization_percent=PERCENT), NeuronCore(index=1)),
-        device_memory_used_mb=Distribution(max=77.0),
+    gpu_idle=model.GpuIdle(percent=63.5, gpu_hours=0.25),
+    neuron=model.Neuron(
+        cores=(model.NeuronCore(index=0, utilization_percent=PERCENT), model.NeuronCore(index=1)),
+        device_memory_used_mb=model.Distribution(max=77.0),
     ),
-    cost=Cost(usd=0.5),
-    recommendation=Recommendation(vcpu=0.25, memory_mb=4096, saving_percent=20.0),
-    monitor=Monitor(version="0.1.0", cpu_seconds=1.5, max_rss_mb=30.5),
+    cost=model.Cost(usd=0.5),
+    recommendation=model.Recommendation(vcpu=0.25, memory_mb=4096, saving_percent=20.0),
+    monitor=model.Monitor(version="0.1.0", cpu_seconds=1.5, max_rss_mb=30.5),
     tags={"team": "data", "stage": ""},
 )
 
-BARE = Record(task_id="0123", container=Container(name="batch"))
+BARE = model.Record(task_id="0123", container=model.Container(name="batch"))
 
 
 def document(
-    record: Record = FULL,
+    record: model.Record = FULL,
     kind: Any = "task.report",
     time: str = "2026-03-01T00:10:12.000Z",
     kibana_url: str | None = None,
 ) -> Document:
-    report = Report(time=time, type=kind, record=record)
+    report = model.Report(time=time, type=kind, record=record)
     try:
-        line = encode(report).decode()
+        line = model.encode(report).decode()
     except OverflowError:
         line = "a line with a number that only other encoders write"
     made = report_document(report, line, ForwarderSettings(kibana_url=kibana_url))
@@ -213,11 +198,11 @@ def test_the_index_is_the_month_in_which_the_pull_began() -> None:
 
 
 def test_each_checkpoint_has_its_own_id_and_time() -> None:
-    interval = Interval(
+    interval = model.Interval(
         started_at="2026-03-01T00:01:00.000Z",
         finished_at="2026-03-01T00:02:00.000Z",
         cpu_utilization_percent=PERCENT,
-        memory_used_mb=Distribution(avg=5.0, max=8.0),
+        memory_used_mb=model.Distribution(avg=5.0, max=8.0),
     )
     running = msgspec.structs.replace(FULL, status="running", exit_code=None, finished_at=None, interval=interval)
     made = document(running, "task.checkpoint", "2026-03-01T00:02:00.100Z")
@@ -234,7 +219,7 @@ def test_each_checkpoint_has_its_own_id_and_time() -> None:
 
 
 def test_waste_is_absent_where_nothing_can_be_saved() -> None:
-    dearer = msgspec.structs.replace(FULL, recommendation=Recommendation(vcpu=1, saving_percent=-30.0))
+    dearer = msgspec.structs.replace(FULL, recommendation=model.Recommendation(vcpu=1, saving_percent=-30.0))
     assert document(dearer).fields["cost"] == {"usd": 0.5}
 
 
@@ -243,7 +228,8 @@ def test_waste_is_absent_where_nothing_can_be_saved() -> None:
 )
 def test_a_report_without_a_time_is_invalid(time: str) -> None:
     assert isinstance(
-        report_document(Report(time=time, type="task.report", record=FULL), "", ForwarderSettings()), InvalidReport
+        report_document(model.Report(time=time, type="task.report", record=FULL), "", ForwarderSettings()),
+        InvalidReport,
     )
 
 
@@ -278,10 +264,12 @@ def test_streams_of_other_programs_name_no_task(stream: str) -> None:
         (BARE, "task.report", ("'2026-03-01T00:05:12.000Z'", "'2026-03-01T00:15:12.000Z'")),
     ],
 )
-def test_the_link_to_the_dashboard_has_the_times_of_the_run(record: Record, kind: str, period: tuple[str, str]) -> None:
-    link = document(record, kind, kibana_url="https://kibana/s/ops").fields["links"]["run"]
+def test_the_link_to_the_dashboard_has_the_times_of_the_run(
+    record: model.Record, kind: str, period: tuple[str, str]
+) -> None:
+    link = document(record, kind, kibana_url="https://kibana/s/ops/").fields["links"]["run"]
     start, end = period
-    assert link.startswith("https://kibana/s/ops/app/dashboards#/view/")
+    assert link.startswith(f"https://kibana/s/ops/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}?")
     assert f"?_g=(time:(from:{start},to:{end}))&_a=" in link
     assert unquote(link).endswith("query:'task.id:\"0123\"'))")
 
@@ -311,7 +299,7 @@ def template(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["report", "checkpoint"])
 def test_every_field_that_is_written_is_mapped(name: str) -> None:
     started, finished = "2026-03-01T00:01:00Z", "2026-03-01T00:02:00Z"
-    interval = Interval(
+    interval = model.Interval(
         started_at=started, finished_at=finished, cpu_utilization_percent=PERCENT, memory_used_mb=PERCENT
     )
     record = msgspec.structs.replace(FULL, interval=interval if name == "checkpoint" else None)

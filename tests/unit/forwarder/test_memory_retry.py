@@ -27,6 +27,7 @@ from tests.fake_search import FakeSearchCluster
 from tests.notices import report_line as read
 from tests.unit.forwarder.test_retry_plan import CLUSTER, FAMILY_ARN, KILLED, batch, ended, report_line
 from tests.unit.forwarder.test_task_event import ARN, container, definition
+from tests.unit.forwarder.test_task_stopped import report
 
 TASK_ID = ARN.rsplit("/", 1)[-1]
 NEW_ID = "99999999aaaa4bbbb8cccc9dddd0eeee"
@@ -355,25 +356,10 @@ def hit(task_id: str = TASK_ID, record: str | None = None) -> dict[str, Any]:
 
 
 def killed_record(memory_mb: int = 512, **metrics: Any) -> str:
-    size = {"vcpu": 0.25, "memoryMB": memory_mb}
-    record = {
-        "taskId": TASK_ID,
-        "container": {"name": "batch"},
-        "status": "failure",
-        "taskSize": size,
-        "metrics": metrics,
-    }
-    return json.dumps({"time": "2026-03-01T10:12:33Z", "type": "task.report", "record": record})
+    return report(taskSize={"vcpu": 0.25, "memoryMB": memory_mb}, metrics=metrics)
 
 
 def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> EndedTask:
-    record = {
-        "taskId": TASK_ID,
-        "container": {"name": "batch"},
-        "status": "success",
-        "metrics": {"billedDurationMs": 3_600_000},
-    }
-    text = json.dumps({"time": "2026-03-01T10:12:33Z", "type": "task.report", "record": record})
     return ended(
         **{
             "taskArn": NEW_ARN,
@@ -383,7 +369,7 @@ def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> E
             "attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}],
             **detail,
         },
-        line=read(text),
+        line=read(report(status="success", metrics={"billedDurationMs": 3_600_000})),
     )
 
 
