@@ -39,15 +39,6 @@ class Row:
     is_collapsed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
-    """A dashboard variable: the user selects values of a label."""
-
-    name: str
-    label: str
-    query: str
-
-
 class Options(TypedDict, total=False):
     """What a panel may have in addition to its texts, unit and queries: see ``Panel``."""
 
@@ -68,18 +59,15 @@ def number(title: str, description: str, unit: Unit, query: Query, **options: Un
     return Panel(title=title, description=description, unit=unit, queries=(query,), kind="stat", **(size | options))
 
 
-TITLE: Final = "Task Profiler"
-DESCRIPTION: Final = "Resource usage of running ECS batch tasks: containers, GPUs, NeuronCores, and the EC2 instance."
-
 _SELECTED_TASKS: Final = '{task_family=~"$family",task_id=~"$task"}'
-_RATE: Final = "[$__rate_interval]"
 _TASK: Final = "task_family, task_id"
 _TASK_NAME: Final = "{{task_family}} {{task_id}}"
 _CONTAINER_NAME: Final = "{{task_family}} {{container}} {{task_id}}"
 
+# Name, label, and the query of the values that the user selects from.
 VARIABLES: Final = (
-    Variable(name="family", label="Family", query="label_values(task_profiler_task_info, task_family)"),
-    Variable(name="task", label="Task", query='label_values(task_profiler_task_info{task_family=~"$family"}, task_id)'),
+    ("family", "Family", "label_values(task_profiler_task_info, task_family)"),
+    ("task", "Task", 'label_values(task_profiler_task_info{task_family=~"$family"}, task_id)'),
 )
 
 
@@ -90,7 +78,7 @@ def _metric(name: str) -> str:
 
 def _rate(name: str) -> str:
     """The increase of a counter per second."""
-    return f"rate({_metric(name)}{_RATE})"
+    return f"rate({_metric(name)}[$__rate_interval])"
 
 
 def _per_task(name: str) -> str:

@@ -335,12 +335,10 @@ def _definition_wait(context: Context) -> Callable[[], bool]:
     return RetryBackoff(budget, random.random, initial_seconds=1, max_seconds=16, max_request_seconds=1).wait
 
 
-@cache
-def _definitions() -> EcsDefinitions:
-    return EcsDefinitions(_client("ecs"), _warn)
-
-
 _client = cache(bounded_client)
+_definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
+_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region), _warn))
+_settings = cache(lambda: function_settings.read_settings(os.environ))
 
 
 @cache
@@ -365,11 +363,6 @@ def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
     return TaskMemory(), RuleMemory(), set()
 
 
-@cache
-def _log_tail() -> CloudWatchTail:
-    return CloudWatchTail(lambda region: _client("logs", region), _warn)
-
-
 def _warn(sentence: str) -> None:
     _log({"level": "warning", "event": sentence})
 
@@ -383,11 +376,6 @@ def _log(line: Mapping[str, object]) -> None:
 
 def _print_line(line: str) -> None:
     print(line)  # noqa: T201  Lambda copies standard output to the function's log
-
-
-@cache
-def _settings() -> ForwarderSettings:
-    return function_settings.read_settings(os.environ)
 
 
 def _cluster(settings: ForwarderSettings) -> SearchCluster:

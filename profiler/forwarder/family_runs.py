@@ -22,7 +22,6 @@ from profiler.record.record_model import Processor, Record, Report
 from profiler.record.units import MIB, as_number
 from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 
-_MIN_RUNS = 8
 # By family and name of the ECS cluster.
 FamilyDurations = Mapping[tuple[str, str], UsualDuration]
 
@@ -62,7 +61,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
                 sources = _sources(mapping(in_cluster.get("runs")))
                 lasted = [number(mapping(source.get("usage")).get("duration_ms")) for source in sources]
                 known = [duration_ms for duration_ms in lasted if duration_ms]
-                usual = usual_duration(known) if len(known) >= _MIN_RUNS else None
+                usual = usual_duration(known) if len(known) >= MIN_RUNS else None
                 if usual is not None:
                     found[str(family.get("key")), str(in_cluster.get("key"))] = usual
         return found
@@ -111,13 +110,8 @@ COMPARISON_SECONDS = 5.0
 # A value that occurs once in a month of daily runs, or once in a day of hourly runs, is usual.
 MAX_RUNS = 40
 MIN_RUNS = 8
-_MAX_DURATIONS = 20
 _MIN_DURATIONS = 5
 _NOTABLE_RATIO = 1.5
-_MIN_UNUSUAL = 2
-_MAX_DEVIATIONS = 6
-_MIN_RATIO = 3
-_MIN_RATIO_TO_ALL = 2
 # Each measure, its JSON name in the record, and an amount: values far below it count as equal.
 _MEASURES: Mapping[str, tuple[str, float]] = {
     "duration_ms": ("durationMs", 1000),
@@ -165,7 +159,7 @@ def compare(
     except SearchClusterError:
         return None
     runs = [_run(source) for source in _sources(response)]
-    timed = [run for run in runs[:_MAX_DURATIONS] if run.duration_ms is not None]
+    timed = [run for run in runs[:20] if run.duration_ms is not None]
     durations = [run.duration_ms or 0 for run in _in_cluster(timed, notice.task.cluster, _MIN_DURATIONS)]
     if len(durations) < _MIN_DURATIONS:
         return None
@@ -240,11 +234,7 @@ def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMea
     Such a value lies beyond median ± 6 × MAD (median absolute deviation) of the logarithms, and is below a third or
     above three times the median. Many families have a larger run, for example once a week. Therefore, it must also be
     below half or above twice of all earlier values. Only the latest one does not count, so that a second unusual run
-    in a row is found as well.
-
-    Args:
-        own: the measures of the run.
-        earlier: the measures of the earlier runs, the latest first.
+    in a row is found as well. ``earlier`` has the latest run first.
     """
     found = []
     for name, (json_name, small) in _MEASURES.items():
@@ -255,7 +245,7 @@ def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMea
         usual = median(values)
         if _is_far(value, usual, values, small):
             found.append(UnusualMeasure(metric=json_name, value=as_number(value) or 0, usual=as_number(usual) or 0))
-    return tuple(found) if len(found) >= _MIN_UNUSUAL else ()
+    return tuple(found) if len(found) > 1 else ()
 
 
 def _is_far(value: float, usual: float, earlier: Sequence[float], small: float) -> bool:
@@ -263,11 +253,7 @@ def _is_far(value: float, usual: float, earlier: Sequence[float], small: float) 
     middle = median(levels)
     deviation = median(abs(other - middle) for other in levels)
     beyond_all = level - max(levels[1:]) if level > usual_level else min(levels[1:]) - level
-    return (
-        abs(level - middle) > _MAX_DEVIATIONS * deviation
-        and abs(level - usual_level) > math.log(_MIN_RATIO)
-        and beyond_all > math.log(_MIN_RATIO_TO_ALL)
-    )
+    return abs(level - middle) > 6 * deviation and abs(level - usual_level) > math.log(3) and beyond_all > math.log(2)
 
 
 def _processor_sentence(record: Record | None, model: str | None) -> str | None:

@@ -36,7 +36,6 @@ RETRY_STARTER = "task-profiler-retry/"
 SHORT_ID_LENGTH = 8
 _GROWTH = 1.5
 _EC2_STEP_MB = 128
-_CPU_UNITS = 1024  # of one vCPU
 # What a target of EventBridge or of its Scheduler passes on to RunTask, as EventBridge writes the names.
 _PARAMETERS = (
     *("LaunchType", "CapacityProviderStrategy", "NetworkConfiguration", "PlatformVersion", "Group"),
@@ -171,7 +170,7 @@ def _input(started: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) -> dict[str, Any]:
     if memory.vcpu is not None:
-        overrides |= {"cpu": str(round(memory.vcpu * _CPU_UNITS)), "memory": str(memory.new_mb)}
+        overrides |= {"cpu": str(round(memory.vcpu * 1024)), "memory": str(memory.new_mb)}
     elif overrides.get("memory") is not None:
         raise RetryRefusedError("the size of a task on EC2 is not changed")
     if memory.limit_mb is None:

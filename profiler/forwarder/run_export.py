@@ -19,9 +19,6 @@ from profiler.otlp.otlp_settings import Targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.record.record_model import Record
 
-# A part of the idempotency key: never change it.
-_NAME = "otlp"
-
 
 class RunExport(Struct, frozen=True):
     """Exports ended runs. Rejected runs are in the log, and in the failure queue if there is one.
@@ -60,7 +57,7 @@ class RunExport(Struct, frozen=True):
                 self._store(run, reason)
 
         try:
-            once(f"{ended.task.arn}#{_NAME}", work)
+            once(f"{ended.task.arn}#otlp", work)  # never change this key
         except InProgressError:
             return
         except Exception as error:

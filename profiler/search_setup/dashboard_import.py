@@ -19,7 +19,6 @@ Flavour = Literal["classic", "lens"]
 
 _LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Kibana from 4
 _FIRST_LENS = (8, 2)  # older versions show errors for the newest value of a date
-_MAX_ERRORS_LENGTH = 1000
 _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
 
@@ -110,7 +109,7 @@ def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavo
     if response.ok and body.get("success") is True and body.get("successCount") == len(objects):
         return
     if response.ok:
-        errors = json.dumps(body.get("errors") or "")[:_MAX_ERRORS_LENGTH]
+        errors = json.dumps(body.get("errors") or "")[:1000]
         reason = f"{body.get('successCount', 0)} of {len(objects)} objects were imported {errors}"
     else:
         hint = "; another --flavour may fit this server" if response.status == 422 else ""  # noqa: PLR2004
@@ -122,7 +121,6 @@ _FIRST_LINKS: Final = (8, 12)
 _DASHBOARD_LINK: Final = re.compile(r"\[([^]]+)\]\(#/view/([\w-]+)\)")
 _SEPARATOR: Final = " · "
 _LINKS_WIDTH: Final = 32  # of 48 columns
-_LINK_OPTIONS: Final = {"openInNewTab": False, "useCurrentFilters": True, "useCurrentDateRange": True}
 
 SavedObject = dict[str, Any]
 
@@ -159,7 +157,11 @@ def _split_navigation(saved_object: SavedObject, text: str) -> Iterator[SavedObj
     links, references = [], []
     for order, (label, dashboard) in enumerate(_DASHBOARD_LINK.findall(text)):
         name = f"link_{dashboard}_dashboard"
-        kind = {"type": "dashboardLink", "destinationRefName": name, "options": _LINK_OPTIONS}
+        kind = {
+            "type": "dashboardLink",
+            "destinationRefName": name,
+            "options": {"openInNewTab": False, "useCurrentFilters": True, "useCurrentDateRange": True},
+        }
         links.append({"id": dashboard, "label": label, "order": order, **kind})
         references.append({"name": name, "type": "dashboard", "id": dashboard})
     attributes = saved_object["attributes"]

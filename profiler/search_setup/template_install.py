@@ -24,8 +24,6 @@ POLICY = "task-profiler"
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
 # The indices behind the data views of the dashboards: as long as one does not exist, its panels are errors.
 _FIRST_INDICES: tuple[IndexKind, ...] = ("reports", "checkpoints", "notices")
-# Settings of the templates that Elastic Cloud Serverless rejects.
-_NOT_IN_SERVERLESS = ("number_of_shards", "auto_expand_replicas")
 
 
 class Product(Struct, frozen=True, kw_only=True):
@@ -112,7 +110,7 @@ def install_templates(
         body = with_index_prefix(template, prefix)
         settings = body["template"]["settings"]["index"]
         if product.is_serverless:
-            for setting in _NOT_IN_SERVERLESS:
+            for setting in ("number_of_shards", "auto_expand_replicas"):  # it rejects them
                 settings.pop(setting, None)
         if engine == "elasticsearch" and has_policy:
             settings["lifecycle"] = {"name": policy.name}

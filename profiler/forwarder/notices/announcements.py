@@ -260,7 +260,6 @@ def run_idempotently(
 MAX_NOTICES_OF_A_STREAM = 8
 MAX_AGE = timedelta(days=1)
 MAX_AGE_IN_STREAM = timedelta(minutes=15)
-_MAX_SHOWN_LENGTH = 200
 
 
 class TaskNotices(Struct):
@@ -281,7 +280,7 @@ class TaskNotices(Struct):
 
     def add(self, line: NoticeLine, place: str, source: str | None = None) -> None:
         """Hold a notice of the log stream ``place`` that is not too old. ``source`` is its record of a stream."""
-        written, where = parse_datetime(line.time), place[:_MAX_SHOWN_LENGTH]
+        written, where = parse_datetime(line.time), place[:200]
         if written is None or self.now() - written > MAX_AGE:
             self._warn_once(f"Notifications in {where} are not sent, because they are older than a day.")
             return
