@@ -10,15 +10,17 @@ from profiler.core.index_names import IndexPeriod
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.record_model import Container, Metrics, Record, Report
-from profiler.search_setup.setup_removal import Removal, cluster_removals, remove
 from profiler.search_setup.template_install import (
     Engine,
     Method,
+    Removal,
     ServerResponse,
     SetupFiles,
     SetupStep,
+    cluster_removals,
     detect_product,
     install_templates,
+    remove,
     setup_files,
 )
 
