@@ -2,14 +2,14 @@
 
 import json
 import sys
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
 
 if __package__ in {None, ""}:  # run as a script, which puts only this folder on the path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from grafana.grafana_model import Panel, Query, Row, Variable
-from grafana.grafana_panels import DESCRIPTION, ROWS, TITLE, VARIABLES
+from grafana.grafana_panels import ROWS, VARIABLES, Panel, Query, Row
 
 FILE: Final = Path(__file__).parent / "task-profiler.json"
 
@@ -40,8 +40,9 @@ def _dashboard() -> Json:
     source = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
     return {
         "uid": _UID,
-        "title": TITLE,
-        "description": DESCRIPTION,
+        "title": "Task Profiler",
+        "description": "Resource usage of running ECS batch tasks: containers, GPUs, NeuronCores, and the EC2 "
+        "instance.",
         "tags": ["ecs", "batch", "task-profiler"],
         "schemaVersion": _SCHEMA_VERSION,
         "editable": True,
@@ -49,19 +50,19 @@ def _dashboard() -> Json:
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
-        "templating": {"list": [{**source, "current": {}}, *map(_variable, VARIABLES)]},
+        "templating": {"list": [{**source, "current": {}}, *starmap(_variable, VARIABLES)]},
         "panels": _panels(),
     }
 
 
-def _variable(variable: Variable) -> Json:
+def _variable(name: str, label: str, query: str) -> Json:
     return {
-        "name": variable.name,
-        "label": variable.label,
+        "name": name,
+        "label": label,
         "type": "query",
         "datasource": _DATASOURCE,
-        "definition": variable.query,
-        "query": {"query": variable.query, "refId": "PrometheusVariableQueryEditor-VariableQuery", "qryType": 1},
+        "definition": query,
+        "query": {"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery", "qryType": 1},
         "refresh": 2,  # on time range change, because the list of tasks depends on it
         "sort": 1,
         "multi": True,

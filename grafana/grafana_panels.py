@@ -1,21 +1,73 @@
 """The rows and panels of the dashboard: tasks, their instance, GPUs, NeuronCores and the monitor."""
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal, TypedDict, Unpack
 
-from grafana.grafana_model import Panel, Query, Row, Variable, chart, number
+Kind = Literal["timeseries", "stat", "table"]
+Unit = Literal["none", "short", "bytes", "Bps", "percentunit", "s", "watt", "celsius", "hertz", "ops"]
 
-TITLE: Final = "Task Profiler"
-DESCRIPTION: Final = "Resource usage of running ECS batch tasks: containers, GPUs, NeuronCores, and the EC2 instance."
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A PromQL expression, and the legend of its series. Grafana replaces ``{{label}}`` by the label's value."""
+
+    expr: str
+    legend: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One chart, number or table. ``axis_max`` is the end of the axis, if the unit has a maximum (1 for a ratio)."""
+
+    title: str
+    description: str
+    unit: Unit
+    queries: tuple[Query, ...]
+    kind: Kind = "timeseries"
+    is_stacked: bool = False
+    axis_max: float | None = None
+    width: int = 12  # of 24 columns
+    height: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Panels under a heading. Grafana runs the queries of a collapsed row only when a user opens it."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    is_collapsed: bool = False
+
+
+class Options(TypedDict, total=False):
+    """What a panel may have in addition to its texts, unit and queries: see ``Panel``."""
+
+    is_stacked: bool
+    axis_max: float
+    width: int
+    height: int
+
+
+def chart(title: str, description: str, unit: Unit, *queries: Query, **options: Unpack[Options]) -> Panel:
+    """Lines over time."""
+    return Panel(title=title, description=description, unit=unit, queries=queries, **options)
+
+
+def number(title: str, description: str, unit: Unit, query: Query, **options: Unpack[Options]) -> Panel:
+    """One large number."""
+    size: Options = {"width": 4, "height": 5}
+    return Panel(title=title, description=description, unit=unit, queries=(query,), kind="stat", **(size | options))
+
 
 _SELECTED_TASKS: Final = '{task_family=~"$family",task_id=~"$task"}'
-_RATE: Final = "[$__rate_interval]"
 _TASK: Final = "task_family, task_id"
 _TASK_NAME: Final = "{{task_family}} {{task_id}}"
 _CONTAINER_NAME: Final = "{{task_family}} {{container}} {{task_id}}"
 
+# Name, label, and the query of the values that the user selects from.
 VARIABLES: Final = (
-    Variable(name="family", label="Family", query="label_values(task_profiler_task_info, task_family)"),
-    Variable(name="task", label="Task", query='label_values(task_profiler_task_info{task_family=~"$family"}, task_id)'),
+    ("family", "Family", "label_values(task_profiler_task_info, task_family)"),
+    ("task", "Task", 'label_values(task_profiler_task_info{task_family=~"$family"}, task_id)'),
 )
 
 
@@ -26,7 +78,7 @@ def _metric(name: str) -> str:
 
 def _rate(name: str) -> str:
     """The increase of a counter per second."""
-    return f"rate({_metric(name)}{_RATE})"
+    return f"rate({_metric(name)}[$__rate_interval])"
 
 
 def _per_task(name: str) -> str:

@@ -10,11 +10,8 @@ if __package__ in {None, ""}:  # run as a script, which puts only this folder on
 
 from kibana import classic_format, lens_format
 from kibana.dashboard_model import Index, Json
-from kibana.data_views import data_view
-from kibana.index_definitions.index_templates import build_index_templates
-from kibana.index_definitions.ingest_pipeline import build_ingest_pipeline
-from kibana.overview_panels import OVERVIEW
-from kibana.right_sizing_panels import RIGHT_SIZING
+from kibana.index_definitions import build_index_templates, build_ingest_pipeline, data_view
+from kibana.overview_panels import OVERVIEW, RIGHT_SIZING
 from kibana.run_panels import FAILURES, GPU, NEURON, NEWEST_RUNS, RUN
 from kibana.saved_objects import navigation, saved_search, to_json
 

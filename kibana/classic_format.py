@@ -3,22 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kibana.aggregations import ORDER, cases_id, grouped_metrics, hidden_order, terms_id, time_id
-from kibana.conditions import kuery
-from kibana.dashboard_model import (
-    COLUMN_WIDTHS,
-    ELAPSED_FIELD,
-    FAILURE_COLOUR,
-    LIMIT_COLOUR,
-    MISSING_LABEL,
-    SHORTEST_DURATION_MS,
-    TIME_FIELD,
-    Dashboard,
-    Json,
-    Metric,
-    Panel,
-    Terms,
-)
+from kibana import dashboard_model as model
+from kibana.dashboard_model import Dashboard, Json, Metric, Panel, Terms
 from kibana.saved_objects import (
     SOURCE,
     classic_visualization,
@@ -39,7 +25,7 @@ _TYPES = {
     "table": "table",
 }
 _WIDTHS: Final = {
-    **COLUMN_WIDTHS,
+    **model.COLUMN_WIDTHS,
     "task.id": 285,
     "container.name": 100,
     "task.status": 95,
@@ -50,7 +36,7 @@ _WIDTHS: Final = {
     "usage.memory.kills": 90,
     "cost.usd": 80,
     "event.start": 160,
-    TIME_FIELD: 160,
+    model.TIME_FIELD: 160,
 }
 """The widths of columns. The others share the rest, and have at least 100 pixels."""
 _LONG_TEXT, _WIDTHS_BESIDE_IT = "notice.message", {"task.family": 130, "notice.kind": 90, "count": 95}
@@ -130,7 +116,7 @@ def _legend(metric: Metric) -> str:
 
 
 def _visualization(panel: Panel) -> Json:
-    source: Json = {"query": kuery(panel.condition), "filter": []}
+    source: Json = {"query": model.kuery(panel.condition), "filter": []}
     references = []
     if panel.kind == "number" and panel.bands:
         state = _coloured_number(panel)
@@ -152,7 +138,7 @@ def _coloured_number(panel: Panel) -> Json:
     kind, _ = _metric((metric,))
     ratio = {
         "type": "filter_ratio",
-        "numerator": kuery(metric.share_of),
+        "numerator": model.kuery(metric.share_of),
         "denominator": {"query": "*", "language": "kuery"},
         "metric_agg": kind,
     }
@@ -161,7 +147,7 @@ def _coloured_number(panel: Panel) -> Json:
         "id": object_id("series", panel.key),
         "label": metric.label,
         "metrics": [{"id": object_id("metric", panel.key), "field": metric.field, **shown}],
-        "color": FAILURE_COLOUR,
+        "color": model.FAILURE_COLOUR,
         "split_mode": "everything",
         "formatter": "0,0" if metric.share_of is None else "0.0%",
         "value_template": "{{value}}",
@@ -178,7 +164,7 @@ def _coloured_number(panel: Panel) -> Json:
         "type": "metric",
         "series": [series],
         "index_pattern": f"task-{panel.index}-*",
-        "time_field": TIME_FIELD,
+        "time_field": model.TIME_FIELD,
         "time_range_mode": "entire_time_range",
         "interval": "",
         "axis_position": "left",
@@ -187,9 +173,9 @@ def _coloured_number(panel: Panel) -> Json:
         "show_legend": 1,
         "show_grid": 1,
         "tooltip_mode": "show_all",
-        "filter": kuery(panel.condition),
+        "filter": model.kuery(panel.condition),
         "background_color_rules": [
-            {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": FAILURE_COLOUR}
+            {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": model.FAILURE_COLOUR}
         ],
     }
     return {"title": panel.title, "type": "metrics", "aggs": [], "params": params}
@@ -197,27 +183,27 @@ def _coloured_number(panel: Panel) -> Json:
 
 def _aggregations(panel: Panel) -> Iterator[Json]:
     """Yield metrics, then buckets from the outermost to the innermost: the order of buckets is their nesting."""
-    for name, group in grouped_metrics(panel).items():
+    for name, group in model.grouped_metrics(panel).items():
         yield _aggregation(name, "metric", *_metric(group))
     if panel.cases:
-        filters = [{"input": kuery(case.condition), "label": case.label} for case in panel.cases]
-        yield _aggregation(cases_id(panel), "group", "filters", {"filters": filters})
+        filters = [{"input": model.kuery(case.condition), "label": case.label} for case in panel.cases]
+        yield _aggregation(model.cases_id(panel), "group", "filters", {"filters": filters})
     rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
     for number, terms in enumerate(panel.terms):
         # The name of a single bucket is next to the chart: in a legend, it would cut the name of the metric.
         schema = rows_schema if terms.size > 1 else "split"
-        schema = "segment" if terms.field == TIME_FIELD else schema
-        yield _aggregation(terms_id(panel, number), schema, "terms", _terms(terms))
-    if panel.has_time_axis and panel.time_field == ELAPSED_FIELD:
-        elapsed = {"field": ELAPSED_FIELD, "interval": "auto", "min_doc_count": False}
-        yield _aggregation(time_id(panel), "segment", "histogram", {**elapsed, "customLabel": "Elapsed"})
+        schema = "segment" if terms.field == model.TIME_FIELD else schema
+        yield _aggregation(model.terms_id(panel, number), schema, "terms", _terms(terms))
+    if panel.has_time_axis and panel.time_field == model.ELAPSED_FIELD:
+        elapsed = {"field": model.ELAPSED_FIELD, "interval": "auto", "min_doc_count": False}
+        yield _aggregation(model.time_id(panel), "segment", "histogram", {**elapsed, "customLabel": "Elapsed"})
     elif panel.has_time_axis:
-        histogram = {"field": TIME_FIELD, "interval": "auto", "drop_partials": False, "min_doc_count": 1}
-        yield _aggregation(time_id(panel), "segment", "date_histogram", {**histogram, "extended_bounds": {}})
+        histogram = {"field": model.TIME_FIELD, "interval": "auto", "drop_partials": False, "min_doc_count": 1}
+        yield _aggregation(model.time_id(panel), "segment", "date_histogram", {**histogram, "extended_bounds": {}})
     if panel.kind == "number" and panel.metrics[0].operation == "sum":
         # One bucket for all values, and none without a value: the sum of no amounts is not $0.00.
         everything = {"field": panel.metrics[0].field, "interval": _ABOVE_ALL_VALUES, "min_doc_count": False}
-        yield _aggregation(time_id(panel), "group", "histogram", everything)
+        yield _aggregation(model.time_id(panel), "group", "histogram", everything)
 
 
 def _aggregation(identity: str, schema: str, kind: str, params: Json) -> Json:
@@ -240,23 +226,23 @@ def _metric(group: tuple[Metric, ...]) -> tuple[str, Json]:
             percents = [part.percent for part in group]
             return "percentiles", {**params, "customLabel": _PERCENTILE_LABEL, "percents": percents}
         case "latest":
-            newest = {"aggregate": "concat", "size": 1, "sortField": TIME_FIELD, "sortOrder": "desc"}
+            newest = {"aggregate": "concat", "size": 1, "sortField": model.TIME_FIELD, "sortOrder": "desc"}
             return "top_hits", {**params, **newest}
 
 
 def _terms(terms: Terms) -> Json:
-    order = hidden_order(terms)
+    order = model.hidden_order(terms)
     return {
         "field": terms.field,
         "customLabel": terms.label,
         "orderBy": "_key" if order is None else "custom",
-        **({} if order is None else {"orderAgg": _aggregation(ORDER, "orderAgg", *_metric((order,)))}),
+        **({} if order is None else {"orderAgg": _aggregation(model.ORDER, "orderAgg", *_metric((order,)))}),
         "order": "asc" if order is None else "desc",
         "size": terms.size,
         "otherBucket": terms.has_other_bucket,
         "otherBucketLabel": "Other",
         "missingBucket": terms.has_missing_bucket,
-        "missingBucketLabel": MISSING_LABEL,
+        "missingBucketLabel": model.MISSING_LABEL,
     }
 
 
@@ -319,7 +305,7 @@ def _heatmap_params(panel: Panel) -> Json:
 def _value_scale(panel: Panel) -> Json:
     scale = {"type": "log" if panel.is_logarithmic else "linear", "mode": "normal"}
     if panel.is_logarithmic:
-        return {**scale, "setYExtents": True, "min": SHORTEST_DURATION_MS, "max": None}
+        return {**scale, "setYExtents": True, "min": model.SHORTEST_DURATION_MS, "max": None}
     # The axis would else end at the data, below the limit.
     end = 100 if panel.limit is None else panel.limit * 1.2
     return {**scale, "setYExtents": True, "min": 0, "max": end} if panel.is_percentage else scale
@@ -340,7 +326,7 @@ def _xy_params(panel: Panel) -> Json:
             "interpolate": "linear",
             "showCircles": True,
         }
-        for name, group in grouped_metrics(panel).items()
+        for name, group in model.grouped_metrics(panel).items()
     ]
     return {
         "type": shape,
@@ -382,6 +368,6 @@ def _xy_params(panel: Panel) -> Json:
             "value": panel.limit or 0,
             "width": 2,
             "style": "dashed",
-            "color": LIMIT_COLOUR,
+            "color": model.LIMIT_COLOUR,
         },
     }

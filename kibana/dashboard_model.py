@@ -1,9 +1,84 @@
-"""Panels and dashboards, independent of the product that draws them."""
+"""Conditions, panels and dashboards, independent of the product that draws them."""
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
-from kibana.conditions import Condition
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    """The field has this value."""
+
+    field: str
+    value: str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The number in the field is greater (``>``) or less (``<``) than the limit."""
+
+    field: str
+    sign: Literal["<", ">"]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """The field has a value."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The condition does not hold."""
+
+    condition: "Condition"
+
+
+class AllOf(tuple["Condition", ...]):
+    """All of the conditions hold."""
+
+    __slots__ = ()
+
+
+class AnyOf(tuple["Condition", ...]):
+    """At least one condition holds."""
+
+    __slots__ = ()
+
+
+Condition: TypeAlias = Is | Compared | Exists | Not | AllOf | AnyOf
+
+
+def kql(condition: Condition | None) -> str:  # noqa: PLR0911  one for each kind
+    """The condition in Kibana's query language; an empty text for None."""
+    match condition:
+        case None:
+            return ""
+        case Is(field, bool(value)):
+            return f"{field}: {str(value).lower()}"
+        case Is(field, value):
+            return f'{field}: "{value}"'
+        case Compared(field, sign, limit):
+            return f"{field} {sign} {limit}"
+        case Exists(field):
+            return f"{field}: *"
+        case Not(inner):
+            return f"not {_group(inner)}"
+        case AllOf():
+            return " and ".join(_group(inner) for inner in condition)
+        case AnyOf():
+            return " or ".join(_group(inner) for inner in condition)
+
+
+def _group(condition: Condition) -> str:
+    return f"({kql(condition)})" if isinstance(condition, AllOf | AnyOf) else kql(condition)
+
+
+def kuery(condition: Condition | None) -> dict[str, str]:
+    """The condition as a query of a saved object."""
+    return {"query": kql(condition), "language": "kuery"}
+
 
 Json = dict[str, Any]
 Index = Literal["reports", "checkpoints", "notices"]
@@ -227,3 +302,44 @@ class Dashboard:
     def charts(self) -> tuple[Panel, ...]:
         """The panels without the lists of documents."""
         return tuple(panel for panel in self.panels if isinstance(panel, Panel))
+
+
+ORDER: Final = "order"
+"""The name of an aggregation that no chart draws: it orders the terms."""
+_NUMBER_OF_DOCUMENTS: Final = Metric(operation="count", field=TIME_FIELD, label="Documents")
+
+
+def hidden_order(terms: Terms) -> Metric | None:
+    """The metric that orders the terms without being drawn."""
+    return _NUMBER_OF_DOCUMENTS if terms.is_by_count else terms.order_by
+
+
+def grouped_metrics(panel: Panel) -> dict[str, tuple[Metric, ...]]:
+    """The metrics by the id of their aggregation. The classic flavour uses the same ids.
+
+    One aggregation computes all percentiles of a field: two aggregations would take the server twice the time.
+    Kibana 8.4 and later combine them by themselves.
+    """
+    groups: dict[str, tuple[Metric, ...]] = {}
+    first: dict[str, str] = {}
+    for number, metric in enumerate(panel.metrics, start=1):
+        name = str(number)
+        if metric.operation == "percentile":
+            name = first.setdefault(metric.field, name)
+        groups[name] = (*groups.get(name, ()), metric)
+    return groups
+
+
+def cases_id(panel: Panel) -> str:
+    """The id of the aggregation of a panel's cases."""
+    return str(len(panel.metrics) + 1)
+
+
+def terms_id(panel: Panel, number: int) -> str:
+    """The id of a panel's terms aggregation."""
+    return str(len(panel.metrics) + bool(panel.cases) + number + 1)
+
+
+def time_id(panel: Panel) -> str:
+    """The id of a panel's date histogram."""
+    return terms_id(panel, len(panel.terms))

@@ -1,93 +1,50 @@
-"""The dashboard of all runs: numbers, outcomes, failures, notices, durations, resource usage and cost."""
+"""The dashboards of all runs: the overview, and the sizes with their unused capacity and its cost."""
 
 from dataclasses import replace
 from typing import Final
 
-from kibana.conditions import AllOf, Exists, Is, Not
-from kibana.dashboard_model import (
-    COUNT_BANDS,
-    FAILURE_COLOUR,
-    FAILURE_RATE_BANDS,
-    HIGH_COLOUR,
-    NO_FAILURE_BANDS,
-    OUT_OF_MEMORY_COLOUR,
-    SIZE_COLOUR,
-    TIME_FIELD,
-    UNKNOWN_COLOUR,
-    USED_COLOUR,
-    Case,
-    Dashboard,
-    Metric,
-    Panel,
-    Terms,
-)
-from kibana.panel_builders import (
-    COST,
-    COST_KNOWN,
-    COST_TOTAL,
-    DEFAULT_RANGE,
-    DURATION,
-    FAILED,
-    FAMILY_CONTROL,
-    FAMILY_ROWS,
-    HEATMAP_ROWS,
-    LARGEST_FAMILIES,
-    LATEST_CHARTS,
-    LATEST_TASK,
-    NOT_SUCCESSFUL,
-    OUT_OF_MEMORY,
-    OUTCOME_CONTROLS,
-    OUTCOMES,
-    PLACE_CONTROLS,
-    TASKS,
-    TIME_PARTS,
-    WASTE_TOTAL,
-    average,
-    bars,
-    heatmap,
-    highest,
-    latest,
-    number,
-    ranking,
-    table,
-)
+from kibana import dashboard_model as model
+from kibana import panel_builders as parts
+from kibana.dashboard_model import AllOf, Case, Compared, Dashboard, Exists, Is, Metric, Not, Panel, Terms
 from kibana.run_panels import NEWEST_RUNS
 
 _MEAN_OF_MEANS = (
     "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell hides short tasks."
 )
-_ROWS = f"The {HEATMAP_ROWS} families with the most runs."
+_ROWS = f"The {parts.HEATMAP_ROWS} families with the most runs."
 _HEATMAP_HEIGHT = 20
 _NOTICES_HEIGHT = 11
-_MEDIAN = Metric(operation="percentile", field=DURATION, percent=50, label="Median", colour=USED_COLOUR)
-_P95 = Metric(operation="percentile", field=DURATION, percent=95, label="95th percentile", colour=HIGH_COLOUR)
+_MEDIAN = Metric(operation="percentile", field=parts.DURATION, percent=50, label="Median", colour=model.USED_COLOUR)
+_P95 = Metric(
+    operation="percentile", field=parts.DURATION, percent=95, label="95th percentile", colour=model.HIGH_COLOUR
+)
 
 _NUMBERS: Final = (
-    number("task-count", "Tasks", "Tasks that ended.", TASKS, width=8),
-    number(
+    parts.number("task-count", "Tasks", "Tasks that ended.", parts.TASKS, width=8),
+    parts.number(
         "failure-rate",
         "Failure rate",
         "Failed tasks, in percent of all tasks that ended. A stopped task did not fail.",
-        replace(TASKS, label="of all tasks failed", share_of=FAILED),
+        replace(parts.TASKS, label="of all tasks failed", share_of=parts.FAILED),
         width=10,
-        bands=FAILURE_RATE_BANDS,
+        bands=model.FAILURE_RATE_BANDS,
     ),
-    number(
+    parts.number(
         "out-of-memory-count",
         "Out of memory",
         "Tasks that ran out of memory, as ECS or the monitor reports.",
-        replace(TASKS, label="Out of memory"),
+        replace(parts.TASKS, label="Out of memory"),
         width=10,
-        condition=OUT_OF_MEMORY,
-        bands=NO_FAILURE_BANDS,
+        condition=parts.OUT_OF_MEMORY,
+        bands=model.NO_FAILURE_BANDS,
     ),
-    COST_TOTAL,
-    WASTE_TOTAL,
+    parts.COST_TOTAL,
+    parts.WASTE_TOTAL,
 )
 
 
 def _heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
-    return heatmap(key, title, f"{description} {_ROWS}", metric, height=_HEATMAP_HEIGHT)
+    return parts.heatmap(key, title, f"{description} {_ROWS}", metric, height=_HEATMAP_HEIGHT)
 
 
 _HEATMAPS: Final = (
@@ -95,34 +52,34 @@ _HEATMAPS: Final = (
         "task-usage-cpu",
         "Task Resource Usage Average: CPU %",
         f"Mean CPU usage in percent of the task's vCPUs. {_MEAN_OF_MEANS}",
-        average("usage.cpu.percent.avg", "CPU %"),
+        parts.average("usage.cpu.percent.avg", "CPU %"),
     ),
     _heatmap(
         "task-usage-memory",
         "Task Resource Usage Average: memory %",
         f"Mean memory usage in percent of the container's own limit, else of the task's memory. {_MEAN_OF_MEANS}",
-        average("usage.memory.percent.avg", "Memory %"),
+        parts.average("usage.memory.percent.avg", "Memory %"),
     ),
     _heatmap(
         "task-peak-memory",
         "Task Resource Usage Peak: memory %",
         "The highest memory peak of the tasks that ended in a cell, in percent of the container's own limit, else of "
         "the task's memory.",
-        highest("usage.memory.percent.max", "Memory peak %"),
+        parts.highest("usage.memory.percent.max", "Memory peak %"),
     ),
-    heatmap(
+    parts.heatmap(
         "task-out-of-memory",
         "Out of memory: tasks",
         "Tasks that ran out of memory. Their sampled peak can be lower than 100 %. The 25 families with the most such "
         "runs.",
-        replace(TASKS, label="Out of memory"),
-        condition=OUT_OF_MEMORY,
-        bands=COUNT_BANDS,
+        replace(parts.TASKS, label="Out of memory"),
+        condition=parts.OUT_OF_MEMORY,
+        bands=model.COUNT_BANDS,
         height=12,
     ),
 )
 
-_NOTICES: Final = Metric(operation="count", field=TIME_FIELD, label="Notifications")
+_NOTICES: Final = Metric(operation="count", field=model.TIME_FIELD, label="Notifications")
 
 
 def _notices(key: str, title: str, description: str, dataset: str, colours: dict[str, str]) -> Panel:
@@ -131,9 +88,9 @@ def _notices(key: str, title: str, description: str, dataset: str, colours: dict
     others = AllOf(Not(is_kind) for is_kind in kinds.values())
     cases = (
         *(Case(label=kind.capitalize(), condition=kinds[kind], colour=colour) for kind, colour in colours.items()),
-        Case(label="Other", condition=others, colour=SIZE_COLOUR),
+        Case(label="Other", condition=others, colour=model.SIZE_COLOUR),
     )
-    return bars(
+    return parts.bars(
         key,
         title,
         description,
@@ -152,23 +109,33 @@ _NOTICE_PANELS: Final = (
         "Missed and late runs",
         "Schedules that started no task, or a late one; runs that overlap, or take longer than usual.",
         "schedule.notice",
-        {"missed": FAILURE_COLOUR, "late": UNKNOWN_COLOUR, "overlapped": "#7b4fa3", "slow": USED_COLOUR},
+        {
+            "missed": model.FAILURE_COLOUR,
+            "late": model.UNKNOWN_COLOUR,
+            "overlapped": "#7b4fa3",
+            "slow": model.USED_COLOUR,
+        },
     ),
     _notices(
         "running-notices",
         "Notifications while running",
         "What the monitor detected before the task ended: no progress, too long, memory or disk almost full.",
         "task.notice",
-        {"stuck": FAILURE_COLOUR, "overdue": UNKNOWN_COLOUR, "memory": OUT_OF_MEMORY_COLOUR, "disk": "#8e6c3a"},
+        {
+            "stuck": model.FAILURE_COLOUR,
+            "overdue": model.UNKNOWN_COLOUR,
+            "memory": model.OUT_OF_MEMORY_COLOUR,
+            "disk": "#8e6c3a",
+        },
     ),
-    table(
+    parts.table(
         "latest-notices",
         "Notifications: the latest by family and kind",
         "The number of notifications, and the latest of each kind.",
         _NOTICES,
-        latest("notice.message", "Latest notification"),
-        LATEST_TASK,
-        latest(TIME_FIELD, "Time"),
+        parts.latest("notice.message", "Latest notification"),
+        parts.LATEST_TASK,
+        parts.latest(model.TIME_FIELD, "Time"),
         terms=(
             Terms(field="task.family", label="Family", size=20, is_by_count=True, has_missing_bucket=True),
             Terms(field="notice.kind", label="Kind", size=10, is_by_count=True),
@@ -182,45 +149,45 @@ OVERVIEW: Final = Dashboard(
     key="task-overview",
     title="Task overview",
     description="Number of tasks, failures, notifications, durations, resource usage and cost.",
-    controls=(*PLACE_CONTROLS, FAMILY_CONTROL, *OUTCOME_CONTROLS),
-    time_range=DEFAULT_RANGE,
+    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, *parts.OUTCOME_CONTROLS),
+    time_range=parts.DEFAULT_RANGE,
     panels=(
         *_NUMBERS,
-        bars(
+        parts.bars(
             "task-count-by-outcome",
             "Task Count by outcome",
             "Tasks by end time. Stopped: a user, a Spot interruption, a service or AWS ended the task.",
-            TASKS,
-            cases=OUTCOMES,
+            parts.TASKS,
+            cases=parts.OUTCOMES,
             terms=(),
         ),
-        bars(
+        parts.bars(
             "task-count-by-family",
             "Task Count by family",
             "Tasks by end time: the ten families with the most tasks, and all others.",
-            TASKS,
+            parts.TASKS,
         ),
-        table(
+        parts.table(
             "failures",
             "Failures and reasons",
             "Tasks that did not succeed, and the newest of them: its stop category and the reason that ECS gives.",
-            TASKS,
-            latest("task.stop_category", "Category"),
-            latest("task.stopped_reason", "Reason"),
-            latest("task.exit_code", "Exit code"),
-            LATEST_TASK,
-            LATEST_CHARTS,
-            latest(TIME_FIELD, "Latest end"),
+            parts.TASKS,
+            parts.latest("task.stop_category", "Category"),
+            parts.latest("task.stopped_reason", "Reason"),
+            parts.latest("task.exit_code", "Exit code"),
+            parts.LATEST_TASK,
+            parts.LATEST_CHARTS,
+            parts.latest(model.TIME_FIELD, "Latest end"),
             terms=(
                 Terms(field="task.family", label="Family", size=50, is_by_count=True),
                 Terms(field="task.status", label="Outcome", size=5, is_by_count=True),
             ),
-            condition=NOT_SUCCESSFUL,
+            condition=parts.NOT_SUCCESSFUL,
             height=15,
         ),
         NEWEST_RUNS,
         *_NOTICE_PANELS,
-        ranking(
+        parts.ranking(
             "task-duration",
             "Task Duration by family",
             "Median and 95th percentile of the ten families with the most tasks, and of all others. The axis is "
@@ -229,39 +196,153 @@ OVERVIEW: Final = Dashboard(
             _P95,
             is_logarithmic=True,
             axis="Duration",
-            terms=(LARGEST_FAMILIES,),
+            terms=(parts.LARGEST_FAMILIES,),
         ),
-        bars(
+        parts.bars(
             "cost-by-family",
             "Cost by family (USD)",
             "Fargate list price by end time: the ten families with the most tasks, and all others. Right-sizing lists "
             "the families without a known cost.",
-            COST,
-            condition=COST_KNOWN,
+            parts.COST,
+            condition=parts.COST_KNOWN,
         ),
-        ranking(
+        parts.ranking(
             "time-by-family",
             "Where the time went by family (%)",
             "Mean parts of the duration, for the 25 families with the most runs. A part is the mean of the runs in "
             "which it is known.",
-            *TIME_PARTS,
-            condition=Exists(TIME_PARTS[0].field),
+            *parts.TIME_PARTS,
+            condition=Exists(parts.TIME_PARTS[0].field),
             is_stacked=True,
             axis="% of the duration",
             width=48,
             height=_HEATMAP_HEIGHT,
         ),
         *_HEATMAPS,
-        table(
+        parts.table(
             "families",
             "Families",
             "The 25 families with the most reports, by account and Region.",
-            TASKS,
-            average(DURATION, "Mean duration"),
-            highest(DURATION, "Longest"),
-            highest("usage.memory.percent.max", "Memory peak %"),
-            LATEST_TASK,
-            terms=FAMILY_ROWS,
+            parts.TASKS,
+            parts.average(parts.DURATION, "Mean duration"),
+            parts.highest(parts.DURATION, "Longest"),
+            parts.highest("usage.memory.percent.max", "Memory peak %"),
+            parts.LATEST_TASK,
+            terms=parts.FAMILY_ROWS,
+        ),
+    ),
+)
+
+
+_SAVING: Final = "recommendation.saving_percent"
+_HAS_WASTE: Final = Compared("cost.waste_usd", ">", 0)
+_IS_TOO_SMALL: Final = Compared(_SAVING, "<", 0)
+# A Fargate task is paid once: the reports of its other containers have no cost.
+_COST_UNKNOWN: Final = AllOf((Not(parts.COST_KNOWN), Not(Is("task.launch_type", "FARGATE"))))
+_WASTED: Final = replace(parts.WASTE, label="Waste (USD)", colour=model.USED_COLOUR)
+# One order for all rows: the family with the most waste first.
+_LARGEST_WASTE: Final = replace(parts.FAMILIES, order_by=parts.WASTE, is_by_count=False)
+_FAMILY_ROWS: Final = tuple(replace(terms, order_by=parts.WASTE, is_by_count=False) for terms in parts.FAMILY_ROWS)
+
+
+def _newest_advice(*before: Metric) -> tuple[Metric, ...]:
+    """The sizes, the advice and the saving of one run: the newest."""
+    return (
+        *before,
+        parts.LATEST_TASK,
+        parts.latest("usage.cpu.size", "vCPU"),
+        parts.latest("recommendation.vcpu", "Advised CPU"),
+        parts.latest("usage.memory.size_mb", "Memory MB"),
+        parts.latest("recommendation.memory_mb", "Advised MB"),
+        parts.latest("usage.memory.percent.max", "Peak %"),
+        parts.latest(_SAVING, "Saving %"),
+    )
+
+
+RIGHT_SIZING: Final = Dashboard(
+    key="right-sizing",
+    title="Right-sizing",
+    description="Unused capacity of tasks, its cost, the recommended size, and families that are too small.",
+    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL),
+    time_range=parts.DEFAULT_RANGE,
+    panels=(
+        replace(parts.COST_TOTAL, key="sizing-cost", width=16),
+        replace(parts.WASTE_TOTAL, key="sizing-waste", width=16),
+        parts.number(
+            "sizing-too-small",
+            "Tasks that are too small",
+            "Tasks for which a larger size is recommended.",
+            replace(parts.TASKS, label="Too small"),
+            width=16,
+            condition=_IS_TOO_SMALL,
+        ),
+        parts.ranking(
+            "waste-by-family",
+            "Waste by family (USD)",
+            "The amount that the recommended size would have saved. Families without waste are left out.",
+            _WASTED,
+            terms=(_LARGEST_WASTE,),
+            condition=_HAS_WASTE,
+        ),
+        parts.bars(
+            "waste-over-time",
+            "Waste over time (USD)",
+            "The amount that the recommended size would have saved, by end time of the runs.",
+            _WASTED,
+            condition=_HAS_WASTE,
+        ),
+        parts.ranking(
+            "memory-peak-against-size",
+            "Memory peak against size (MB)",
+            "The highest memory peak and the largest memory size of all runs of a family.",
+            parts.highest("usage.memory.used_mb.max", "Peak (MB)", model.USED_COLOUR),
+            parts.highest("usage.memory.size_mb", "Size (MB)", model.SIZE_COLOUR),
+            terms=(_LARGEST_WASTE,),
+            axis="Memory (MB)",
+            width=48,
+            height=20,
+        ),
+        parts.table(
+            "too-small-table",
+            "Too small",
+            "Families of which some runs need a larger size, by account and Region. The columns after the number of "
+            "tasks are of the newest such run.",
+            *_newest_advice(parts.TASKS)[:-1],
+            terms=parts.FAMILY_ROWS,
+            condition=_IS_TOO_SMALL,
+            height=12,
+        ),
+        parts.table(
+            "right-size-table",
+            "Recommended size by family",
+            "Size, recommendation and saving of the newest run that could be smaller, by account and Region. The 25 "
+            "families that wasted the most in all such runs. Families without a known cost are below.",
+            *_newest_advice(replace(parts.WASTE, label="Total waste")),
+            terms=_FAMILY_ROWS,
+            condition=AllOf((_HAS_WASTE, Exists("recommendation.vcpu"))),
+        ),
+        parts.table(
+            "cost-table",
+            "Cost by family",
+            "Fargate list price of the runs that have one.",
+            replace(parts.COST, label="Cost (USD)"),
+            parts.TASKS,
+            parts.LATEST_TASK,
+            terms=_FAMILY_ROWS,
+            condition=parts.COST_KNOWN,
+            height=12,
+        ),
+        parts.table(
+            "no-cost-table",
+            "Families without a known cost",
+            "Runs on EC2 instances and GPUs have no list price. The sizes are of the newest run.",
+            *_newest_advice(parts.TASKS, parts.highest("usage.gpu.count", "GPUs"))[:-1],
+            terms=(
+                parts.FAMILIES,
+                Terms(field="task.launch_type", label="Runs on", size=5, is_by_count=True, has_missing_bucket=True),
+            ),
+            condition=_COST_UNKNOWN,
+            height=12,
         ),
     ),
 )

@@ -2,23 +2,20 @@
 
 from typing import Final, TypedDict, Unpack
 
-from kibana.conditions import AllOf, AnyOf, Condition, Exists, Is, Not
+from kibana import dashboard_model as model
 from kibana.dashboard_model import (
-    FAILURE_COLOUR,
-    HIGH_COLOUR,
-    OUT_OF_MEMORY_COLOUR,
-    PERCENT_BANDS,
-    SIZE_COLOUR,
-    STOPPED_COLOUR,
-    SUCCESS_COLOUR,
-    TIME_FIELD,
-    UNKNOWN_COLOUR,
+    AllOf,
+    AnyOf,
     Band,
     Case,
+    Condition,
     Control,
+    Exists,
     Index,
+    Is,
     Kind,
     Metric,
+    Not,
     Panel,
     Terms,
 )
@@ -34,7 +31,7 @@ WASTE: Final = Metric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
 FAMILIES: Final = Terms(field="task.family", label="Family", size=25, is_by_count=True)
 LARGEST_FAMILIES: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True, has_other_bucket=True)
-NEWEST: Final = Metric(operation="max", field=TIME_FIELD, label="Newest")
+NEWEST: Final = Metric(operation="max", field=model.TIME_FIELD, label="Newest")
 TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20, order_by=NEWEST)
 CONTAINER_ROWS: Final = Terms(field="container.name", label="Container", size=10, has_missing_bucket=True)
 
@@ -65,11 +62,11 @@ OUT_OF_MEMORY: Final = AnyOf(
     (Is("task.stop_category", "oom"), Is("task.out_of_memory", value=True), Is("task.likely_out_of_memory", value=True))
 )
 OUTCOMES: Final = (
-    Case(label="Success", condition=_SUCCESS, colour=SUCCESS_COLOUR),
-    Case(label="Failure", condition=AllOf((_FAILURE, Not(OUT_OF_MEMORY))), colour=FAILURE_COLOUR),
-    Case(label="Out of memory", condition=AllOf((_FAILURE, OUT_OF_MEMORY)), colour=OUT_OF_MEMORY_COLOUR),
-    Case(label="Stopped", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), _STOPPED)), colour=STOPPED_COLOUR),
-    Case(label="Unknown", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), Not(_STOPPED))), colour=UNKNOWN_COLOUR),
+    Case(label="Success", condition=_SUCCESS, colour=model.SUCCESS_COLOUR),
+    Case(label="Failure", condition=AllOf((_FAILURE, Not(OUT_OF_MEMORY))), colour=model.FAILURE_COLOUR),
+    Case(label="Out of memory", condition=AllOf((_FAILURE, OUT_OF_MEMORY)), colour=model.OUT_OF_MEMORY_COLOUR),
+    Case(label="Stopped", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), _STOPPED)), colour=model.STOPPED_COLOUR),
+    Case(label="Unknown", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), Not(_STOPPED))), colour=model.UNKNOWN_COLOUR),
 )
 """Each run has exactly one of these outcomes."""
 
@@ -138,7 +135,7 @@ def heatmap(key: str, title: str, description: str, metric: Metric, **options: U
     Without another condition, runs without a measurement are left out: they would be the lowest values.
     """
     options.setdefault("condition", Exists(metric.field))
-    options.setdefault("bands", PERCENT_BANDS)
+    options.setdefault("bands", model.PERCENT_BANDS)
     options |= {"terms": (FAMILIES,), "has_time_axis": True, "width": 48}
     return panel("heatmap", key, title, description, metric, **options)
 
@@ -173,7 +170,7 @@ WASTE_TOTAL: Final = number(
 LATEST_TASK: Final = latest("task.id", "Latest task")
 LATEST_CHARTS: Final = latest("links.run", "Charts")
 TIME_PARTS: Final = (
-    _part_of_the_time("on_cpu", "On CPU", HIGH_COLOUR),
+    _part_of_the_time("on_cpu", "On CPU", model.HIGH_COLOUR),
     _part_of_the_time("waiting_for_cpu", "CPU wait", "#9fc9e2"),
     _part_of_the_time("disk", "Disk", "#8e6c3a"),
     _part_of_the_time("network", "Network", "#7b4fa3"),
@@ -181,6 +178,6 @@ TIME_PARTS: Final = (
     _part_of_the_time("lock", "Lock", "#d4679b"),
     _part_of_the_time("pipe", "Pipe", "#2a9d9d"),
     _part_of_the_time("child", "Child", "#a8d5d5"),
-    _part_of_the_time("other", "Other", SIZE_COLOUR),
+    _part_of_the_time("other", "Other", model.SIZE_COLOUR),
 )
 """The parts of the wall time in percent. A run's parts add up to 100."""

@@ -2,58 +2,29 @@
 
 from typing import Final, Unpack
 
-from kibana.conditions import Exists
-from kibana.dashboard_model import (
-    ELAPSED_FIELD,
-    SIZE_COLOUR,
-    TIME_FIELD,
-    USED_COLOUR,
-    Dashboard,
-    Metric,
-    Panel,
-    SavedSearch,
-    Terms,
-)
-from kibana.panel_builders import (
-    CONTAINER_ROWS,
-    DEFAULT_RANGE,
-    DURATION,
-    FAMILIES,
-    FAMILY_CONTROL,
-    LATEST_TASK,
-    NEWEST,
-    NOT_SUCCESSFUL,
-    PLACE_CONTROLS,
-    TASK_CONTROL,
-    TASK_ROWS,
-    TASKS,
-    TIME_PARTS,
-    Options,
-    average,
-    heatmap,
-    highest,
-    latest,
-    panel,
-    ranking,
-    table,
-)
+from kibana import dashboard_model as model
+from kibana import panel_builders as parts
+from kibana.dashboard_model import Dashboard, Exists, Metric, Panel, SavedSearch, Terms
+from kibana.panel_builders import Options
 
 _TABLE_HEIGHT: Final = 9
 # A log stream is of one container of one task. When no task is selected, the charts show one run, and not a mixture.
 _RUN_OF_CHART: Final = (
-    Terms(field="aws.cloudwatch.log_stream", label="Run", size=1, order_by=NEWEST, has_missing_bucket=True),
-    Terms(field=TIME_FIELD, label="Time", size=5000),  # with one checkpoint a minute: more than three days
+    Terms(field="aws.cloudwatch.log_stream", label="Run", size=1, order_by=parts.NEWEST, has_missing_bucket=True),
+    Terms(field=model.TIME_FIELD, label="Time", size=5000),  # with one checkpoint a minute: more than three days
 )
 _FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True)
 
 
 def _run_table(key: str, title: str, description: str, *metrics: Metric) -> Panel:
-    return table(key, title, description, *metrics, terms=(TASK_ROWS, CONTAINER_ROWS), height=_TABLE_HEIGHT)
+    return parts.table(
+        key, title, description, *metrics, terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS), height=_TABLE_HEIGHT
+    )
 
 
 def _over_time(key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
     options |= {"index": "checkpoints", "terms": _RUN_OF_CHART}
-    return panel("line", key, title, description, *metrics, **options)
+    return parts.panel("line", key, title, description, *metrics, **options)
 
 
 def _device_chart(key: str, title: str, description: str, metric: Metric) -> Panel:
@@ -63,15 +34,15 @@ def _device_chart(key: str, title: str, description: str, metric: Metric) -> Pan
     """
     description = f"{description} by the time since the start. All runs of a family are combined."
     options: Options = {"index": "checkpoints", "terms": (_FAMILIES_OF_CHART,), "condition": Exists(metric.field)}
-    options |= {"has_time_axis": True, "time_field": ELAPSED_FIELD}
-    return panel("line", key, title, description, metric, **options)
+    options |= {"has_time_axis": True, "time_field": model.ELAPSED_FIELD}
+    return parts.panel("line", key, title, description, metric, **options)
 
 
 _RUN_COLUMNS: Final = (
     "task.family",
     "task.id",
     "task.status",
-    DURATION,
+    parts.DURATION,
     "usage.cpu.percent.max",
     "usage.memory.percent.max",
     "links.run",
@@ -89,7 +60,7 @@ FAILURES: Final = SavedSearch(
     title="Failures",
     description="The runs that did not succeed, newest first.",
     columns=(*_RUN_COLUMNS[:3], "task.stop_category", "task.exit_code", "task.stopped_reason", *_RUN_COLUMNS[5:]),
-    condition=NOT_SUCCESSFUL,
+    condition=parts.NOT_SUCCESSFUL,
 )
 
 RUN: Final = Dashboard(
@@ -101,43 +72,43 @@ RUN: Final = Dashboard(
         "newest runs, and "
         "the charts show the newest run."
     ),
-    controls=(FAMILY_CONTROL, TASK_CONTROL),
-    time_range=DEFAULT_RANGE,
+    controls=(parts.FAMILY_CONTROL, parts.TASK_CONTROL),
+    time_range=parts.DEFAULT_RANGE,
     panels=(
         NEWEST_RUNS,
         _run_table(
             "run-summary",
             "Run: result",
             "Outcome, category and reason, as ECS and the monitor report them.",
-            latest("task.family", "Family"),
-            latest("task.status", "Outcome"),
-            highest(DURATION, "Duration"),
-            highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
-            latest("task.exit_code", "Exit code"),
-            latest("task.stop_category", "Category"),
-            latest("task.stopped_reason", "Reason"),
-            latest("event.start", "Start"),
+            parts.latest("task.family", "Family"),
+            parts.latest("task.status", "Outcome"),
+            parts.highest(parts.DURATION, "Duration"),
+            parts.highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
+            parts.latest("task.exit_code", "Exit code"),
+            parts.latest("task.stop_category", "Category"),
+            parts.latest("task.stopped_reason", "Reason"),
+            parts.latest("event.start", "Start"),
         ),
         _run_table(
             "run-size",
             "Run: usage and size",
             "Saturated: share of the time in which the task used all CPUs. Killed: processes that the kernel killed.",
-            highest("usage.cpu.size", "vCPU"),
-            average("usage.cpu.percent.avg", "CPU %"),
-            average("usage.cpu.saturated_percent", "Saturated %"),
-            highest("usage.memory.size_mb", "Memory MB"),
-            highest("usage.memory.used_mb.max", "Peak MB"),
-            highest("usage.memory.percent.max", "Peak %"),
-            highest("usage.memory.kills", "Killed"),
-            highest("recommendation.vcpu", "Advised CPU"),
-            highest("recommendation.memory_mb", "Advised MB"),
+            parts.highest("usage.cpu.size", "vCPU"),
+            parts.average("usage.cpu.percent.avg", "CPU %"),
+            parts.average("usage.cpu.saturated_percent", "Saturated %"),
+            parts.highest("usage.memory.size_mb", "Memory MB"),
+            parts.highest("usage.memory.used_mb.max", "Peak MB"),
+            parts.highest("usage.memory.percent.max", "Peak %"),
+            parts.highest("usage.memory.kills", "Killed"),
+            parts.highest("recommendation.vcpu", "Advised CPU"),
+            parts.highest("recommendation.memory_mb", "Advised MB"),
         ),
         _run_table(
             "run-what-if",
             "Run: slowdown at another size",
             "How many times as long the run would have taken at most with this number of vCPUs. 1: not slower.",
             *(
-                highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
+                parts.highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
                 for size in ("0.25", "0.5", "1", "2", "4", "8")
             ),
         ),
@@ -146,32 +117,32 @@ RUN: Final = Dashboard(
             "CPU %",
             "Mean CPU usage of the newest run in each checkpoint interval. The line is at 100 % of the task's vCPUs; a "
             "container with a soft limit can use more.",
-            average("interval.cpu_percent", "CPU %", USED_COLOUR),
+            parts.average("interval.cpu_percent", "CPU %", model.USED_COLOUR),
             limit=100,
         ),
         _over_time(
             "run-memory",
             "Memory against size (MB)",
             "Maximum memory usage of the newest run in each checkpoint interval, and the memory size.",
-            highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
-            highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
+            parts.highest("interval.memory_mb", "Used (MB)", model.USED_COLOUR),
+            parts.highest("usage.memory.size_mb", "Size (MB)", model.SIZE_COLOUR),
             axis="Memory (MB)",
         ),
-        _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
-        table(
+        _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *parts.TIME_PARTS),
+        parts.table(
             "run-containers",
             "Containers",
             "Totals over all checkpoints of each container.",
-            average("interval.cpu_percent", "CPU %"),
-            highest("interval.memory_mb", "Peak MB"),
-            highest("usage.memory.cache_mb.max", "Cache MB"),
-            highest("usage.network.rx_bytes", "Received"),
-            highest("usage.network.tx_bytes", "Sent"),
-            highest("usage.block.read_bytes", "Read"),
-            highest("usage.block.write_bytes", "Written"),
-            latest("container.image.name", "Image"),
+            parts.average("interval.cpu_percent", "CPU %"),
+            parts.highest("interval.memory_mb", "Peak MB"),
+            parts.highest("usage.memory.cache_mb.max", "Cache MB"),
+            parts.highest("usage.network.rx_bytes", "Received"),
+            parts.highest("usage.network.tx_bytes", "Sent"),
+            parts.highest("usage.block.read_bytes", "Read"),
+            parts.highest("usage.block.write_bytes", "Written"),
+            parts.latest("container.image.name", "Image"),
             index="checkpoints",
-            terms=(TASK_ROWS, CONTAINER_ROWS),
+            terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS),
             height=_TABLE_HEIGHT,
         ),
     ),
@@ -179,50 +150,50 @@ RUN: Final = Dashboard(
 
 
 def _accelerator_table(key: str, title: str, description: str, field: str, *metrics: Metric) -> Panel:
-    columns = (TASKS, *metrics, LATEST_TASK)
-    return table(key, title, description, *columns, terms=(FAMILIES,), condition=Exists(field), height=12)
+    columns = (parts.TASKS, *metrics, parts.LATEST_TASK)
+    return parts.table(key, title, description, *columns, terms=(parts.FAMILIES,), condition=Exists(field), height=12)
 
 
 def _accelerator_heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
     description = f"{description} Families by the end time of their tasks."
-    return heatmap(key, title, description, metric)
+    return parts.heatmap(key, title, description, metric)
 
 
 GPU: Final = Dashboard(
     key="task-gpu",
     title="GPU",
     description="GPU utilization, idle time and memory of runs, and of one run over time.",
-    controls=(*PLACE_CONTROLS, FAMILY_CONTROL, TASK_CONTROL),
-    time_range=DEFAULT_RANGE,
+    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
+    time_range=parts.DEFAULT_RANGE,
     panels=(
         _device_chart(
             "run-gpu",
             "GPU % during a run",
             "Mean GPU utilization, over all GPUs of a task,",
-            average("interval.gpu_percent", "GPU %"),
+            parts.average("interval.gpu_percent", "GPU %"),
         ),
         _device_chart(
             "run-gpu-memory",
             "GPU memory during a run (MB)",
             "Maximum memory usage of a single GPU",
-            highest("interval.gpu_memory_mb", "Used (MB)"),
+            parts.highest("interval.gpu_memory_mb", "Used (MB)"),
         ),
         _accelerator_heatmap(
-            "gpu-usage", "GPU % by family", "Mean GPU utilization.", average("usage.gpu.percent.avg", "GPU %")
+            "gpu-usage", "GPU % by family", "Mean GPU utilization.", parts.average("usage.gpu.percent.avg", "GPU %")
         ),
-        ranking(
+        parts.ranking(
             "gpu-idle",
             "Idle GPU-hours by family",
             "Time in which no kernel ran on a GPU, summed over runs and GPUs. If it is not known which GPUs of an "
             "instance belong to a task, all of them count.",
             Metric(operation="sum", field="usage.gpu.idle.hours", label="Idle GPU-hours"),
         ),
-        ranking(
+        parts.ranking(
             "gpu-sm-active",
             "GPU % and SM active % by family",
             "Mean GPU utilization: a kernel ran. Mean share of the multiprocessors (SM) that worked, from Hopper on.",
-            average("usage.gpu.percent.avg", "GPU %"),
-            average("usage.gpu.sm_active.percent.avg", "SM active %"),
+            parts.average("usage.gpu.percent.avg", "GPU %"),
+            parts.average("usage.gpu.sm_active.percent.avg", "SM active %"),
             axis="%",
         ),
         _accelerator_table(
@@ -230,12 +201,12 @@ GPU: Final = Dashboard(
             "GPUs by family",
             "Runs that had a GPU.",
             "usage.gpu.count",
-            highest("usage.gpu.count", "GPUs"),
-            average("usage.gpu.percent.avg", "GPU %"),
-            highest("usage.gpu.percent.max", "Highest %"),
-            average("usage.gpu.sm_active.percent.avg", "SM active %"),
-            average("usage.gpu.idle.percent", "Idle %"),
-            highest("usage.gpu.memory_mb.max", "Memory peak (MB)"),
+            parts.highest("usage.gpu.count", "GPUs"),
+            parts.average("usage.gpu.percent.avg", "GPU %"),
+            parts.highest("usage.gpu.percent.max", "Highest %"),
+            parts.average("usage.gpu.sm_active.percent.avg", "SM active %"),
+            parts.average("usage.gpu.idle.percent", "Idle %"),
+            parts.highest("usage.gpu.memory_mb.max", "Memory peak (MB)"),
         ),
     ),
 )
@@ -244,36 +215,36 @@ NEURON: Final = Dashboard(
     key="task-neuron",
     title="Neuron",
     description="NeuronCore utilization of runs, and of one run over time.",
-    controls=(*PLACE_CONTROLS, FAMILY_CONTROL, TASK_CONTROL),
-    time_range=DEFAULT_RANGE,
+    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
+    time_range=parts.DEFAULT_RANGE,
     panels=(
         _device_chart(
             "run-neuron",
             "Neuron % during a run",
             "Mean NeuronCore utilization, over all NeuronCores of a task,",
-            average("interval.neuron_percent", "Neuron %"),
+            parts.average("interval.neuron_percent", "Neuron %"),
         ),
         _device_chart(
             "run-neuron-memory",
             "Neuron device memory during a run (MB)",
             "Maximum device memory until then,",
-            highest("usage.neuron.memory_mb.max", "Used (MB)"),
+            parts.highest("usage.neuron.memory_mb.max", "Used (MB)"),
         ),
         _accelerator_heatmap(
             "neuron-usage",
             "Neuron % by family",
             "Mean NeuronCore utilization.",
-            average("usage.neuron.percent.avg", "Neuron %"),
+            parts.average("usage.neuron.percent.avg", "Neuron %"),
         ),
         _accelerator_table(
             "neuron-families",
             "Neuron by family",
             "Runs that used NeuronCores.",
             "usage.neuron.cores",
-            highest("usage.neuron.cores", "Cores"),
-            average("usage.neuron.percent.avg", "Neuron %"),
-            highest("usage.neuron.percent.max", "Highest %"),
-            highest("usage.neuron.memory_mb.max", "Memory peak (MB)"),
+            parts.highest("usage.neuron.cores", "Cores"),
+            parts.average("usage.neuron.percent.avg", "Neuron %"),
+            parts.highest("usage.neuron.percent.max", "Highest %"),
+            parts.highest("usage.neuron.memory_mb.max", "Memory peak (MB)"),
         ),
     ),
 )

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-from kibana.conditions import kuery
-from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Dashboard, Index, Json, Panel, SavedSearch
+from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Dashboard, Index, Json, Panel, SavedSearch, kuery
 
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 _NAVIGATION_HEIGHT: Final = 3

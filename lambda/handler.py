@@ -15,38 +15,31 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import bounded_client, open_session
-from profiler.forwarder.delivery_errors import NO_TIME_TO_NOTIFY, DeliveryError, SettingsError
+from profiler.forwarder import function_settings
+from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
-from profiler.forwarder.function_settings import (
-    Credentials,
-    ForwarderSettings,
-    NoticeSettings,
-    fetch_secret,
-    read_credentials,
-    read_export_targets,
-    read_grace_minutes,
-    read_notice_settings,
-    read_retry_settings,
-    read_settings,
-)
-from profiler.forwarder.invocation_time import (
+from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory, compare
+from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
+from profiler.forwarder.invocation import (
+    NO_TIME_TO_NOTIFY,
     RESERVED_SECONDS,
     Context,
+    DeliveryError,
     InvocationTime,
     RetryBackoff,
+    SettingsError,
     configure_library_logging,
 )
-from profiler.forwarder.kinesis_records import forward_records, is_stream_event
 from profiler.forwarder.notices.announcements import (
     Comparison,
     EndedTask,
     Idempotently,
     MemoryRetry,
     NoticeChannel,
+    TaskNotices,
     run_idempotently,
 )
-from profiler.forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,
     Failure,
@@ -55,16 +48,13 @@ from profiler.forwarder.search_cluster.document_delivery import (
     send_failures,
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.subscription import Counts, decode_event, forward
-from profiler.forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
-from profiler.forwarder.task_notices import TaskNotices
+from profiler.forwarder.subscription import Counts, decode_event, forward, forward_records, is_stream_event
 from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_event import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules
-    from profiler.forwarder.search_cluster.family_runs import FamilyMemory
     from profiler.schedules.watch_memory import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -112,7 +102,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     configure_library_logging()
     budget = InvocationTime(context)
     handler = TaskStoppedHandler(
-        lambda: read_notice_settings(os.environ),
+        lambda: function_settings.read_notice_settings(os.environ),
         describe=lambda arn: _definitions().describe(arn, _definition_wait(context)),
         run_log=lambda task, container: ReportFinder(_log_tail().newest, budget, task.id, container),
         index=lambda: _index(context),
@@ -134,7 +124,7 @@ def _start_again(context: Context) -> StartAgain | None:
 
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
         retries = MemoryRetries(
-            read_retry_settings(os.environ),
+            function_settings.read_retry_settings(os.environ),
             aws=lambda: (_client("ecs"), _schedules()),
             family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
             remember=lambda key, work: run_idempotently(_key_table(), context, key, work),
@@ -146,9 +136,7 @@ def _start_again(context: Context) -> StartAgain | None:
     return start_again
 
 
-def _families(left_seconds: float) -> "FamilyMemory":
-    from profiler.forwarder.search_cluster.family_runs import FamilyMemory  # only for a retry and for schedules
-
+def _families(left_seconds: float) -> FamilyMemory:
     settings = _settings()
     timeout_seconds = max(1.0, min(left_seconds, COMPARISON_SECONDS))
     return FamilyMemory(cluster=_cluster(settings), prefix=settings.index_prefix, timeout_seconds=timeout_seconds)
@@ -166,7 +154,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     from profiler.forwarder.schedule_watch import Account, ScheduleAnnouncer, ScheduleWatch
 
     configure_library_logging()
-    settings = read_notice_settings(os.environ)
+    settings = function_settings.read_notice_settings(os.environ)
     if settings.idempotency_table is None:
         raise SettingsError(
             "IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the notifications."
@@ -196,7 +184,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             partial(_store_notice, storing),
             finished,
         ),
-        grace_minutes=read_grace_minutes(os.environ),
+        grace_minutes=function_settings.read_grace_minutes(os.environ),
         now_ns=time.time_ns,
         may_read=lambda: reading.remaining_seconds() > 0,
         may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
@@ -242,7 +230,7 @@ def _task_notices(context: Context) -> TaskNotices:
         return run
 
     return TaskNotices(
-        lambda: read_notice_settings(os.environ),
+        lambda: function_settings.read_notice_settings(os.environ),
         channels=lambda settings: _channels(settings, InvocationTime(context, reserved_seconds=last_seconds())),
         once=lambda settings: in_time(_idempotently(settings.idempotency_table, context), last_seconds()),
         now=lambda: datetime.now(UTC),
@@ -294,7 +282,7 @@ def _export(ended: EndedTask, context: Context) -> None:
     queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
     sign = aws_signer(lambda: open_session(None, None).get_credentials())
     export = RunExport(
-        lambda: read_export_targets(os.environ, fetch_secret),
+        lambda: function_settings.read_export_targets(os.environ, function_settings.fetch_secret),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
         keep=(lambda failures: send_failures(queue_url, _client("sqs"), failures)) if queue_url else None,
         warn=_warn,
@@ -347,12 +335,10 @@ def _definition_wait(context: Context) -> Callable[[], bool]:
     return RetryBackoff(budget, random.random, initial_seconds=1, max_seconds=16, max_request_seconds=1).wait
 
 
-@cache
-def _definitions() -> EcsDefinitions:
-    return EcsDefinitions(_client("ecs"), _warn)
-
-
 _client = cache(bounded_client)
+_definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
+_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region), _warn))
+_settings = cache(lambda: function_settings.read_settings(os.environ))
 
 
 @cache
@@ -377,11 +363,6 @@ def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
     return TaskMemory(), RuleMemory(), set()
 
 
-@cache
-def _log_tail() -> CloudWatchTail:
-    return CloudWatchTail(lambda region: _client("logs", region), _warn)
-
-
 def _warn(sentence: str) -> None:
     _log({"level": "warning", "event": sentence})
 
@@ -397,18 +378,13 @@ def _print_line(line: str) -> None:
     print(line)  # noqa: T201  Lambda copies standard output to the function's log
 
 
-@cache
-def _settings() -> ForwarderSettings:
-    return read_settings(os.environ)
-
-
 def _cluster(settings: ForwarderSettings) -> SearchCluster:
     """Return the search cluster's client. Invocations share it as long as the credentials are the same."""
     if settings.url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
     credentials = settings.credentials
     if settings.secret_id is not None and credentials.api_key is None and credentials.basic is None:
-        credentials = read_credentials(settings.secret_id, fetch_secret)
+        credentials = function_settings.read_credentials(settings.secret_id, function_settings.fetch_secret)
     return _connect(settings, settings.url, credentials)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler.forwarder.documents import Document
+from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 
 _Place = tuple[str, str]
@@ -57,6 +58,22 @@ class FakeSearchCluster:
         self._versions[place] = self._writes
         self.documents[place] = fields
         return {"status": 200, "result": "updated"}
+
+
+class AnsweringSearch(FakeSearchCluster):
+    """Gives one answer to every search, or raises the error. Keeps the searches."""
+
+    def __init__(self, answer: Mapping[str, Any] | None = None, error: SearchClusterError | None = None) -> None:
+        super().__init__()
+        self.answer, self.error = answer or {}, error
+        self.bodies: list[Mapping[str, Any]] = []
+
+    def search(self, index: str, body: Mapping[str, Any], timeout_seconds: float) -> Mapping[str, Any]:
+        assert (index, timeout_seconds) == ("task-reports-*", 5)
+        self.bodies.append(body)
+        if self.error is not None:
+            raise self.error
+        return self.answer
 
 
 def _merged(present: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, get_args
 
-from profiler.forwarder.delivery_errors import ForwarderError
+from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.invocation import ForwarderError
 from profiler.forwarder.notices.announcements import Announcement, ChannelKind
-from profiler.forwarder.task.find_report import ReportLine
 from profiler.forwarder.task_lines import read_line
 from profiler.record.record_model import Report
 

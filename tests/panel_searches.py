@@ -7,9 +7,26 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from kibana.aggregations import ORDER, cases_id, grouped_metrics, terms_id, time_id
-from kibana.conditions import AllOf, AnyOf, Compared, Condition, Exists, Is, Not
-from kibana.dashboard_model import ELAPSED_FIELD, TIME_FIELD, Json, Metric, Panel, Terms
+from kibana.dashboard_model import (
+    ELAPSED_FIELD,
+    ORDER,
+    TIME_FIELD,
+    AllOf,
+    AnyOf,
+    Compared,
+    Condition,
+    Exists,
+    Is,
+    Json,
+    Metric,
+    Not,
+    Panel,
+    Terms,
+    cases_id,
+    grouped_metrics,
+    terms_id,
+    time_id,
+)
 
 MATCHING: Final = "matching"
 """The name of the aggregation of the documents that a ratio counts."""

@@ -16,14 +16,22 @@ from profiler.search_setup.dashboard_import import (
     Flavour,
     choose_flavour,
     dashboard_objects,
+    dashboard_removals,
     existing_objects,
+    fit_objects,
     import_dashboards,
     read_version,
 )
 from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
-from profiler.search_setup.setup_removal import Removal, cluster_removals, dashboard_removals, remove
-from profiler.search_setup.template_install import SearchServer, SetupStep, install_templates, setup_files
-from profiler.search_setup.version_fit import fit_objects
+from profiler.search_setup.template_install import (
+    Removal,
+    SearchServer,
+    SetupStep,
+    cluster_removals,
+    install_templates,
+    remove,
+    setup_files,
+)
 
 ShowRow = Callable[[str, str], None]
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)

@@ -16,14 +16,13 @@ from profiler.cli.printing import say
 from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.forwarder.delivery_errors import ForwarderError, SettingsError
+from profiler.forwarder.batch_report import ReportFinder
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
-from profiler.forwarder.invocation_time import InvocationTime
+from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
 from profiler.forwarder.notices.announcements import Announcement, ChannelKind, announce
 from profiler.forwarder.notices.channels import configured_channels
 from profiler.forwarder.notices.event_details import bus_event
 from profiler.forwarder.notices.slack_messages import message_of
-from profiler.forwarder.task.find_report import ReportFinder
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice
 from profiler.record.task_event import parse_stopped_task

@@ -3,25 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.forwarder.documents import (
-    KNOWN_END_STATUSES,
-    Document,
-    Fields,
-    cost_fields,
-    drop_empty,
-    event_outcome,
-    format_known_moment,
-    merge_fields,
-    report_document,
-    run_fields,
-)
+from profiler.forwarder import documents
+from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, LogStream, ReportLine
+from profiler.forwarder.documents import Document, Fields
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation_time import TimeBudget
+from profiler.forwarder.invocation import TimeBudget
 from profiler.forwarder.notices.announcements import MemoryRetry
 from profiler.forwarder.run_links import links_of_stopped_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.task.find_report import WAIT_RESERVED_SECONDS, ReportLine
-from profiler.forwarder.task.task_containers import LogStream
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.task_end import Outcome
@@ -45,22 +34,22 @@ def event_documents(
     """
     if batch is None:
         return ()
-    numbers = None if report_line is None else report_document(report_line.report, report_line.text, settings)
+    numbers = None if report_line is None else documents.report_document(report_line.report, report_line.text, settings)
     if isinstance(numbers, InvalidReport):
         numbers = None
     is_final = numbers is not None and numbers.is_report
-    cost = {} if numbers is None else cost_fields(numbers, task.capacity_provider)
+    cost = {} if numbers is None else documents.cost_fields(numbers, task.capacity_provider)
     related = {} if retry is None else {"task": {"retry_of": retry.retry_of, "retried_as": retry.retried_as}}
-    event_fields = merge_fields(_event_fields(task, outcome), cost, drop_empty(related))
+    event_fields = documents.merge_fields(_event_fields(task, outcome), cost, documents.drop_empty(related))
     place = (numbers.index, numbers.id) if numbers is not None and is_final else _run_place(task, batch, settings)
     if place is None:
         return ()
     measured = {} if numbers is None or is_final else _without_end(numbers.fields)
     ended = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
     report = Report(time="", type="task.report", record=event_record(task, batch, log))
-    of_event = {} if ended is None else run_fields(report, ended)
-    links = {"links": drop_empty(links_of_stopped_task(task, log, settings.kibana_url).document_fields())}
-    everything = merge_fields(measured, of_event, {"task": {"complete": False}}, links, event_fields)
+    of_event = {} if ended is None else documents.run_fields(report, ended)
+    links = {"links": documents.drop_empty(links_of_stopped_task(task, log, settings.kibana_url).document_fields())}
+    everything = documents.merge_fields(measured, of_event, {"task": {"complete": False}}, links, event_fields)
     document = Document(index=place[0], id=place[1], fields=event_fields, upsert=everything)
     if numbers is None or not is_final or (report_line is not None and report_line.is_indexed):
         return (document,)
@@ -83,8 +72,8 @@ def _run_place(task: StoppedTask, batch: EventContainer, settings: ForwarderSett
 
 def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
     """The fields that the task's event provides. An unknown status leaves the end to the run's report."""
-    is_known = outcome.status in KNOWN_END_STATUSES
-    return drop_empty(
+    is_known = outcome.status in documents.KNOWN_END_STATUSES
+    return documents.drop_empty(
         {
             "task": {
                 "status": outcome.status if is_known else None,
@@ -96,7 +85,7 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
                 "capacity_provider": task.capacity_provider,
                 "out_of_memory": outcome.out_of_memory,
             },
-            "event": {"outcome": event_outcome(outcome.status) if is_known else None},
+            "event": {"outcome": documents.event_outcome(outcome.status) if is_known else None},
         }
     )
 
@@ -123,8 +112,8 @@ def event_record(task: StoppedTask, batch: EventContainer | None, log: LogStream
         ),
         log_group=None if log is None else log.group,
         log_stream=None if log is None else log.stream,
-        started_at=format_known_moment(task.started_at),
-        finished_at=format_known_moment(task.execution_stopped_at or task.stopped_at),
+        started_at=documents.format_known_moment(task.started_at),
+        finished_at=documents.format_known_moment(task.execution_stopped_at or task.stopped_at),
         metrics=Metrics(duration_ms=task.duration_ms),
     )
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.core.aws_clients import bounded_config
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
-from profiler.forwarder.delivery_errors import SettingsError
+from profiler.forwarder.invocation import SettingsError
 from profiler.record.family_identity import matches_any
 
 if TYPE_CHECKING:  # only an export imports it

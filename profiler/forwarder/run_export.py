@@ -9,18 +9,15 @@ from msgspec.structs import replace
 
 from profiler.core.errors import UsageError
 from profiler.core.timestamps import format_datetime, parse_ns
-from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, InProgressError
+from profiler.forwarder.batch_report import batch_container
 from profiler.forwarder.event_document import event_record
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.notices.announcements import EndedTask, Idempotently, completed
 from profiler.forwarder.search_cluster.document_delivery import Failure, KeepFailures
-from profiler.forwarder.task.task_containers import batch_container
 from profiler.otlp.otlp_export import OtlpExporter, export_in_time
 from profiler.otlp.otlp_settings import Targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.record.record_model import Record
-
-# A part of the idempotency key: never change it.
-_NAME = "otlp"
 
 
 class RunExport(Struct, frozen=True):
@@ -60,7 +57,7 @@ class RunExport(Struct, frozen=True):
                 self._store(run, reason)
 
         try:
-            once(f"{ended.task.arn}#{_NAME}", work)
+            once(f"{ended.task.arn}#otlp", work)  # never change this key
         except InProgressError:
             return
         except Exception as error:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.forwarder.task.task_containers import LogStream
+from profiler.forwarder.batch_report import LogStream
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Record, Report
 from profiler.record.task_event import StoppedTask

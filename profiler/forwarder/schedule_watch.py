@@ -15,7 +15,9 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.forwarder.delivery_errors import (
+from profiler.forwarder.family_runs import FamilyDurations
+from profiler.forwarder.function_settings import NoticeSettings
+from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
     DeliveryError,
     ForwarderError,
@@ -23,9 +25,7 @@ from profiler.forwarder.delivery_errors import (
     attempt,
     raise_errors,
 )
-from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.notices.announcements import Idempotently, NoticeChannel, announce, announcement_key
-from profiler.forwarder.search_cluster.family_runs import FamilyDurations
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
 from profiler.record.units import format_duration
 from profiler.record.usual_duration import UsualDuration

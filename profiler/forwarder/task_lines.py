@@ -15,8 +15,6 @@ from profiler.record.record_model import Report, decode
 _TYPES = frozenset({"task.report", "task.checkpoint"})
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
 _NOTICE = "task.notice"
-_MAX_REASON_LENGTH = 500
-_MAX_HEAD_LENGTH = 1024
 _SURROGATE_MARKERS = ("\\ud", "\\uD")
 # Each escape of a JSON text; the group is a surrogate that is not half of a pair.
 _ESCAPE = re.compile(
@@ -79,9 +77,9 @@ def _decode(
 
 def has_stacks(message: str) -> bool:
     """Whether a line has the call stacks of a run: up to 200 KB that are neither indexed nor shown."""
-    head = message[:_MAX_HEAD_LENGTH]
+    head = message[:1024]
     return head.lstrip().startswith("{") and is_stacks_line(head.encode(errors="replace"))
 
 
 def _reason(error: Exception, what: str) -> str:
-    return f"The line is not a valid {what}: {error}"[:_MAX_REASON_LENGTH]
+    return f"The line is not a valid {what}: {error}"[:500]

@@ -10,9 +10,17 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, InProgressError, attempt, raise_errors
+from profiler.forwarder.batch_report import (
+    ReportFinder,
+    ReportLine,
+    TaskContainers,
+    docker_labels,
+    identify_containers,
+    judge,
+)
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError, attempt, raise_errors
 from profiler.forwarder.notices.announcements import (
     ChannelKind,
     Comparison,
@@ -23,8 +31,6 @@ from profiler.forwarder.notices.announcements import (
     announce,
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
-from profiler.forwarder.task.find_report import ReportFinder, ReportLine
-from profiler.forwarder.task.task_containers import TaskContainers, docker_labels, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
 from profiler.record.spot_price import cost_on
 from profiler.record.task_event import EventContainer, StoppedTask

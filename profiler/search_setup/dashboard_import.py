@@ -1,24 +1,25 @@
-"""Imports the dashboards into Kibana or OpenSearch Dashboards, and checks the response.
+"""Fits the dashboards to the version of Kibana or OpenSearch Dashboards, imports them, and checks the response.
 
 HTTP 200 does not mean success: the body has the result of each object. The server creates no object at all if a
 reference is missing or an object conflicts.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.search_servers import DashboardsServer
-from profiler.search_setup.template_install import rejection, setup_folder, with_index_prefix
+from profiler.search_setup.template_install import Removal, rejection, setup_folder, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
 
 _LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Kibana from 4
 _FIRST_LENS = (8, 2)  # older versions show errors for the newest value of a date
-_MAX_ERRORS_LENGTH = 1000
 _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
 
@@ -101,6 +102,18 @@ def existing_objects(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]])
     )
 
 
+def dashboard_removals(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> Iterator[Removal]:
+    """What is to be removed of these saved objects, dashboards first."""
+    existing = existing_objects(ui, objects)
+    if existing is None:
+        raise TaskProfilerError("The server does not list its dashboards: delete them in its user interface.")
+    for saved_object in sorted(objects, key=lambda item: item["type"] != "dashboard"):
+        kind, identity = saved_object["type"], saved_object["id"]
+        if (kind, identity) in existing:
+            title = saved_object["attributes"]["title"]
+            yield Removal(what=f"{kind} {title}", delete=partial(ui.delete_object, kind, identity))
+
+
 def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour) -> None:
     """Import all objects. Raises TaskProfilerError unless the response confirms each of them."""
     content = "".join(json.dumps(saved_object, separators=(",", ":")) + "\n" for saved_object in objects).encode()
@@ -109,9 +122,93 @@ def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavo
     if response.ok and body.get("success") is True and body.get("successCount") == len(objects):
         return
     if response.ok:
-        errors = json.dumps(body.get("errors") or "")[:_MAX_ERRORS_LENGTH]
+        errors = json.dumps(body.get("errors") or "")[:1000]
         reason = f"{body.get('successCount', 0)} of {len(objects)} objects were imported {errors}"
     else:
         hint = "; another --flavour may fit this server" if response.status == 422 else ""  # noqa: PLR2004
         reason = f"{rejection(response)}{hint}"
     raise TaskProfilerError(f"The dashboards were not imported: {reason}.")
+
+
+_FIRST_LINKS: Final = (8, 12)
+_DASHBOARD_LINK: Final = re.compile(r"\[([^]]+)\]\(#/view/([\w-]+)\)")
+_SEPARATOR: Final = " · "
+_LINKS_WIDTH: Final = 32  # of 48 columns
+
+SavedObject = dict[str, Any]
+
+
+def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObject]:
+    """Use what this version knows beyond the format of the Lens file; the classic charts fit any version.
+
+    Kibana 8.12 has links between dashboards that keep the time range and the filters; an address in a text cannot.
+    """
+    is_lens = any(item["type"] == "lens" for item in objects)
+    return list(_with_links(objects)) if is_lens and (version.major, version.minor) >= _FIRST_LINKS else objects
+
+
+def _with_links(objects: list[SavedObject]) -> Iterator[SavedObject]:
+    """Move the links to dashboards from the text into a separate object; links to other pages stay."""
+    texts = {item["id"]: text for item in objects if (text := _navigation_text(item)) is not None}
+    for item in objects:
+        if item["id"] in texts:
+            yield from _split_navigation(item, texts[item["id"]])
+        elif item["type"] == "dashboard":
+            yield _with_links_panel(item, texts)
+        else:
+            yield item
+
+
+def _navigation_text(saved_object: SavedObject) -> str | None:
+    """The text of a visualization that links to dashboards."""
+    state = saved_object.get("attributes", {}).get("visState")
+    text = json.loads(state).get("params", {}).get("markdown") if state else None
+    return text if isinstance(text, str) and _DASHBOARD_LINK.search(text) else None
+
+
+def _split_navigation(saved_object: SavedObject, text: str) -> Iterator[SavedObject]:
+    links, references = [], []
+    for order, (label, dashboard) in enumerate(_DASHBOARD_LINK.findall(text)):
+        name = f"link_{dashboard}_dashboard"
+        kind = {
+            "type": "dashboardLink",
+            "destinationRefName": name,
+            "options": {"openInNewTab": False, "useCurrentFilters": True, "useCurrentDateRange": True},
+        }
+        links.append({"id": dashboard, "label": label, "order": order, **kind})
+        references.append({"name": name, "type": "dashboard", "id": dashboard})
+    attributes = saved_object["attributes"]
+    state = json.loads(attributes["visState"])
+    state["params"]["markdown"] = _SEPARATOR.join(
+        link for link in text.split(_SEPARATOR) if not _DASHBOARD_LINK.fullmatch(link)
+    )
+    yield {**saved_object, "attributes": {**attributes, "visState": json.dumps(state, separators=(",", ":"))}}
+    yield {
+        "type": "links",
+        "id": saved_object["id"],
+        "attributes": {"title": attributes["title"], "description": "", "layout": "horizontal", "links": links},
+        "references": references,
+    }
+
+
+def _with_links_panel(dashboard: SavedObject, navigations: Container[str]) -> SavedObject:
+    """Place the links in the panel of the text, and the rest of the text next to them."""
+    panels = json.loads(dashboard["attributes"]["panelsJSON"])
+    targets = {reference["name"]: reference["id"] for reference in dashboard["references"]}
+    for panel in panels:
+        target = targets.get(f"{panel['panelIndex']}:{panel['panelRefName']}", "")
+        if target in navigations:
+            index, grid = f"{panel['panelIndex']}-links", panel["gridData"]
+            place = {"panelIndex": index, "gridData": {**grid, "w": _LINKS_WIDTH, "i": index}}
+            links = {**panel, **place, "type": "links", "panelRefName": f"panel_{index}"}
+            grid |= {"x": grid["x"] + _LINKS_WIDTH, "w": grid["w"] - _LINKS_WIDTH}
+            text = json.dumps([links, *panels], separators=(",", ":"))
+            return {
+                **dashboard,
+                "attributes": {**dashboard["attributes"], "panelsJSON": text},
+                "references": [
+                    *dashboard["references"],
+                    {"name": f"{index}:panel_{index}", "type": "links", "id": target},
+                ],
+            }
+    return dashboard

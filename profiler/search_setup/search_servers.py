@@ -11,7 +11,6 @@ from profiler.core.aws_signature import NO_SERVERLESS, AwsSignature, is_serverle
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.search_setup.template_install import Method, ServerResponse
 
-_TIMEOUT_SECONDS = 30
 # Kibana requires one, OpenSearch Dashboards the other; each ignores the other's.
 _XSRF_HEADERS = {"kbn-xsrf": "true", "osd-xsrf": "true"}
 
@@ -30,7 +29,7 @@ class ClusterServer:
     def _send(self, method: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
         address = without_password(self._url)
         try:
-            response = self._session.request(method, self._url + path, timeout=_TIMEOUT_SECONDS, **options)
+            response = self._session.request(method, self._url + path, timeout=30, **options)
         except requests.RequestException as error:
             raise TaskProfilerError(f"{address} {_describe(error)}") from error
         return ServerResponse(status=response.status_code, body=_decoded(response), address=address)

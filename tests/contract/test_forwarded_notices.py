@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import handler
 from profiler.core.timestamps import format_ms
-from profiler.forwarder.delivery_errors import NoticeError
+from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notices.announcements import run_idempotently
 from profiler.record.notice_model import encode_notice
 from tests.contract.test_task_stopped_calls import Clock, event_queue, received
@@ -18,8 +18,7 @@ from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import create_idempotency_table, function_environment
 from tests.shown_runs import stuck_notice
-from tests.unit.forwarder.test_kinesis_records import record
-from tests.unit.forwarder.test_subscription import DOCUMENT, event
+from tests.unit.forwarder.test_subscription import DOCUMENT, event, record
 
 TASK_ID = stuck_notice().record.task_id
 

@@ -9,9 +9,9 @@ import boto3
 import pytest
 from aws_lambda_powertools.utilities import parameters
 
-from profiler.forwarder.delivery_errors import SearchClusterError, SettingsError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import Credentials, fetch_secret, read_credentials
+from profiler.forwarder.invocation import SearchClusterError, SettingsError
 from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster

@@ -15,7 +15,7 @@ from tests.contract.test_task_stopped_calls import event_queue, received
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import moto_account
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.task.test_task_event import ARN, event
+from tests.unit.forwarder.test_task_event import ARN, event
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import handler
 from profiler.core.timestamps import format_datetime
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import MinuteContext, create_idempotency_table, function_environment, register_revisions
-from tests.unit.forwarder.task.test_task_event import container, definition, event
 from tests.unit.forwarder.test_memory_retry import NEW_ID, FakeAws
 from tests.unit.forwarder.test_retry_plan import BATCH
+from tests.unit.forwarder.test_task_event import container, definition, event
 
 
 def killed(**detail: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
 from tests.integration.test_lambda_zip import subscription_event
 from tests.lambda_environment import moto_account
-from tests.unit.forwarder.task.test_task_event import EVENT
+from tests.unit.forwarder.test_task_event import EVENT
 
 # What Lambda sends to an on-failure destination: "Capturing records of Lambda asynchronous invocations".
 RECORD = {

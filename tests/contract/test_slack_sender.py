@@ -5,11 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler.forwarder.delivery_errors import DeliveryError, NoticeError
-from profiler.forwarder.invocation_time import RESERVED_SECONDS
-from profiler.forwarder.notices import slack_sender
+from profiler.forwarder.invocation import RESERVED_SECONDS, DeliveryError, NoticeError
+from profiler.forwarder.notices import channels
+from profiler.forwarder.notices.channels import SlackTarget
 from profiler.forwarder.notices.slack_messages import SlackMessage
-from profiler.forwarder.notices.slack_sender import SlackTarget
 from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
 from tests.fakes import FakeInvocationTime
 
@@ -49,7 +48,7 @@ def targets(slack: FakeSlack) -> list[SlackTarget]:
 
 def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> FakeInvocationTime:
     time = FakeInvocationTime(seconds)
-    slack_sender.send(target, message, time, lambda: 1.0)
+    channels.send(target, message, time, lambda: 1.0)
     return time
 
 
@@ -113,7 +112,7 @@ def test_an_unreachable_slack_is_retried_until_the_time_is_up(slack: FakeSlack) 
     for target in targets(slack):
         time = FakeInvocationTime(30)
         with pytest.raises(NoticeError, match="before the invocation ran out of time"):
-            slack_sender.send(target, MESSAGE, time, lambda: 0.0)
+            channels.send(target, MESSAGE, time, lambda: 0.0)
         assert time.pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
         assert time.left >= RESERVED_SECONDS
 

@@ -9,12 +9,10 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from profiler.forwarder.delivery_errors import DeliveryError, SettingsError
-from profiler.forwarder.invocation_time import RetryBackoff
+from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, LogStream
+from profiler.forwarder.invocation import DeliveryError, RetryBackoff, SettingsError
 from profiler.forwarder.notices.announcements import run_idempotently
-from profiler.forwarder.notices.slack_sender import SlackTarget, read_targets
-from profiler.forwarder.task.find_report import CloudWatchTail, EcsDefinitions
-from profiler.forwarder.task.task_containers import LogStream
+from profiler.forwarder.notices.channels import SlackTarget, read_targets
 from tests.fakes import FakeInvocationTime
 from tests.lambda_environment import MinuteContext, create_idempotency_table, moto_account
 

@@ -10,7 +10,7 @@ import botocore.client
 import pytest
 
 import handler
-from profiler.forwarder.delivery_errors import NoticeError
+from profiler.forwarder.invocation import NoticeError
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import (
@@ -19,7 +19,7 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
-from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
+from tests.unit.forwarder.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
 
 TASK_ID = ARN.rsplit("/", 1)[-1]

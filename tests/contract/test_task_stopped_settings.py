@@ -8,7 +8,7 @@ import boto3
 import pytest
 
 import handler
-from profiler.forwarder.delivery_errors import ForwarderError
+from profiler.forwarder.invocation import ForwarderError
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
 from tests.lambda_environment import (
@@ -17,7 +17,7 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
-from tests.unit.forwarder.task.test_task_event import event
+from tests.unit.forwarder.test_task_event import event
 
 SECRET = "hunter2-hunter2"
 WRONG_CLUSTERS: dict[str, tuple[dict[str, str], str]] = {

@@ -33,7 +33,7 @@ from tests.shown_runs import missed_notice, stuck_notice
 from tests.stack import LOG_GROUPS, TEMPLATE, Stack, deploy, deploy_template, template
 from tests.unit.forwarder.notices.test_event_details import RUN
 from tests.unit.forwarder.notices.test_slack_messages import ended
-from tests.unit.forwarder.task.test_task_event import EVENT, event
+from tests.unit.forwarder.test_task_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alerts"

@@ -24,7 +24,7 @@ from botocore import xform_name
 import handler
 import profiler.forwarder
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.delivery_errors import ForwarderError
+from profiler.forwarder.invocation import ForwarderError
 from profiler.record.notice_model import encode_notice
 from tests.cloudformation import ACCOUNT, REGION
 from tests.fake_slack import Answer, FakeSlack
@@ -35,8 +35,8 @@ from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
 from tests.sidecars import awslogs
 from tests.stack import LOG_GROUPS, Stack, deploy, template
-from tests.unit.forwarder.task.test_task_event import event
 from tests.unit.forwarder.test_retry_plan import BATCH
+from tests.unit.forwarder.test_task_event import event
 
 FORWARDER = Path(profiler.forwarder.__file__).parent
 DOMAIN = f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs"

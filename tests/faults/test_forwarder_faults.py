@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 import handler
-from profiler.forwarder.delivery_errors import DeliveryError, SettingsError
+from profiler.forwarder.invocation import DeliveryError, SettingsError
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT, encoded, subscription_event
 from tests.lambda_environment import forget_environment

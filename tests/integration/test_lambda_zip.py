@@ -28,7 +28,7 @@ from tests.aws import fake_aws, start_by_schedule
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.otlp_schema import read_protobuf
-from tests.unit.forwarder.task.test_task_event import event as task_event
+from tests.unit.forwarder.test_task_event import event as task_event
 
 REPORT = {
     "time": "2026-03-01T10:00:03Z",

@@ -16,7 +16,7 @@ from profiler.aws_account.setup.forwarder_zip import fingerprint
 from tests.documentation import scripts
 from tests.integration.test_kibana_import import PlayedDashboards
 from tests.tutorial import build_wheel
-from tests.unit.forwarder.task.test_task_event import EVENT
+from tests.unit.forwarder.test_task_event import EVENT
 
 ROOT = Path(__file__).parents[2]
 

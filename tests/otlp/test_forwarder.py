@@ -16,7 +16,7 @@ from tests.lambda_environment import (
 )
 from tests.otlp.conftest import Collector
 from tests.otlp_schema import attributes_of
-from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
+from tests.unit.forwarder.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import report
 
 TASK_ID = ARN.rsplit("/", 1)[-1]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from grafana.grafana_model import Panel, Query
-from grafana.grafana_panels import PANELS, VARIABLES
+from grafana.grafana_panels import PANELS, VARIABLES, Panel, Query
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
 from tests.integration.sidecar import Sidecar
 from tests.prometheus.conftest import NOWHERE, Scraped, program
@@ -79,10 +78,10 @@ def test_a_choice_that_is_of_no_task_finds_nothing(scraped: Scraped) -> None:
 
 def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
     found = {}
-    for variable in VARIABLES:
-        match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable.query)
+    for name, _, query in VARIABLES:
+        match = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
         assert match is not None
-        found[variable.name] = scraped.prometheus.ask(f"label/{match[2]}/values", **{"match[]": filled(match[1])})
+        found[name] = scraped.prometheus.ask(f"label/{match[2]}/values", **{"match[]": filled(match[1])})
     assert found == {"family": ["bench"], "task": ["0123456789abcdef0123456789abcdef"]}
 
 

@@ -12,9 +12,9 @@ import pytest
 import requests
 
 import handler
-from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.record.record_model import decode
 from tests.command_line import run_here
 from tests.documentation import ROOT, blocks

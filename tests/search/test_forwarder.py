@@ -14,12 +14,11 @@ import pytest
 import requests
 
 import handler
-from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
 from profiler.forwarder.documents import schedule_notice_document
+from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation_time import InvocationTime
+from profiler.forwarder.invocation import DeliveryError, InvocationTime, SearchClusterError
 from profiler.forwarder.search_cluster.document_delivery import deliver
-from profiler.forwarder.search_cluster.family_runs import FamilyMemory
 from profiler.record.notice_model import encode_notice
 from tests.lambda_environment import forget_environment, moto_account
 from tests.search.server import SearchServer

@@ -18,9 +18,8 @@ import requests
 from msgspec.structs import replace
 
 import handler
-from kibana.aggregations import cases_id, grouped_metrics, terms_id, time_id
 from kibana.build import PANELS
-from kibana.dashboard_model import Panel
+from kibana.dashboard_model import Panel, cases_id, grouped_metrics, terms_id, time_id
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
@@ -33,7 +32,7 @@ from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forwarding, search
 from tests.search.test_task_stopped import CONTAINERS, LambdaContext, played_aws, put
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.task.test_task_event import event as task_event
+from tests.unit.forwarder.test_task_event import event as task_event
 
 pytestmark = pytest.mark.search
 

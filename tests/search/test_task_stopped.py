@@ -12,12 +12,11 @@ import pytest
 import requests
 
 import handler
-from profiler.forwarder.delivery_errors import DeliveryError
+from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.event_document import find_indexed_report
+from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation_time import InvocationTime
-from profiler.forwarder.search_cluster.family_runs import FamilyMemory
-from profiler.forwarder.task.find_report import ReportLine
+from profiler.forwarder.invocation import DeliveryError, InvocationTime
 from profiler.record.task_event import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import (
@@ -28,9 +27,9 @@ from tests.lambda_environment import (
 from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, call, event, forward, report, search
-from tests.unit.forwarder.task.test_task_event import container
-from tests.unit.forwarder.task.test_task_event import event as task_event
 from tests.unit.forwarder.test_retry_plan import ended
+from tests.unit.forwarder.test_task_event import container
+from tests.unit.forwarder.test_task_event import event as task_event
 from tests.values import present
 
 __all__ = ["forward"]  # the fixture

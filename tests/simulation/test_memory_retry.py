@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from profiler.forwarder.delivery_errors import DeliveryError
+from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.sizing.fargate import LEGAL_SIZES, Size
-from tests.unit.forwarder.test_memory_retry import FakeSearch, World
+from tests.fake_search import AnsweringSearch
+from tests.unit.forwarder.test_memory_retry import World
 from tests.unit.forwarder.test_retry_plan import KILLED, ended
 
 _RUNS = 60
@@ -86,7 +87,7 @@ def family(shape: str, seed: int) -> Counter[str]:
     """Run a family, and count its killed runs, and those that pass on their retry."""
     rng, counts = Random(f"{shape} {seed}"), Counter[str]()
     size = rng.choice([one for one in LEGAL_SIZES if one.memory_mb <= _LARGEST_MB / 4])
-    search = FakeSearch()
+    search = AnsweringSearch()
     world = World(search)
     if rng.random() < 0.5:
         world.kept = None  # without the table, the token alone guards

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from profiler.forwarder.notices.family_comparison import MAX_RUNS, MIN_RUNS, Measures, find_unusual
+from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, Measures, find_unusual
 
 SEED: Final = 20261121
 MAX_FALSE_ALARMS_PERCENT: Final = 0.2

@@ -98,10 +98,9 @@ def _findings_of_deployment(stack: str, options: SourceOptions, ui_url: str | No
         return
     from profiler.aws_account.doctor.deployment_checks import dashboard_findings, template_findings
     from profiler.core.index_names import DEFAULT_PREFIX
-    from profiler.search_setup.dashboard_import import dashboard_objects, read_version  # requests
+    from profiler.search_setup.dashboard_import import dashboard_objects, fit_objects, read_version  # requests
     from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
     from profiler.search_setup.template_install import prefixed_name, setup_files
-    from profiler.search_setup.version_fit import fit_objects
 
     prefix = options.prefix or DEFAULT_PREFIX
     session = search_session(options)

@@ -1,21 +1,227 @@
-"""The channels of notifications: Slack, an EventBridge bus, and the log of the function."""
+"""The channels of notifications: Slack, an EventBridge bus, and the log of the function.
 
+Messages are sent to Slack within the remaining time of an invocation, to the targets that the settings name.
+
+slack_sdk makes the requests and supports the usual proxy variables. Its retry handlers are not used, because they sleep
+without knowing when the invocation ends. Failures that may be temporary (429, 5xx, no connection, no response in time)
+are retried. Slack may have accepted a request that timed out, so a notice can be posted twice, but it is never lost.
+For a message that Slack refuses, a NoticeError names the setting.
+
+slack_sdk writes addresses with their secrets to its log and its errors. Its log is therefore disabled, and no text of
+its errors is passed on. It is imported with the first message: it is slow to import, and not always needed.
+"""
+
+import logging
 import random
+import re
 from collections.abc import Callable, Mapping
+from http.client import HTTPException, InvalidURL
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict
 
 from profiler.core.aws_clients import AwsClient
 from profiler.core.aws_error_codes import error_code
-from profiler.forwarder.delivery_errors import NoticeError
-from profiler.forwarder.function_settings import NoticeSettings, fetch_secret
-from profiler.forwarder.invocation_time import TimeBudget
+from profiler.forwarder.function_settings import NoticeSettings, fetch_secret, read_secret
+from profiler.forwarder.invocation import NoticeError, RetryBackoff, SettingsError, TimeBudget
 from profiler.forwarder.notices.announcements import Announcement, ChannelKind, EndedTask, NoticeChannel
 from profiler.forwarder.notices.event_details import LINE_TYPE, bus_event, ended_run
-from profiler.forwarder.notices.slack_messages import message_of
-from profiler.forwarder.notices.slack_sender import SlackTarget, read_targets, send
+from profiler.forwarder.notices.slack_messages import SlackMessage, message_of
+
+_TOKEN_SETTING = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting
+_OK = 200
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERRORS = range(500, 600)
+_RETRYABLE_CODES = {
+    "ratelimited",
+    "rate_limited",
+    "internal_error",
+    "fatal_error",
+    "service_unavailable",
+    "request_timeout",
+}
+# Slack's error codes. Any other text is not shown, because it may quote the request.
+_ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
+
+_WEBHOOK_HINT = "check that {setting} is the address of an incoming webhook whose channel exists, or create a new one"
+_BOT_HINT = "check {token}, its scope chat:write, the channel of {setting} and SLACK_BASE_URL"
+_BOT_HINTS = {
+    "channel_not_found": "set {setting} to the id of a channel that the bot of {token} can see",
+    "not_in_channel": "invite the bot of {token} to the channel of {setting}",
+}
+_INVALID_MESSAGE_CODES = {"invalid_blocks", "invalid_blocks_format", "invalid_payload", "no_text", "msg_too_long"}
+_BUG_HINT = "the notification itself is invalid, not {setting}; please report this as a bug of task-profiler"
+
+
+class SlackTarget(Struct, frozen=True, kw_only=True):
+    """An incoming webhook, or with ``channel`` a bot that posts to it. ``setting`` names the webhook or the channel.
+
+    ``secret`` is the webhook's address, or the bot's token. ``base_url`` is the address of the bot's API, with
+    ``/api/``; None: Slack's own.
+    """
+
+    setting: str
+    secret: str
+    channel: str | None = None
+    base_url: str | None = None
+
+    def __repr__(self) -> str:
+        """The setting alone."""
+        return f"SlackTarget({self.setting})"
+
+
+_SETTINGS = (
+    "SLACK_SUCCESS_WEBHOOK_URL",
+    "SLACK_FAILURE_WEBHOOK_URL",
+    "SLACK_BOT_TOKEN",
+    "SLACK_SUCCESS_CHANNEL",
+    "SLACK_FAILURE_CHANNEL",
+)
+_Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SETTINGS])
+
+
+def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[ChannelKind, SlackTarget]:
+    """Return the target of each kind of notice that is configured. A SettingsError names the setting, never its value.
+
+    ``SLACK_SECRET_ID`` names a secret (``ssm:NAME``: a parameter) with the same names in lower case. A value in the
+    environment takes precedence.
+    """
+    values = {name: environment.get(name, "").strip() for name in _SETTINGS}
+    secret_id = environment.get("SLACK_SECRET_ID", "").strip()
+    if secret_id:
+        secret = asdict(read_secret(secret_id, _Secret, "a JSON object with Slack's settings", fetch))
+        values = {name: value or (secret[name.lower()] or "").strip() for name, value in values.items()}
+    base_url = environment.get("SLACK_BASE_URL", "").strip() or None
+    kinds: tuple[ChannelKind, ...] = ("success", "failure")
+    targets = {kind: _target(kind.upper(), values, base_url) for kind in kinds}
+    return {kind: target for kind, target in targets.items() if target is not None}
+
+
+def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> SlackTarget | None:
+    webhook, channel = f"SLACK_{kind}_WEBHOOK_URL", f"SLACK_{kind}_CHANNEL"
+    if values[webhook]:
+        return SlackTarget(setting=webhook, secret=values[webhook])
+    if values["SLACK_BOT_TOKEN"] and values[channel]:
+        token = values["SLACK_BOT_TOKEN"]
+        return SlackTarget(setting=channel, secret=token, channel=values[channel], base_url=base_url)
+    if values[channel]:
+        raise SettingsError(f"{channel} is set without SLACK_BOT_TOKEN: set both, or {webhook}.")
+    return None
+
+
+class _Failure(Struct, frozen=True, kw_only=True):
+    """Why Slack did not accept a message. ``status`` None: no response."""
+
+    status: int | None = None
+    code: str | None = None
+    retry_after_seconds: float = 0.0
+
+    @property
+    def is_retryable(self) -> bool:
+        if self.status is None or self.status == _TOO_MANY_REQUESTS or self.status in _SERVER_ERRORS:
+            return True
+        return self.status == _OK and self.code in _RETRYABLE_CODES
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return self.code or "no answer"
+        return self.code if self.status == _OK and self.code else f"HTTP {self.status} {self.code or ''}".rstrip()
+
+
+def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter: Callable[[], float]) -> None:
+    """Send a message within the invocation's time. Raises NoticeError if Slack does not accept it.
+
+    ``jitter`` returns a number from 0 to 1, which spreads the pauses between retries.
+    """
+    backoff = RetryBackoff(budget, jitter, initial_seconds=0.5, max_seconds=8.0, max_request_seconds=10.0)
+    while True:
+        timeout_seconds = backoff.request_timeout_seconds()
+        if timeout_seconds is None:
+            raise NoticeError(
+                "The invocation ran out of time before the notification was sent: raise the function's timeout."
+            )
+        failure = _attempt(target, message, int(timeout_seconds))
+        if failure is None:
+            return
+        if not failure.is_retryable:
+            raise NoticeError(_rejection_message(target, failure))
+        if not backoff.wait(min_seconds=failure.retry_after_seconds):
+            raise NoticeError(
+                f"Slack accepted no notification through {target.setting} before the invocation ran out of "
+                f"time ({failure}): Lambda retries; if the error persists, check the function's network route to "
+                "Slack and raise its timeout."
+            )
+
+
+def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+    try:
+        send_once = _send_by_webhook if target.channel is None else _send_by_bot
+        return send_once(target, message, timeout_seconds)
+    except Exception as error:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
+        if isinstance(error, OSError | HTTPException) and not isinstance(error, InvalidURL):  # urllib, http.client
+            return _Failure(code=f"no answer ({type(error).__name__})")
+        return _Failure(status=0)
+
+
+def _send_by_webhook(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+    from slack_sdk.webhook import WebhookClient  # see the module's docstring
+
+    client = WebhookClient(target.secret, timeout=timeout_seconds, logger=_null_logger(), retry_handlers=[])
+    response = client.send(text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False)
+    body = response.body.strip()
+    if response.status_code == _OK and body == "ok":
+        return None
+    return _failure(response.status_code, body, response.headers)
+
+
+def _send_by_bot(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+    from slack_sdk.errors import SlackApiError  # see the module's docstring
+    from slack_sdk.web import WebClient
+
+    client = WebClient(
+        target.secret,
+        base_url=target.base_url or WebClient.BASE_URL,
+        timeout=timeout_seconds,
+        logger=_null_logger(),
+        retry_handlers=[],
+    )
+    try:
+        client.chat_postMessage(
+            channel=target.channel or "",
+            text=message.text,
+            blocks=message.blocks,
+            unfurl_links=False,
+            unfurl_media=False,
+        )
+    except SlackApiError as error:
+        response = error.response
+        return _failure(response.status_code, response.data.get("error"), response.headers)
+    return None
+
+
+def _null_logger() -> logging.Logger:
+    """Return a logger outside the logger hierarchy, so that no handler of Lambda or Powertools receives its lines."""
+    return logging.Logger("slack", level=logging.CRITICAL + 1)  # noqa: LOG001  see above
+
+
+def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
+    shown = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else None
+    after = next((str(value).strip() for name, value in headers.items() if name.lower() == "retry-after"), "")
+    return _Failure(status=status, code=shown, retry_after_seconds=float(after) if after.isdecimal() else 0.0)
+
+
+def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
+    """Return a sentence that names the setting to check."""
+    code = failure.code or ""
+    if code in _INVALID_MESSAGE_CODES:
+        hint = _BUG_HINT
+    else:
+        hint = _WEBHOOK_HINT if target.channel is None else _BOT_HINTS.get(code, _BOT_HINT)
+    cause = f" ({failure})" if failure.status else ""
+    return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting, token=_TOKEN_SETTING)}."
+
 
 SOURCE = "task-profiler"
 

@@ -28,9 +28,7 @@ LINE_TYPE = "task.ended"
 # The limits of texts that may be longer than 400 characters.
 _MAX_LENGTHS = dict.fromkeys(("text", "message", "reason", "stopped_reason"), 1024)
 _MAX_URL_LENGTH = 2048
-_MAX_ITEMS = 5
 _MAX_SIZE_LENGTH = 64
-_MAX_TARGETS = 3
 # Other control characters become spaces in every text.
 _ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
 _RUN_PREDICATES = {
@@ -121,7 +119,7 @@ def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
         started_at=None if started_at is None else format_datetime(started_at),
         finished_at=notice.finished_at,
         metrics=None if notice.metrics == Metrics() else notice.metrics,
-        time_breakdown=breakdown and replace(breakdown, waiting_for=breakdown.waiting_for[:_MAX_TARGETS]),
+        time_breakdown=breakdown and replace(breakdown, waiting_for=breakdown.waiting_for[:3]),
         cost=notice.cost,
         recommendation=None if record is None else record.recommendation,
         unusual=notice.unusual,
@@ -158,7 +156,7 @@ def _bounded_value(value: object, max_length: int) -> object:
     if isinstance(value, Struct):
         return _bounded(value)
     if isinstance(value, tuple):
-        return tuple(_bounded_value(item, max_length) for item in value[:_MAX_ITEMS])
+        return tuple(_bounded_value(item, max_length) for item in value[:5])
     if isinstance(value, Mapping):
         return {name: item for name, item in islice(value.items(), 16) if len(name) <= _MAX_SIZE_LENGTH}
     return value

@@ -38,18 +38,11 @@ MAX_VALUE_LENGTH = 60
 _BUTTONS = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
 # A text is truncated to this length before it is sanitized, which bounds the time for it.
 _MAX_INPUT_LENGTH = 20_000
-_MAX_REVISION_LENGTH = 30
-_MAX_REASON_LENGTH = 1000
-_MAX_NAMES = 5
-_MAX_PROCESSES = 3
-_MAX_REASONS = 5
-_MAX_LOG_LINE_LENGTH = 300
 _LOG_TITLE, _CODE_FENCE = "*Last lines of the log*", "```"
 
 _NOT_MEASURED = Distribution()
 _SIGN = "⚠️ "
 _MAX_MESSAGE_LENGTH = 1000
-_MAX_FALLBACK_LENGTH = 400
 
 
 class SlackMessage(Struct, frozen=True, kw_only=True):
@@ -174,7 +167,7 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
 
 def _title(notice: EndedTask) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
-    tail = escape_text(revision, _MAX_REVISION_LENGTH)
+    tail = escape_text(revision, 30)
     title = "⚠️ Success, but unlike its family" if notice.unusual else value_formats.TITLES[notice.outcome.status]
     head = f"{title} · "
     return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
@@ -239,7 +232,7 @@ def _largest_processes(record: Record) -> str:
     """Return the largest processes. A single process is the batch itself, whose memory is already shown."""
     if len(record.processes) == 1 and record.processes[0].count in {None, 1}:
         return ""
-    largest = sorted(record.processes, key=lambda process: -(process.max_memory_used_mb or 0))[:_MAX_PROCESSES]
+    largest = sorted(record.processes, key=lambda process: -(process.max_memory_used_mb or 0))[:3]
     shown = (value_formats.process(process, escape_text(process.name, MAX_NAME_LENGTH)) for process in largest)
     text = ", ".join(process for process in shown if process)
     return f"*Largest processes*  {text}" if text else ""
@@ -251,7 +244,7 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
     left = MAX_SECTION_LENGTH - len(f"{_LOG_TITLE}\n{_CODE_FENCE}\n{_CODE_FENCE}")
     for line in reversed(lines):
         indented = on_one_line(line[:_MAX_INPUT_LENGTH].expandtabs(4)).rstrip()
-        text = _cut(indented.replace("`", "'"), _MAX_LOG_LINE_LENGTH)  # three backticks would end the block
+        text = _cut(indented.replace("`", "'"), 300)  # three backticks would end the block
         left -= utf16_length(text) + 1
         if left < 0:
             break
@@ -276,7 +269,7 @@ def _cause_lines(notice: EndedTask) -> list[str]:
     if kills is not None and kills.count > 0:
         lines += [_killed(kills)]
     if outcome.status != "success" and notice.reason:
-        reason = escape_text(notice.reason, _MAX_REASON_LENGTH)
+        reason = escape_text(notice.reason, 1000)
         lines += [f"Reason from ECS: {reason}" if reason else None]
     if notice.retry is not None:
         lines += [escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH)]
@@ -285,7 +278,7 @@ def _cause_lines(notice: EndedTask) -> list[str]:
 
 def _killed(kills: MemoryKills) -> str:
     """A line about killed child processes, a frequent cause of failures that ECS does not report."""
-    names = dict.fromkeys(escape_text(process.name, MAX_NAME_LENGTH) for process in kills.processes[:_MAX_NAMES])
+    names = dict.fromkeys(escape_text(process.name, MAX_NAME_LENGTH) for process in kills.processes[:5])
     text = ", ".join(name for name in names if name)
     number = "one" if kills.count == 1 else kills.count
     return f"The kernel killed {number} of the run's processes because memory ran out{f': {text}' if text else ''}."
@@ -300,7 +293,7 @@ def _advice(notice: EndedTask) -> list[str]:
         if notice.outcome.category == "oom" and (advice.memory_mb or math.inf) <= (limit or 0):
             return []  # no more memory for a run that ran out of it: its numbers are from before the end
         suggested = value_formats.suggested_size(advice)
-    reasons = (escape_text(reason, MAX_SENTENCE_LENGTH) for reason in advice.reasons[:_MAX_REASONS])
+    reasons = (escape_text(reason, MAX_SENTENCE_LENGTH) for reason in advice.reasons[:5])
     return [suggested, *(f"• {reason}" for reason in reasons if reason)]
 
 
@@ -375,7 +368,7 @@ def schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None)
 def _message(title: str, sentence: str, *blocks: JsonObject | None) -> SlackMessage:
     header = _SIGN + escape_text(title, MAX_HEADER_LENGTH - utf16_length(_SIGN))
     return SlackMessage(
-        text=f"{header}: {escape_text(sentence, _MAX_FALLBACK_LENGTH)}",
+        text=f"{header}: {escape_text(sentence, 400)}",
         blocks=[{"type": "header", "text": plain_text(header)}, *(block for block in blocks if block is not None)],
     )
 

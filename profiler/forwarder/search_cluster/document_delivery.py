@@ -9,9 +9,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
 from profiler.forwarder.documents import Document
-from profiler.forwarder.invocation_time import RetryBackoff, TimeBudget
+from profiler.forwarder.invocation import DeliveryError, RetryBackoff, SearchClusterError, TimeBudget
 from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
 
 _T = TypeVar("_T")
@@ -19,8 +18,6 @@ _T = TypeVar("_T")
 MAX_MESSAGE_BYTES = 256 * 1024
 # The limits of one SendMessageBatch: messages, and bytes of all of them.
 _MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
-_MAX_REASON_LENGTH = 1000
-_MAX_LOGGED_REASON_LENGTH = 300
 # This also matches in a line that is cut, or is not valid JSON.
 _TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
 # A character takes at most twelve bytes in JSON.
@@ -89,7 +86,7 @@ def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence
     """Log one line for each failure: the task and the reason, without the document's content."""
     for failure in failures:
         line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
-        log({**line, "reason": failure.reason[:_MAX_LOGGED_REASON_LENGTH]})
+        log({**line, "reason": failure.reason[:300]})
 
 
 def message_body(failure: Failure) -> str:
@@ -101,7 +98,7 @@ def message_body(failure: Failure) -> str:
     if len(body) <= MAX_MESSAGE_BYTES:
         return body
     text = failure.document if isinstance(failure.document, str) else _json(failure.document)
-    reason = f"{failure.reason[:_MAX_REASON_LENGTH]} (the document is truncated)"
+    reason = f"{failure.reason[:1000]} (the document is truncated)"
     return _json({"document": text[:_MAX_TRUNCATED_LENGTH], "reason": reason})
 
 

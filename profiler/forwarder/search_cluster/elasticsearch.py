@@ -5,18 +5,11 @@ from contextlib import contextmanager
 
 import elasticsearch
 
-from profiler.forwarder.delivery_errors import SearchClusterError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import Credentials
-from profiler.forwarder.search_cluster.interface import (
-    ItemResult,
-    authorization,
-    bulk_lines,
-    bulk_results,
-    checked_url,
-    document_source,
-    rejection_message,
-)
+from profiler.forwarder.invocation import SearchClusterError
+from profiler.forwarder.search_cluster import interface
+from profiler.forwarder.search_cluster.interface import ItemResult
 
 _OPENSEARCH_HINT = " For OpenSearch set SEARCH_ENGINE=opensearch."
 
@@ -25,8 +18,8 @@ class ElasticsearchCluster:
     """The official client without its own retries: ``deliver`` retries, within the remaining time."""
 
     def __init__(self, url: str, credentials: Credentials) -> None:
-        headers = authorization(credentials)
-        with checked_url(url):
+        headers = interface.authorization(credentials)
+        with interface.checked_url(url):
             self._client = elasticsearch.Elasticsearch(
                 url, headers=headers, max_retries=0, retry_on_timeout=False, http_compress=True
             )
@@ -35,8 +28,8 @@ class ElasticsearchCluster:
         client = self._client.options(request_timeout=timeout_seconds)
         with _translate_errors():
             # The client sends lines of text unchanged; its type annotations allow only objects.
-            response = client.bulk(operations=bulk_lines(documents))  # type: ignore[arg-type]
-            return bulk_results(response.body, len(documents))
+            response = client.bulk(operations=interface.bulk_lines(documents))  # type: ignore[arg-type]
+            return interface.bulk_results(response.body, len(documents))
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
         with _translate_errors():
@@ -48,7 +41,7 @@ class ElasticsearchCluster:
         """A multi-get has the id in its body: no proxy or signature changes its slash."""
         with _translate_errors():
             client = self._client.options(request_timeout=timeout_seconds)
-            return document_source(client.mget(index=index, ids=[document_id]).body)
+            return interface.document_source(client.mget(index=index, ids=[document_id]).body)
 
 
 @contextmanager
@@ -58,7 +51,7 @@ def _translate_errors() -> Iterator[None]:
     except elasticsearch.ApiError as error:
         # 406: OpenSearch's response to the media type of Elasticsearch 8.
         hint = _OPENSEARCH_HINT if error.status_code == 406 else ""  # noqa: PLR2004
-        message = rejection_message("Elasticsearch", error.status_code, error.error) + hint
+        message = interface.rejection_message("Elasticsearch", error.status_code, error.error) + hint
         # Not "from": the client's error contains the whole response.
         raise SearchClusterError(message, status=error.status_code) from None
     except elasticsearch.UnsupportedProductError as error:

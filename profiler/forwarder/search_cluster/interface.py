@@ -11,13 +11,11 @@ from msgspec import Struct
 
 from profiler.core.aws_signature import NO_SERVERLESS, is_serverless
 from profiler.core.json_fields import mapping, text
-from profiler.forwarder.delivery_errors import SettingsError
 from profiler.forwarder.documents import STORED_FIELDS, Document, Stored, completed_fields
 from profiler.forwarder.function_settings import Credentials
+from profiler.forwarder.invocation import SettingsError
 
-_SCHEMES = ("https://", "http://")
 _INVALID_URL = "ELASTICSEARCH_URL is not the address of a cluster: set it to one like https://search.example.com:9200."
-_MAX_RETRIES_ON_CONFLICT = 5
 _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
 # The cluster will never accept a document with these statuses. Any other status is a failure of the index or the
 # cluster.
@@ -26,8 +24,6 @@ _POISON_STATUSES = frozenset({400, 413})
 _INDEX_ERRORS = frozenset({"validation_exception", "index_closed_exception", "cluster_block_exception"})
 _MIN_FAILURE_STATUS = 300
 _CONFLICT = 409
-_NO_CHANGE = "noop"
-_MAX_REASON_LENGTH = 500
 # The engines' names of errors, such as security_exception.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
@@ -113,7 +109,7 @@ def checked_url(url: str) -> Iterator[None]:
 
     An address without a scheme is invalid: one client would send the password unencrypted, the other refuses it.
     """
-    if not url.lower().startswith(_SCHEMES):
+    if not url.lower().startswith(("https://", "http://")):
         raise SettingsError(_INVALID_URL)
     if is_serverless(url):
         raise SettingsError(f"ELASTICSEARCH_URL is not usable. {NO_SERVERLESS}")
@@ -144,7 +140,7 @@ def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, o
         if stored.has_report:
             return {"update": versioned}, {"doc": fields}
         return {"index": versioned}, fields
-    action = {"update": {**place, "retry_on_conflict": _MAX_RETRIES_ON_CONFLICT}}
+    action = {"update": {**place, "retry_on_conflict": 5}}
     if document.is_report:
         return action, {"doc": {}, "upsert": document.initial_fields, "_source": STORED_FIELDS}
     insertion = {"doc_as_upsert": True} if document.upsert is None else {"upsert": document.upsert}
@@ -186,7 +182,7 @@ def _result(item: object) -> ItemResult:
         status=outcome["status"],
         reason=None if error is None else _reason(error),
         error=text(mapping(error).get("type")),
-        stored=_stored(outcome) if outcome.get("result") == _NO_CHANGE else None,
+        stored=_stored(outcome) if outcome.get("result") == "noop" else None,
     )
 
 
@@ -205,4 +201,4 @@ def _reason(error: object) -> str:
     while isinstance(error, dict):
         parts.append(f"{error.get('type')}: {error.get('reason')}")
         error = error.get("caused_by")
-    return ", because ".join(parts or [str(error)])[:_MAX_REASON_LENGTH]
+    return ", because ".join(parts or [str(error)])[:500]

@@ -6,7 +6,7 @@ from botocore.parsers import ResponseParserError
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.errors import TaskProfilerError
-from profiler.forwarder.task.find_report import EcsDefinitions
+from profiler.forwarder.batch_report import EcsDefinitions
 from profiler.sinks import LogTarget, TransientFailure
 from profiler.sinks.logs_client import failure_of
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.errors import TaskProfilerError
-from profiler.forwarder.task.task_containers import TaskContainers, identify_containers
+from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.task_event import EventContainer, StoppedTask

@@ -3,7 +3,7 @@
 import pytest
 
 from profiler.core.ecs_terms import AwslogsTarget, awslogs_target
-from profiler.forwarder.task.task_containers import LogStream, identify_containers
+from profiler.forwarder.batch_report import LogStream, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
 from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata

@@ -142,7 +142,7 @@ def documented_variables() -> tuple[dict[str, str], dict[str, str]]:
 
 def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None:
     read = set()
-    for file in ("function_settings.py", "notices/slack_sender.py"):
+    for file in ("function_settings.py", "notices/channels.py"):
         source = (ROOT / "profiler" / "forwarder" / file).read_text()
         named = r'(?:environment\.get\(|text\(|_(?:boolean|number|text)\(\s*environment, )"([A-Z_]+)"'
         calls = re.findall(named, source)

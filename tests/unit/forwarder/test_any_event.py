@@ -9,13 +9,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, SearchClusterError
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import Failure
 from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.record.task_event import parse_stopped_task
 from tests.notices import FakeChannel
-from tests.unit.forwarder.task.test_task_event import EVENT
+from tests.unit.forwarder.test_task_event import EVENT
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, World, report
 from tests.unit.otlp.test_run_signals import check
 

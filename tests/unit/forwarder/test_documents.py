@@ -1,4 +1,4 @@
-"""The document of a report, compared with the index templates."""
+"""The documents of reports and notices, compared with the index templates."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -6,107 +6,75 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import msgspec
 import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
 
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task, log_stream
 from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.forwarder.task_lines import InvalidReport
-from profiler.record.record_model import (
-    Container,
-    Cost,
-    Distribution,
-    Gpu,
-    GpuIdle,
-    Interval,
-    Metrics,
-    Monitor,
-    Neuron,
-    NeuronCore,
-    Recommendation,
-    Record,
-    Report,
-    encode,
-)
-from tests.shown_runs import waiting
+from profiler.record import record_model as model
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
+from tests.shown_runs import missed_notice, stuck_notice, waiting
+from tests.unit.forwarder.notices.test_slack_messages import RUN_NOTICES
+from tests.unit.record.test_metric_catalogue import FULL as EVERY_FIELD
+from tests.values import present
 
 TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"
-PERCENT = Distribution(avg=50.0, p50=49.0, p95=90.0, p99=95.0, max=97.0)
-FULL = Record(
+PERCENT = model.Distribution(avg=50.0, p50=49.0, p95=90.0, p99=95.0, max=97.0)
+FULL = model.Record(
     task_id="0123",
     task_arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
     cluster="jobs",
     family="nightly",
-    revision="7",
     region="eu-west-1",
     account_id="111122223333",
-    availability_zone="eu-west-1a",
-    launch_type="FARGATE",
-    container=Container(name="batch", id="b", image="etl:7", image_digest="sha256:1"),
+    container=model.Container(name="batch", image="etl:7", image_digest="sha256:1"),
     log_group="/ecs/jobs",
     log_stream="ecs/batch/0123",
     status="failure",
     exit_code=137,
-    likely_out_of_memory=True,
     started_at="2026-03-01T00:00:10.500Z",
     finished_at="2026-03-01T00:10:10.750Z",
-    metrics=Metrics(
+    metrics=model.Metrics(
         duration_ms=600250,
-        billed_duration_ms=631000,
         init_duration_ms=30000,
-        memory_size_mb=2048,
         max_memory_used_mb=1990.5,
-        vcpu_size=0.5,
-        cpu_seconds=240.1,
-        vcpu_used=Distribution(avg=0.25, p50=0.24, p95=0.45, p99=0.47, max=0.5),
         cpu_utilization_percent=PERCENT,
-        memory_used_mb=Distribution(avg=1000.0, p50=990.0, p95=1900.0, p99=1980.0, max=1980.0),
-        memory_utilization_percent=PERCENT,
-        memory_peak_source="kernel",
-        memory_usage_peak_mb=2040.0,
-        network_rx_bytes=5,
-        network_tx_bytes=6,
-        block_read_bytes=7,
-        block_write_bytes=8,
+        memory_used_mb=model.Distribution(avg=1000.0, max=1980.0),
     ),
     gpus=(
-        Gpu(
-            uuid="G1",
-            utilization_percent=Distribution(avg=10.0, max=90.0),
-            sm_active_percent=Distribution(avg=4.0, max=80.0),
-            energy_joules=5.0,
-        ),
-        Gpu(
+        model.Gpu(uuid="G1", utilization_percent=model.Distribution(avg=10.0, max=90.0), energy_joules=5.0),
+        model.Gpu(
             uuid="G2",
-            utilization_percent=Distribution(avg=30.0, max=50.0),
-            memory_used_mb=Distribution(avg=7.0, max=9.0),
+            utilization_percent=model.Distribution(avg=30.0, max=50.0),
+            memory_used_mb=model.Distribution(avg=7.0, max=9.0),
             energy_joules=6.5,
         ),
     ),
-    gpu_idle=GpuIdle(percent=63.5, gpu_hours=0.25),
-    neuron=Neuron(
-        cores=(NeuronCore(index=0, utilization_percent=PERCENT), NeuronCore(index=1)),
-        device_memory_used_mb=Distribution(max=77.0),
+    neuron=model.Neuron(
+        cores=(model.NeuronCore(index=0, utilization_percent=PERCENT), model.NeuronCore(index=1)),
+        device_memory_used_mb=model.Distribution(max=77.0),
     ),
-    cost=Cost(usd=0.5),
-    recommendation=Recommendation(vcpu=0.25, memory_mb=4096, saving_percent=20.0),
-    monitor=Monitor(version="0.1.0", cpu_seconds=1.5, max_rss_mb=30.5),
+    cost=model.Cost(usd=0.5),
+    recommendation=model.Recommendation(vcpu=0.25, saving_percent=20.0),
     tags={"team": "data", "stage": ""},
 )
 
-BARE = Record(task_id="0123", container=Container(name="batch"))
+BARE = model.Record(task_id="0123", container=model.Container(name="batch"))
 
 
 def document(
-    record: Record = FULL,
+    record: model.Record = FULL,
     kind: Any = "task.report",
     time: str = "2026-03-01T00:10:12.000Z",
     kibana_url: str | None = None,
 ) -> Document:
-    report = Report(time=time, type=kind, record=record)
+    report = model.Report(time=time, type=kind, record=record)
     try:
-        line = encode(report).decode()
+        line = model.encode(report).decode()
     except OverflowError:
         line = "a line with a number that only other encoders write"
     made = report_document(report, line, ForwarderSettings(kibana_url=kibana_url))
@@ -115,6 +83,7 @@ def document(
 
 
 def test_the_document_has_exactly_the_expected_fields() -> None:
+    """The catalogue's tests show that each of them reads its value of the record."""
     made = document()
     fields = dict(made.fields)
     assert json.loads(fields.pop("record"))["record"]["taskId"] == "0123"
@@ -128,15 +97,10 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "start": "2026-03-01T00:00:10.500Z",
             "end": "2026-03-01T00:10:10.750Z",
         },
-        "cloud": {
-            "provider": "aws",
-            "region": "eu-west-1",
-            "availability_zone": "eu-west-1a",
-            "account": {"id": "111122223333"},
-        },
+        "cloud": {"provider": "aws", "region": "eu-west-1", "account": {"id": "111122223333"}},
         "orchestrator": {"type": "ecs", "cluster": {"name": "jobs"}},
         "service": {"name": "nightly"},
-        "container": {"id": "b", "name": "batch", "image": {"name": "etl:7", "hash": {"all": ["sha256:1"]}}},
+        "container": {"name": "batch", "image": {"name": "etl:7", "hash": {"all": ["sha256:1"]}}},
         "aws": {"cloudwatch": {"log_group": "/ecs/jobs", "log_stream": "ecs/batch/0123"}},
         "links": {
             "logs": "https://eu-west-1.console.aws.amazon.com/cloudwatch/home?region=eu-west-1"
@@ -148,45 +112,25 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "id": "0123",
             "arn": "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
             "family": "nightly",
-            "revision": "7",
-            "launch_type": "FARGATE",
             "status": "failure",
             "exit_code": 137,
-            "likely_out_of_memory": True,
             "complete": True,
         },
         "usage": {
             "duration_ms": 600250,
-            "billed_duration_ms": 631000,
             "init_duration_ms": 30000,
-            "cpu": {
-                "size": 0.5,
-                "seconds": 240.1,
-                "used": {"avg": 0.25, "p50": 0.24, "p95": 0.45, "p99": 0.47, "max": 0.5},
-                "percent": {"avg": 50.0, "p50": 49.0, "p95": 90.0, "p99": 95.0, "max": 97.0},
-            },
-            "memory": {
-                "size_mb": 2048,
-                "used_mb": {"avg": 1000.0, "p50": 990.0, "p95": 1900.0, "p99": 1980.0, "max": 1990.5},
-                "percent": {"avg": 50.0, "p50": 49.0, "p95": 90.0, "p99": 95.0, "max": 97.0},
-                "peak_source": "kernel",
-                "usage_peak_mb": 2040.0,
-            },
-            "network": {"rx_bytes": 5, "tx_bytes": 6},
-            "block": {"read_bytes": 7, "write_bytes": 8},
+            "cpu": {"percent": {"avg": 50.0, "p50": 49.0, "p95": 90.0, "p99": 95.0, "max": 97.0}},
+            "memory": {"used_mb": {"avg": 1000.0, "max": 1990.5}},
             "gpu": {
                 "count": 2,
                 "percent": {"avg": 20.0, "max": 90.0},
-                "sm_active": {"percent": {"avg": 4.0, "max": 80.0}},
-                "idle": {"percent": 63.5, "hours": 0.25},
                 "memory_mb": {"avg": 7.0, "max": 9.0},
                 "energy_joules": 11.5,
             },
             "neuron": {"cores": 2, "percent": {"avg": 50.0, "max": 97.0}, "memory_mb": {"max": 77.0}},
         },
         "cost": {"usd": 0.5, "waste_usd": 0.1},
-        "recommendation": {"vcpu": 0.25, "memory_mb": 4096, "saving_percent": 20.0},
-        "monitor": {"version": "0.1.0", "cpu_seconds": 1.5, "max_rss_mb": 30.5},
+        "recommendation": {"vcpu": 0.25, "saving_percent": 20.0},
         "tags": ["team=data", "stage="],
     }
 
@@ -208,13 +152,13 @@ def test_the_index_is_the_month_in_which_the_pull_began() -> None:
 
 
 def test_each_checkpoint_has_its_own_id_and_time() -> None:
-    interval = Interval(
+    interval = model.Interval(
         started_at="2026-03-01T00:01:00.000Z",
         finished_at="2026-03-01T00:02:00.000Z",
         cpu_utilization_percent=PERCENT,
-        memory_used_mb=Distribution(avg=5.0, max=8.0),
+        memory_used_mb=model.Distribution(avg=5.0, max=8.0),
     )
-    running = msgspec.structs.replace(FULL, status="running", exit_code=None, finished_at=None, interval=interval)
+    running = replace(FULL, status="running", exit_code=None, finished_at=None, interval=interval)
     made = document(running, "task.checkpoint", "2026-03-01T00:02:00.100Z")
     assert (made.index, made.id) == ("task-checkpoints-2026.02", "0123/batch/2026-03-01T00:02:00.100Z")
     assert made.fields["@timestamp"] == "2026-03-01T00:02:00.100Z"
@@ -229,7 +173,7 @@ def test_each_checkpoint_has_its_own_id_and_time() -> None:
 
 
 def test_waste_is_absent_where_nothing_can_be_saved() -> None:
-    dearer = msgspec.structs.replace(FULL, recommendation=Recommendation(vcpu=1, saving_percent=-30.0))
+    dearer = replace(FULL, recommendation=model.Recommendation(vcpu=1, saving_percent=-30.0))
     assert document(dearer).fields["cost"] == {"usd": 0.5}
 
 
@@ -238,7 +182,8 @@ def test_waste_is_absent_where_nothing_can_be_saved() -> None:
 )
 def test_a_report_without_a_time_is_invalid(time: str) -> None:
     assert isinstance(
-        report_document(Report(time=time, type="task.report", record=FULL), "", ForwarderSettings()), InvalidReport
+        report_document(model.Report(time=time, type="task.report", record=FULL), "", ForwarderSettings()),
+        InvalidReport,
     )
 
 
@@ -273,10 +218,12 @@ def test_streams_of_other_programs_name_no_task(stream: str) -> None:
         (BARE, "task.report", ("'2026-03-01T00:05:12.000Z'", "'2026-03-01T00:15:12.000Z'")),
     ],
 )
-def test_the_link_to_the_dashboard_has_the_times_of_the_run(record: Record, kind: str, period: tuple[str, str]) -> None:
-    link = document(record, kind, kibana_url="https://kibana/s/ops").fields["links"]["run"]
+def test_the_link_to_the_dashboard_has_the_times_of_the_run(
+    record: model.Record, kind: str, period: tuple[str, str]
+) -> None:
+    link = document(record, kind, kibana_url="https://kibana/s/ops/").fields["links"]["run"]
     start, end = period
-    assert link.startswith("https://kibana/s/ops/app/dashboards#/view/")
+    assert link.startswith(f"https://kibana/s/ops/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}?")
     assert f"?_g=(time:(from:{start},to:{end}))&_a=" in link
     assert unquote(link).endswith("query:'task.id:\"0123\"'))")
 
@@ -306,10 +253,12 @@ def template(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["report", "checkpoint"])
 def test_every_field_that_is_written_is_mapped(name: str) -> None:
     started, finished = "2026-03-01T00:01:00Z", "2026-03-01T00:02:00Z"
-    interval = Interval(
-        started_at=started, finished_at=finished, cpu_utilization_percent=PERCENT, memory_used_mb=PERCENT
+    interval = (
+        replace(present(EVERY_FIELD.interval), started_at=started, finished_at=finished)
+        if name == "checkpoint"
+        else None
     )
-    record = msgspec.structs.replace(FULL, interval=interval if name == "checkpoint" else None)
+    record = replace(EVERY_FIELD, started_at=started, finished_at=finished, interval=interval)
     known = dict(mapped(template(f"task-{name}s")["template"]["mappings"]["properties"]))
     assert set(leaves(document(record, f"task.{name}", kibana_url="https://kibana").fields)) <= set(known)
 
@@ -326,3 +275,78 @@ def test_user_data_cannot_cause_a_mapping_conflict(path: Path) -> None:
         if field["type"] == "keyword" and name != "record":
             assert field["ignore_above"] >= 1024
     assert "lifecycle" not in json.dumps(loaded)
+
+
+STUCK, MISSED = stuck_notice(), missed_notice()
+KIBANA = "https://kibana.example.com"
+
+
+def notice_document_of(line: NoticeLine | ScheduleNoticeLine, **settings: Any) -> Document | InvalidReport:
+    text = encode_notice(line).decode()
+    if isinstance(line, NoticeLine):
+        return notice_document(line, text, ForwarderSettings(**settings))
+    return schedule_notice_document(line, text, ForwarderSettings(**settings))
+
+
+def fields_of(line: NoticeLine | ScheduleNoticeLine, **options: Any) -> dict[str, Any]:
+    made = notice_document_of(line, **options)
+    assert isinstance(made, Document)
+    return dict(made.fields)
+
+
+def test_the_document_of_a_stuck_run() -> None:
+    made = notice_document_of(STUCK)
+    assert isinstance(made, Document)
+    assert (made.index, made.id) == ("task-notices-2026.11", f"{STUCK.record.task_id}/batch/stuck")
+    assert made.notice is STUCK
+    assert json.loads(made.fields["record"])["type"] == "task.notice"
+    assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (STUCK.time, "task.notice")
+    assert made.fields["notice"] == {"kind": "stuck", "message": STUCK.notice.message, "since": STUCK.notice.since}
+    named = (("id", STUCK.record.task_id), ("arn", STUCK.record.task_arn), ("family", "nightly-etl"))
+    assert made.fields["task"] == dict(named) | {"revision": STUCK.record.revision}
+    assert made.fields["orchestrator"]["cluster"] == {"name": "jobs"}
+    assert made.fields["links"] == {
+        "logs": log_stream("us-west-2", STUCK.record.log_group, STUCK.record.log_stream),
+        "task": ecs_task("us-west-2", "jobs", STUCK.record.task_id),
+    }
+
+
+def test_the_document_of_a_missed_run() -> None:
+    made = notice_document_of(MISSED, index_period="day")
+    assert isinstance(made, Document)
+    assert (made.index, made.id) == (
+        "task-notices-2026.11.20", "schedule/default/nightly-etl/2026-11-20T03:00:00.000Z/missed"
+    )  # fmt: skip
+    assert made.notice is None
+    assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (MISSED.time, "schedule.notice")
+    notice, schedule = made.fields["notice"], made.fields["schedule"]
+    assert (notice["kind"], notice["message"]) == ("missed", MISSED.notice.message)
+    assert (notice["due_at"], notice["reason"]) == (MISSED.notice.due_at, MISSED.notice.reason)
+    assert (schedule["kind"], schedule["expression"], schedule["time_zone"]) == ("schedule", "cron(0 3 * * ? *)", "UTC")
+    assert (made.fields["task"], made.fields["cloud"]["account"]) == ({"family": "nightly-etl"}, {"id": "111122223333"})
+
+
+def test_the_index_has_all_fields() -> None:
+    properties = template("task-notices")["template"]["mappings"]["properties"]
+    slow = replace(MISSED, notice=replace(MISSED.notice, task_id="0123"))
+    assert set(dict(mapped(properties))) == {
+        *leaves(fields_of(replace(STUCK, record=replace(STUCK.record, account_id="1")), kibana_url=KIBANA)),
+        *leaves(fields_of(slow)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["", "x" * 41, "<!channel>"])
+def test_a_kind_that_is_no_word_is_invalid(kind: str) -> None:
+    made = notice_document_of(replace(STUCK, notice=replace(STUCK.notice, kind=kind)))
+    assert isinstance(made, InvalidReport)
+    assert "is not a word" in made.reason
+
+
+@settings(deadline=None)
+@given(RUN_NOTICES)
+def test_any_notice_becomes_a_document_or_has_a_reason(line: NoticeLine) -> None:
+    try:
+        made = notice_document_of(replace(line, time="2026-11-20T03:00:00Z"))
+    except UnicodeEncodeError:  # no line can be written with a lone surrogate
+        return
+    assert made.reason if isinstance(made, InvalidReport) else len(made.id.encode()) <= 512

@@ -9,20 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
+from profiler.forwarder.batch_report import LogStream, ReportLine, batch_container
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
-from profiler.forwarder.task.find_report import ReportLine
-from profiler.forwarder.task.task_containers import LogStream, batch_container
 from profiler.record.task_end import determine_outcome
 from profiler.record.task_event import StoppedTask
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
-from tests.unit.forwarder.task.test_task_event import task
+from tests.unit.forwarder.test_task_event import task
 from tests.unit.forwarder.test_task_stopped import report
 
 INTERVAL = {"startedAt": "2026-03-01T10:11:28Z", "finishedAt": "2026-03-01T10:12:28Z"}

@@ -3,7 +3,6 @@ from functools import partial
 
 import pytest
 
-from profiler.forwarder.delivery_errors import SettingsError
 from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
@@ -15,6 +14,7 @@ from profiler.forwarder.function_settings import (
     read_retry_settings,
     read_settings,
 )
+from profiler.forwarder.invocation import SettingsError
 
 SECRET = "hunter2-hunter2"
 

@@ -16,17 +16,18 @@ from botocore.exceptions import ReadTimeoutError
 from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import Schedules
-from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
+from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import RetrySettings
+from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.memory_retry import MemoryRetries
 from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
 from profiler.forwarder.notices.event_details import ended_run
 from profiler.forwarder.notices.slack_messages import ended_task_message
-from profiler.forwarder.search_cluster.family_runs import FamilyMemory
-from tests.fake_search import FakeSearchCluster
+from tests.fake_search import AnsweringSearch
 from tests.notices import report_line as read
-from tests.unit.forwarder.task.test_task_event import ARN, container, definition
 from tests.unit.forwarder.test_retry_plan import CLUSTER, FAMILY_ARN, KILLED, batch, ended, report_line
+from tests.unit.forwarder.test_task_event import ARN, container, definition
+from tests.unit.forwarder.test_task_stopped import report
 
 TASK_ID = ARN.rsplit("/", 1)[-1]
 NEW_ID = "99999999aaaa4bbbb8cccc9dddd0eeee"
@@ -128,25 +129,10 @@ class FakeAws:
         return self._json(request, {"tasks": [{"taskArn": known[1]}], "failures": []})
 
 
-class FakeSearch(FakeSearchCluster):
-    """The search cluster, with what it answers to each search."""
-
-    def __init__(self, answer: Mapping[str, Any] | None = None, error: SearchClusterError | None = None) -> None:
-        self.answer, self.error = answer or {}, error
-        self.bodies: list[Mapping[str, Any]] = []
-
-    def search(self, index: str, body: Mapping[str, Any], timeout_seconds: float) -> Mapping[str, Any]:
-        assert (index, timeout_seconds) == ("task-reports-*", 5)
-        self.bodies.append(body)
-        if self.error is not None:
-            raise self.error
-        return self.answer
-
-
 class World:
     """Everything that a retry uses. ``kept`` is the table of notices."""
 
-    def __init__(self, search: FakeSearch | None = None) -> None:
+    def __init__(self, search: AnsweringSearch | None = None) -> None:
         self.aws = FakeAws()
         self.search = search
         self.kept: dict[str, str] | None = {}
@@ -222,7 +208,7 @@ def test_a_repeated_event_starts_nothing_twice(*, has_table: bool) -> None:
 
 def test_a_token_in_use_counts_as_started() -> None:
     """The peak of another run that ended meanwhile changes the size: the token is in use with the first one."""
-    search = FakeSearch()
+    search = AnsweringSearch()
     world = World(search)
     world.kept = None
     assert world.handle() == STARTED
@@ -324,7 +310,7 @@ def test_what_cannot_be_retried_asks_nothing_of_aws(run: EndedTask, described: A
 
 def test_the_report_alone_is_enough_proof_and_other_runs_ask_and_say_nothing() -> None:
     """The first event found no report; its repeat does."""
-    world = World(search := FakeSearch())
+    world = World(search := AnsweringSearch())
     assert world.handle(ended(containers=batch(1))) is world.handle(ended(startedBy="airflow")) is None
     assert (world.aws.calls, world.warnings, world.kept, search.bodies) == ([], [], {}, [])
     assert world.handle(ended(containers=batch(1), line=report_line())) == STARTED
@@ -336,14 +322,16 @@ def test_the_report_alone_is_enough_proof_and_other_runs_ask_and_say_nothing() -
 
 
 def test_a_cluster_that_does_not_respond_starts_nothing_yet() -> None:
-    world = World(FakeSearch(error=SearchClusterError("down", status=None)))
+    world = World(AnsweringSearch(error=SearchClusterError("down", status=None)))
     with pytest.raises(SearchClusterError):
         world.handle()
     assert world.aws.calls == []
 
 
-@pytest.mark.parametrize("search", [FakeSearch(error=SearchClusterError("no", status=403)), FakeSearch({"hits": {}})])
-def test_without_a_peak_the_size_alone_counts(search: FakeSearch) -> None:
+@pytest.mark.parametrize(
+    "search", [AnsweringSearch(error=SearchClusterError("no", status=403)), AnsweringSearch({"hits": {}})]
+)
+def test_without_a_peak_the_size_alone_counts(search: AnsweringSearch) -> None:
     assert World(search).handle() == STARTED
 
 
@@ -355,25 +343,10 @@ def hit(task_id: str = TASK_ID, record: str | None = None) -> dict[str, Any]:
 
 
 def killed_record(memory_mb: int = 512, **metrics: Any) -> str:
-    size = {"vcpu": 0.25, "memoryMB": memory_mb}
-    record = {
-        "taskId": TASK_ID,
-        "container": {"name": "batch"},
-        "status": "failure",
-        "taskSize": size,
-        "metrics": metrics,
-    }
-    return json.dumps({"time": "2026-03-01T10:12:33Z", "type": "task.report", "record": record})
+    return report(taskSize={"vcpu": 0.25, "memoryMB": memory_mb}, metrics=metrics)
 
 
 def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> EndedTask:
-    record = {
-        "taskId": TASK_ID,
-        "container": {"name": "batch"},
-        "status": "success",
-        "metrics": {"billedDurationMs": 3_600_000},
-    }
-    text = json.dumps({"time": "2026-03-01T10:12:33Z", "type": "task.report", "record": record})
     return ended(
         **{
             "taskArn": NEW_ARN,
@@ -383,11 +356,11 @@ def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> E
             "attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}],
             **detail,
         },
-        line=read(text),
+        line=read(report(status="success", metrics={"billedDurationMs": 3_600_000})),
     )
 
 
-FOUND = FakeSearch({"hits": {"hits": [hit(record=killed_record()), hit()]}})
+FOUND = AnsweringSearch({"hits": {"hits": [hit(record=killed_record()), hit()]}})
 PRICE = " (+$0.0022 a run)"
 
 
@@ -399,14 +372,14 @@ PRICE = " (+$0.0022 a run)"
         (FOUND, retry_run(137, KILLED), "This was the retry of 4dd5853f with 1 GB: it is not started again."),
         (None, retry_run(), "This was the retry of 4dd5853f: it succeeded with 1 GB."),
         (
-            FakeSearch({"hits": {"hits": [hit(record=killed_record(memorySizeMB=400))]}}),
+            AnsweringSearch({"hits": {"hits": [hit(record=killed_record(memorySizeMB=400))]}}),
             retry_run(launchType="EC2", containers=[{"name": "batch", "exitCode": 0, "memory": "640"}]),
             "Succeeded with 640 MB after 400 MB were too little: set 640 MB.",
         ),
     ],
 )
 def test_the_end_of_a_retry_says_so_and_starts_nothing(
-    search: FakeSearch | None, run: EndedTask, sentence: str
+    search: AnsweringSearch | None, run: EndedTask, sentence: str
 ) -> None:
     world = World(search)
     for _ in range(2):
@@ -417,11 +390,11 @@ def test_the_end_of_a_retry_says_so_and_starts_nothing(
 @pytest.mark.parametrize(
     "search",
     [
-        FakeSearch({"hits": {"hits": [hit(), hit("4dd5853f-another")]}}),
-        FakeSearch(error=SearchClusterError("down", status=503)),
+        AnsweringSearch({"hits": {"hits": [hit(), hit("4dd5853f-another")]}}),
+        AnsweringSearch(error=SearchClusterError("down", status=503)),
     ],
 )
-def test_a_killed_run_that_is_not_certain_is_not_named(search: FakeSearch) -> None:
+def test_a_killed_run_that_is_not_certain_is_not_named(search: AnsweringSearch) -> None:
     retry = World(search).handle(retry_run())
     assert retry == MemoryRetry(sentence="This was the retry of 4dd5853f: it succeeded with 1 GB.")
 

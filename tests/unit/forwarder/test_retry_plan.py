@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.forwarder.notices.announcements import EndedTask
-from profiler.forwarder.retry_plan import (
+from profiler.forwarder.batch_report import ReportLine, identify_containers, judge
+from profiler.forwarder.memory_retry import (
     RetryRefusedError,
     larger_memory,
     run_task_request,
     should_retry,
 )
-from profiler.forwarder.task.find_report import ReportLine
-from profiler.forwarder.task.task_containers import identify_containers, judge
+from profiler.forwarder.notices.announcements import EndedTask
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from tests.notices import report_line as read
-from tests.unit.forwarder.task.test_task_event import container, definition, task
+from tests.unit.forwarder.test_task_event import container, definition, task
+from tests.unit.forwarder.test_task_stopped import report
 
 KILLED = "OutOfMemoryError: Container killed due to memory usage"
 WITH_MONITOR = definition(container("task-monitor", essential=False), container("batch"))
@@ -30,13 +30,7 @@ MAX_MB = 61_440
 
 
 def report_line(evidence: str | None = "kernel-counter", kind: str = "task.report", name: str = "batch") -> ReportLine:
-    record = {
-        "taskId": "4dd5853f44b341ee8281f38229bee377",
-        "container": {"name": name},
-        "status": "failure",
-        "outOfMemoryEvidence": evidence,
-    }
-    return read(json.dumps({"time": "2026-03-01T10:12:33Z", "type": kind, "record": record}))
+    return read(report(kind, container={"name": name}, outOfMemoryEvidence=evidence))
 
 
 def ended(*, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any) -> EndedTask:

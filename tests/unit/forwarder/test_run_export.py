@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from profiler.core.timestamps import parse_ns
-from profiler.forwarder.delivery_errors import DeliveryError, InProgressError
+from profiler.forwarder.batch_report import LogStream, ReportLine
+from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.forwarder.run_export import RunExport, exported_run
 from profiler.forwarder.search_cluster.document_delivery import Failure
-from profiler.forwarder.task.find_report import ReportLine
-from profiler.forwarder.task.task_containers import LogStream
 from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
 from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
@@ -20,7 +19,7 @@ from profiler.record.record_model import decode
 from profiler.record.task_end import Outcome
 from tests.fakes import FakeClock
 from tests.notices import KeyTable
-from tests.unit.forwarder.task.test_task_event import ARN, task
+from tests.unit.forwarder.test_task_event import ARN, task
 from tests.unit.forwarder.test_task_stopped import report
 
 NOW_NS = parse_ns("2026-03-01T10:13:00Z") or 0

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules
-from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, ReadError
+from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, NoticeError, ReadError
 from profiler.forwarder.schedule_watch import Account, ScheduleAnnouncer, ScheduleWatch
-from profiler.forwarder.search_cluster.family_runs import FamilyDurations
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.usual_duration import UsualDuration
 from profiler.schedules.due_outcomes import KEPT_NS

@@ -1,10 +1,11 @@
-"""Decoding of subscription payloads, valid and invalid."""
+"""Subscription payloads, valid and invalid, from CloudWatch Logs and as the records of a Kinesis data stream."""
 
 import base64
 import gzip
 import json
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.delivery_errors import PayloadError
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.invocation import DeliveryError, PayloadError
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure, deliver, message_body
 from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.subscription import (
@@ -23,8 +24,11 @@ from profiler.forwarder.subscription import (
     Counts,
     LogEvent,
     Payload,
+    StreamResult,
     decode_event,
     forward,
+    forward_records,
+    is_stream_event,
     read_event,
 )
 from profiler.forwarder.task_lines import InvalidReport, read_line
@@ -33,7 +37,7 @@ from profiler.record.record_model import Report, decode
 from profiler.runs.past_runs.run_source import run_line
 from tests.fakes import FakeInvocationTime
 from tests.shown_runs import waiting_stacks
-from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
+from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, fails, takes_all
 
 DOCUMENT = {
     "messageType": "DATA_MESSAGE",
@@ -178,10 +182,10 @@ def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
     """It would overwrite the document of another run: any program of a task can print a line."""
     line = json.dumps({**REPORT, "record": {**REPORT["record"], **record}})  # type: ignore[dict-item]
     payload = event({**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]})
-    store, writer = KeepingStore(), RecordingWriter()
-    counts = forward(decode_event(payload), ForwarderSettings(), writer.deliver, store.keep)
+    store, writer = list[Failure](), RecordingWriter()
+    counts = forward(decode_event(payload), ForwarderSettings(), writer.deliver, store.extend)
     assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
-    assert all(failure.document == line and "not trusted" in failure.reason for failure in store.kept)
+    assert all(failure.document == line and "not trusted" in failure.reason for failure in store)
 
 
 def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
@@ -195,7 +199,7 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     events = tuple(LogEvent(str(number), 1, "x" * (number % 7000)) for number in range(10_000))
     settings = ForwarderSettings(forward_log_lines=True)
     payloads = [Payload(log_events=events[:1]), Payload(log_events=events[1:])]
-    counts = forward(payloads, settings, Measuring().deliver, KeepingStore().keep)
+    counts = forward(payloads, settings, Measuring().deliver, list[Failure]().extend)
     assert counts.indexed == len(events)
     assert max(held) <= 5 * 1024 * 1024
     assert len(held) > sum(held) // (5 * 1024 * 1024)
@@ -252,16 +256,16 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
 ) -> None:
     """Only ordinary lines are skipped, and only without FORWARD_LOG_LINES."""
     unpacked = json.dumps({**DOCUMENT, "logEvents": events}).encode().replace(b"0123", noise + b"0123", 1)
-    store = KeepingStore()
+    store = list[Failure]()
     try:
         payloads = decode_event(packed(gzip.compress(unpacked)))
     except PayloadError:
         return
     settings = ForwarderSettings(forward_log_lines=forward_log_lines)
-    counts = forward(payloads, settings, RecordingWriter().deliver, store.keep)
+    counts = forward(payloads, settings, RecordingWriter().deliver, store.extend)
     assert counts.indexed + counts.skipped + counts.failed == len(events)
-    assert counts.failed == len(store.kept)
-    assert all(json.loads(message_body(failure)) for failure in store.kept)
+    assert counts.failed == len(store)
+    assert all(json.loads(message_body(failure)) for failure in store)
     ordinary = [one for one in events if isinstance(one, dict) and "task.report" not in str(one.get("message"))]
     assert counts.skipped <= (0 if forward_log_lines else len(ordinary))
 
@@ -299,7 +303,7 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
     """The line before the report may have 200 KB. A line that quotes one, or comes from another program, is a line."""
     assert len(STACKS) > 150_000
     quoted = [f"saw {STACKS}", json.dumps({"message": STACKS}), '{"type":"task.other"}']
-    store, documents = KeepingStore(), list[Document]()
+    store, documents = list[Failure](), list[Document]()
 
     def write(part: Sequence[Document]) -> DeliveryResult:
         documents.extend(part)
@@ -307,10 +311,10 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
 
     lines = [line, json.dumps(REPORT), *quoted]
     payload = Payload(log_events=tuple(LogEvent(str(number), 1, text) for number, text in enumerate(lines)))
-    counts = forward([payload], ForwarderSettings(forward_log_lines=forward_log_lines), write, store.keep)
+    counts = forward([payload], ForwarderSettings(forward_log_lines=forward_log_lines), write, store.extend)
     skipped = 1 if forward_log_lines else 4
     assert counts == Counts(indexed=5 - skipped, skipped=skipped)
-    assert store.kept == []
+    assert store == []
     texts = [str(document.fields.get("message", document.fields.get("record"))) for document in documents]
     assert texts == [json.dumps(REPORT), *(quoted if forward_log_lines else [])]
 
@@ -341,3 +345,97 @@ def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str
     assert run_line(line.encode()).head.type == "task.report"
     assert report.record.metrics.duration_ms is None
     assert isinstance(report_document(report, line, ForwarderSettings()), Document)
+
+
+STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"
+WITH_QUEUE, WITHOUT_QUEUE = ForwarderSettings(failed_items_queue_url="https://sqs/q"), ForwarderSettings()
+
+
+def record(number: int, data: object) -> dict[str, Any]:
+    """A record as Lambda delivers it, without the members that the forwarder does not read."""
+    return {
+        "kinesis": {"sequenceNumber": str(number), "data": data},
+        "eventID": f"shardId-000000000000:{number}",
+        "eventSource": "aws:kinesis",
+        "eventSourceARN": STREAM,
+    }
+
+
+def packed_data(document: object) -> str:
+    return base64.b64encode(gzip.compress(json.dumps(document).encode(), mtime=0)).decode()
+
+
+def reports(*task_ids: str) -> str:
+    lines = [json.dumps({**REPORT, "record": {**REPORT["record"], "taskId": task_id}}) for task_id in task_ids]  # type: ignore[dict-item]
+    events = [{"id": str(index), "timestamp": 1, "message": line} for index, line in enumerate(lines)]
+    return packed_data({**DOCUMENT, "logEvents": events})
+
+
+def forwarded(
+    cluster: FakeCluster, store: list[Failure], settings: ForwarderSettings, *records: dict[str, Any]
+) -> tuple[StreamResult, list[str]]:
+    warnings: list[str] = []
+    deliver_documents = partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5)
+    event = {"Records": list(records)}
+    return forward_records(event, settings, deliver_documents, store.extend, warnings.append), warnings
+
+
+def test_all_records_are_one_bulk_request() -> None:
+    cluster = FakeCluster(takes_all)
+    records = [record(number, reports(f"a{number}", f"b{number}")) for number in range(100)]
+    result, _ = forwarded(cluster, list[Failure](), WITH_QUEUE, *records, record(100, packed_data(CONTROL)))
+    assert result == StreamResult(counts=Counts(indexed=200))
+    assert result.as_response() == {"batchItemFailures": []}
+    assert [len(request) for request in cluster.batches] == [200]
+
+
+BAD_DATA: list[object] = [None, 5, "no base64!", base64.b64encode(b"plain").decode(), packed_data([1])]
+
+
+@pytest.mark.parametrize("settings", [WITH_QUEUE, WITHOUT_QUEUE], ids=["queue", "no queue"])
+@pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
+def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object, settings: ForwarderSettings) -> None:
+    cluster, store = FakeCluster(takes_all), list[Failure]()
+    records = record(1, reports("a")), record(2, data), record(3, reports("b"))
+    result, warnings = forwarded(cluster, store, settings, *records)
+    assert set(cluster.taken) == {"a/batch", "b/batch"}
+    if settings is WITH_QUEUE:
+        assert result == StreamResult(counts=Counts(indexed=2, failed=1))
+        assert [failure.document for failure in store] == [
+            {"eventID": "shardId-000000000000:2", "eventSourceARN": STREAM, "sequenceNumber": "2", "data": data}
+        ]
+    else:
+        assert result.as_response() == {"batchItemFailures": [{"itemIdentifier": "2"}]}
+        assert store == []
+        assert "Record 2 of the stream cannot be decoded" in warnings[0]
+
+
+def test_a_cluster_that_stays_down_fails_the_invocation_and_nothing_is_kept() -> None:
+    store = list[Failure]()
+    with pytest.raises(DeliveryError):
+        forwarded(FakeCluster(fails(503)), store, WITH_QUEUE, record(1, "bad"), record(2, reports("a")))
+    assert store == []
+
+
+def test_records_of_another_source_are_an_error() -> None:
+    event = {"Records": [{"eventSource": "aws:sqs", "body": "{}"}]}
+    assert is_stream_event(event)
+    with pytest.raises(PayloadError, match="correct the function's trigger"):
+        forward_records(event, WITH_QUEUE, RecordingWriter().deliver, list[Failure]().extend, print)
+
+
+GOOD_DATA = (reports("a", "b"), packed_data(CONTROL), packed_data({**DOCUMENT, "logEvents": [5, "x"]}))
+bad_data = st.none() | st.text(max_size=9) | st.binary(max_size=30).map(lambda data: packed_data(data.hex()))
+
+
+@given(st.lists(st.sampled_from(GOOD_DATA) | bad_data, max_size=6), st.sampled_from([WITH_QUEUE, WITHOUT_QUEUE]))
+def test_every_record_is_indexed_kept_or_reported(all_data: Sequence[object], settings: ForwarderSettings) -> None:
+    store = list[Failure]()
+    records = [record(number, data) for number, data in enumerate(all_data)]
+    result, _ = forwarded(FakeCluster(takes_all), store, settings, *records)
+    kept = {one.document["sequenceNumber"] for one in store if isinstance(one.document, dict)}
+    for number, data in enumerate(all_data):
+        assert (str(number) in kept) + (str(number) in result.repeated) == (data not in GOOD_DATA)
+    assert result.counts.indexed == 2 * all_data.count(GOOD_DATA[0])
+    assert result.counts.failed == len(store)
+    assert not result.repeated or settings is WITHOUT_QUEUE

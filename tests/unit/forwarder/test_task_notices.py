@@ -13,23 +13,25 @@ from msgspec.structs import replace
 
 from profiler.aws_account.replay import build_subscription_event
 from profiler.core.timestamps import parse_datetime
-from profiler.forwarder.delivery_errors import DeliveryError, NoticeError, SettingsError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
-from profiler.forwarder.kinesis_records import forward_records
-from profiler.forwarder.notices.announcements import Announcement, ChannelKind
+from profiler.forwarder.invocation import DeliveryError, NoticeError, SettingsError
+from profiler.forwarder.notices.announcements import (
+    MAX_AGE,
+    MAX_NOTICES_OF_A_STREAM,
+    Announcement,
+    ChannelKind,
+    TaskNotices,
+)
 from profiler.forwarder.notices.event_details import bus_event
 from profiler.forwarder.notices.slack_messages import message_of
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
-from profiler.forwarder.subscription import Counts, decode_event, forward
-from profiler.forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
+from profiler.forwarder.subscription import Counts, decode_event, forward, forward_records
 from profiler.record.notice_model import NoticeLine, encode_notice
 from tests.fake_slack import violations
 from tests.notices import FakeChannel, KeyTable
 from tests.shown_runs import stuck_notice
-from tests.unit.forwarder.search_cluster.test_document_delivery import KeepingStore
-from tests.unit.forwarder.test_kinesis_records import packed, record
-from tests.unit.forwarder.test_subscription import DOCUMENT
+from tests.unit.forwarder.test_subscription import DOCUMENT, packed_data, record
 
 STUCK = stuck_notice()
 TASK_ID, ACCOUNT = STUCK.record.task_id, "111122223333"
@@ -45,7 +47,7 @@ class World:
         self.slack, self.bus = FakeChannel("slack", "failure"), FakeChannel("event-bus", "failure")
         self.documents: list[Document] = []
         self.cluster_error: DeliveryError | None = None
-        self.store = KeepingStore()
+        self.store = list[Failure]()
         self.table = KeyTable()
         self.warnings: list[str] = []
         self.now = NOW
@@ -67,8 +69,8 @@ class World:
 
     def forward(self, *lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> Counts:
         document = json.loads(packed_lines(*lines, stream=stream, owner=owner))
-        items = decode_event({"awslogs": {"data": packed(document)}})
-        return forward(items, ForwarderSettings(), self.deliver, self.store.keep, notices=self.notices())
+        items = decode_event({"awslogs": {"data": packed_data(document)}})
+        return forward(items, ForwarderSettings(), self.deliver, self.store.extend, notices=self.notices())
 
     @property
     def ids(self) -> list[str]:
@@ -138,7 +140,7 @@ def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[st
 def test_a_notice_of_another_task_is_kept_and_not_announced(place: dict[str, str], arn: str) -> None:
     world = World()
     assert world.forward(line(record=replace(STUCK.record, task_arn=arn)), **place) == Counts(failed=1)
-    assert "is not trusted" in world.store.kept[0].reason
+    assert "is not trusted" in world.store[0].reason
     assert world.slack.posted == []
 
 
@@ -147,7 +149,7 @@ def test_a_replayed_notice_is_indexed_and_not_announced() -> None:
     events = [{"logStreamName": STREAM, "eventId": "1", "timestamp": 1, "message": line().decode()}]
     items = decode_event(build_subscription_event(events, "/ecs/jobs"))
     notices = world.notices()
-    deliver, keep = world.deliver, world.store.keep
+    deliver, keep = world.deliver, world.store.extend
     assert forward(items, ForwarderSettings(), deliver, keep, notices=notices) == Counts(indexed=1)
     assert world.slack.posted == []
 
@@ -195,7 +197,7 @@ def stream_event(*numbers: int) -> dict[str, Any]:
     records = []
     for number in numbers:
         stream, text = of_task(number)
-        records.append(record(number, packed(json.loads(packed_lines(text, stream=stream)))))
+        records.append(record(number, packed_data(json.loads(packed_lines(text, stream=stream)))))
     return {"Records": records}
 
 
@@ -218,7 +220,7 @@ def test_a_channel_that_stays_away_does_not_hold_up_a_shard(minutes: int) -> Non
     world = World()
     world.slack = ChannelThatRefuses(2)
     world.now = NOW + timedelta(minutes=minutes)
-    deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
+    deliver, keep, warn = world.deliver, world.store.extend, world.warnings.append
     result = forward_records(stream_event(1, 2), ForwarderSettings(), deliver, keep, warn, notices=world.notices())
     assert result.as_response() == {"batchItemFailures": []}
     assert "Slack is away." in world.warnings[0]
@@ -232,8 +234,8 @@ def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
 
     notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
     event = stream_event(1)
-    event["Records"].append(record(2, packed(json.loads(packed_lines("hello")))))
-    deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
+    event["Records"].append(record(2, packed_data(json.loads(packed_lines("hello")))))
+    deliver, keep, warn = world.deliver, world.store.extend, world.warnings.append
     result = forward_records(event, ForwarderSettings(), deliver, keep, warn, notices=notices)
     assert result.repeated == ("1",)
 
@@ -246,14 +248,14 @@ def test_every_notice_is_posted_once_however_often_channels_fail(
     world = World()
     for refused in (failing, also_failing, set[int]()):
         world.slack = ChannelThatRefuses(*refused)
-        deliver, keep = world.deliver, world.store.keep
+        deliver, keep = world.deliver, world.store.extend
         result = forward_records(
             stream_event(*numbers), ForwarderSettings(), deliver, keep, world.warnings.append, notices=world.notices()
         )
         done = {int(key.split("#")[0][-32:], 16) for key in world.table.done if key.endswith("#slack")}
         assert set(result.repeated) == {str(number) for number in (set(numbers) & refused) - done}
     assert len(world.bus.posted) == len(set(numbers))
-    assert world.store.kept == []
+    assert world.store == []
 
 
 class CheckingChannel(FakeChannel):

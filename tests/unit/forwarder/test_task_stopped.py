@@ -8,15 +8,16 @@ import msgspec
 import pytest
 from msgspec.structs import asdict
 
-from profiler.forwarder.delivery_errors import (
+from profiler.forwarder.batch_report import LogStream, ReportFinder, ReportLine
+from profiler.forwarder.documents import Document
+from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
+from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
     InProgressError,
     SearchClusterError,
     SettingsError,
 )
-from profiler.forwarder.documents import Document
-from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.notices.announcements import (
     Announcement,
     ChannelKind,
@@ -27,8 +28,6 @@ from profiler.forwarder.notices.announcements import (
     UnusualMeasure,
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
-from profiler.forwarder.task.find_report import ReportFinder, ReportLine
-from profiler.forwarder.task.task_containers import LogStream
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
@@ -37,7 +36,7 @@ from tests.fakes import FakeInvocationTime
 from tests.notices import FakeChannel, KeyTable, report_line
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.unit.core.test_container_roles import INJECTED, ROUTER, SIDECARS
-from tests.unit.forwarder.task.test_task_event import container, definition, task
+from tests.unit.forwarder.test_task_event import container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from grafana.build_grafana import FILE, render_dashboard
-from grafana.grafana_model import Panel
-from grafana.grafana_panels import PANELS
+from grafana.grafana_panels import PANELS, Panel
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS, TASK_LABELS
 
 NAMES = {metric.full_name: metric for metric in LIVE_METRICS}

@@ -10,12 +10,23 @@ from typing import Any, get_args
 
 import pytest
 
-from kibana.aggregations import ORDER, grouped_metrics
 from kibana.build import DASHBOARDS, FOLDER, PANELS, SEARCHES, build_files
 from kibana.classic_format import colours_of
-from kibana.conditions import AllOf, Compared, Condition, Exists, Is, kql
-from kibana.dashboard_model import ELAPSED_FIELD, TIME_FIELD, Index, Panel
-from kibana.index_definitions.index_templates import data_view_fields
+from kibana.dashboard_model import (
+    ELAPSED_FIELD,
+    ORDER,
+    TIME_FIELD,
+    AllOf,
+    Compared,
+    Condition,
+    Exists,
+    Index,
+    Is,
+    Panel,
+    grouped_metrics,
+    kql,
+)
+from kibana.index_definitions import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID

@@ -1,4 +1,4 @@
-"""Importing dashboards, against answers in the shapes of real servers."""
+"""Importing dashboards, against answers in the shapes of real servers; what each version of Kibana gets."""
 
 import json
 from collections.abc import Sequence
@@ -8,8 +8,11 @@ import pytest
 
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.dashboard_import import (
+    UiVersion,
     choose_flavour,
+    dashboard_objects,
     existing_objects,
+    fit_objects,
     import_dashboards,
     parse_objects,
     read_version,
@@ -70,7 +73,9 @@ def test_objects_that_are_there_already() -> None:
     assert existing_objects(FakeUi(answer=ServerResponse(status=404)), OBJECTS) is None
 
 
-def test_a_prefix_renames_the_indices_of_a_ratio() -> None:
+def test_a_prefix_renames_the_data_views_and_the_indices_of_a_ratio() -> None:
+    content = "\n".join(json.dumps(one) for one in OBJECTS).encode()
+    assert parse_objects(content, "team")[0]["attributes"]["title"] == "team-reports-*"
     state = json.dumps({"params": {"index_pattern": "task-reports-*"}})
     (found,) = parse_objects(json.dumps({"type": "visualization", "attributes": {"visState": state}}).encode(), "team")
     assert json.loads(found["attributes"]["visState"]) == {"params": {"index_pattern": "team-reports-*"}}
@@ -80,12 +85,6 @@ def test_a_prefix_renames_the_indices_of_a_ratio() -> None:
 def test_something_else_at_the_address_is_said(version: str) -> None:
     with pytest.raises(TaskProfilerError, match="no Kibana or OpenSearch Dashboards"):
         read_version(FakeUi(version=version))
-
-
-def test_a_prefix_renames_the_data_views() -> None:
-    content = "\n".join(json.dumps(one) for one in OBJECTS).encode()
-    assert parse_objects(content, "team")[0]["attributes"]["title"] == "team-reports-*"
-    assert parse_objects(content, "task") == OBJECTS
 
 
 REFUSALS: list[tuple[ServerResponse, str]] = [
@@ -104,3 +103,45 @@ REFUSALS: list[tuple[ServerResponse, str]] = [
 def test_http_200_is_not_success(answer: ServerResponse, said: str) -> None:
     with pytest.raises(TaskProfilerError, match=said):
         import_dashboards(FakeUi(answer=answer), OBJECTS, "lens")
+
+
+def fitted(major: int, minor: int) -> list[dict[str, Any]]:
+    return fit_objects(dashboard_objects("lens", "task"), UiVersion(major=major, minor=minor))
+
+
+def test_the_file_is_the_format_of_older_versions() -> None:
+    assert fitted(8, 11) == dashboard_objects("lens", "task")
+
+
+def test_opensearch_dashboards_and_classic_charts_stay() -> None:
+    classic = dashboard_objects("classic", "task")
+    assert fit_objects(classic, UiVersion(major=2, minor=19)) == classic
+    assert fit_objects(classic, UiVersion(major=8, minor=12)) == classic
+
+
+def test_links_keep_the_time_range_and_the_filters() -> None:
+    objects = {(one["type"], one["id"]): one for one in fitted(8, 12)}
+    (links,) = (one for (kind, _), one in objects.items() if kind == "links")
+    dashboards = {identity for kind, identity in objects if kind == "dashboard"}
+    targets = {one["name"]: one["id"] for one in links["references"]}
+    assert {targets[one["destinationRefName"]] for one in links["attributes"]["links"]} == dashboards
+    for one in links["attributes"]["links"]:
+        assert one["type"] == "dashboardLink"
+        assert one["options"] == {"openInNewTab": False, "useCurrentFilters": True, "useCurrentDateRange": True}
+    text = json.loads(objects["visualization", links["id"]]["attributes"]["visState"])["params"]["markdown"]
+    assert "(#/view/" not in text
+    assert text.count("(discover#/view/") == 2
+
+
+def test_every_dashboard_has_the_links_beside_the_text() -> None:
+    ids = list[str]()
+    for dashboard in (one for one in fitted(8, 12) if one["type"] == "dashboard"):
+        first, second, *others = json.loads(dashboard["attributes"]["panelsJSON"])
+        assert (first["type"], second["type"]) == ("links", "visualization")
+        grid, beside = first["gridData"], second["gridData"]
+        assert (grid["x"], grid["w"], beside["x"] + beside["w"]) == (0, beside["x"], 48)
+        names = [reference["name"] for reference in dashboard["references"]]
+        assert f"{first['panelIndex']}:{first['panelRefName']}" in names
+        assert grid["i"] == first["panelIndex"]
+        ids += [panel["panelIndex"] for panel in (first, second, *others)]
+    assert len(ids) == len(set(ids))

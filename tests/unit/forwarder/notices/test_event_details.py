@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from profiler.forwarder.delivery_errors import NoticeError
+from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notices.announcements import Announcement, EndedTask
 from profiler.forwarder.notices.channels import EventBusChannel, LogLineChannel
 from profiler.forwarder.notices.event_details import DETAILS

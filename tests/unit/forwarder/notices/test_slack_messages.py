@@ -4,8 +4,7 @@ import json
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, get_args, get_origin
-from urllib.parse import parse_qs, urlsplit
-from uuid import NAMESPACE_URL, uuid5
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -13,35 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.forwarder.batch_report import LogStream, ReportLine
 from profiler.forwarder.notices.announcements import Announcement, Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.notices.slack_messages import SlackMessage, escape_text, message_of
-from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID
-from profiler.forwarder.task.find_report import ReportLine
-from profiler.forwarder.task.task_containers import LogStream
+from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.notice_model import (
     Notice,
     NoticeLine,
     ScheduleNoticeLine,
-)
-from profiler.record.record_model import (
-    Container,
-    Cost,
-    Distribution,
-    Gpu,
-    GpuIdle,
-    MemoryKills,
-    Metrics,
-    Neuron,
-    NeuronCore,
-    Process,
-    Recommendation,
-    Record,
-    RecordType,
-    Report,
-    Series,
-    TaskSize,
-    Visible,
 )
 from profiler.record.run_outcome import EndStatus, StopCategory
 from profiler.record.spot_price import cost_on
@@ -58,24 +37,24 @@ TASK = StoppedTask(
     definition_arn="arn:aws:ecs:eu-west-1:111122223333:task-definition/etl_daily:7",
     started_at=datetime(2026, 3, 1, 10, 0, 3, tzinfo=UTC),
 )
-RECORD = Record(
+RECORD = model.Record(
     task_id="0123",
-    container=Container(name="batch"),
-    metrics=Metrics(
+    container=model.Container(name="batch"),
+    metrics=model.Metrics(
         duration_ms=7_980_000,
         billed_duration_ms=8_040_000,
         vcpu_size=0.5,
-        cpu_utilization_percent=Distribution(avg=42.4, max=97.2),
+        cpu_utilization_percent=model.Distribution(avg=42.4, max=97.2),
         memory_size_mb=1024,
-        memory_utilization_percent=Distribution(avg=61.0, max=97.0),
+        memory_utilization_percent=model.Distribution(avg=61.0, max=97.0),
         max_memory_used_mb=993.3,
     ),
-    cost=Cost(usd=0.0123),
+    cost=model.Cost(usd=0.0123),
 )
 
 
-def report_line(record: Record, kind: RecordType = "task.report") -> ReportLine:
-    return ReportLine(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
+def report_line(record: model.Record, kind: model.RecordType = "task.report") -> ReportLine:
+    return ReportLine(model.Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
 
 
 NOTICE = EndedTask(
@@ -110,7 +89,7 @@ OOM = recorded(
         exit_code=137,
         reason="OutOfMemoryError: Container killed due to memory usage",
     ),
-    recommendation=Recommendation(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",)),
+    recommendation=model.Recommendation(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",)),
 )
 
 
@@ -179,7 +158,7 @@ def test_the_message_of_a_success_has_the_usage() -> None:
 
 
 def test_a_series_is_drawn_on_the_scale_of_the_size() -> None:
-    series = Series(
+    series = model.Series(
         started_at="2026-03-01T10:00:03Z",
         step_ms=1000,
         vcpu_used=(0.0, None, 0.5, 0.25),
@@ -192,11 +171,11 @@ def test_a_series_is_drawn_on_the_scale_of_the_size() -> None:
 
 def test_the_largest_processes_are_named() -> None:
     used = (
-        Process(name="sh", max_memory_used_mb=2.0, count=1),
-        Process(name="gone", count=9),
-        Process(name="<python>", max_memory_used_mb=900.0, count=3, max_memory_used_processes=3),
-        Process(name="cat", max_memory_used_mb=1.0, count=1),
-        Process(name="gzip", max_memory_used_mb=12.0, count=40, max_memory_used_processes=2),
+        model.Process(name="sh", max_memory_used_mb=2.0, count=1),
+        model.Process(name="gone", count=9),
+        model.Process(name="<python>", max_memory_used_mb=900.0, count=3, max_memory_used_processes=3),
+        model.Process(name="cat", max_memory_used_mb=1.0, count=1),
+        model.Process(name="gzip", max_memory_used_mb=12.0, count=40, max_memory_used_processes=2),
     )
     text = text_of(recorded(NOTICE, processes=used))
     assert (
@@ -236,7 +215,7 @@ def test_out_of_memory_shows_peak_limit_and_suggested_size() -> None:
 
 @pytest.mark.parametrize("memory_mb", [512, 1024])
 def test_no_smaller_size_is_suggested_after_out_of_memory(memory_mb: float) -> None:
-    advice = Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",))
+    advice = model.Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",))
     text = text_of(recorded(OOM, recommendation=advice))
     assert "Suggested size" not in text
     assert "Half" not in text
@@ -263,15 +242,15 @@ def test_a_success_has_a_reason_only_if_a_process_was_killed() -> None:
 @pytest.mark.parametrize(
     ("kills", "words"),
     [
-        (MemoryKills(count=1), "The kernel killed one of the run's processes because memory ran out."),
+        (model.MemoryKills(count=1), "The kernel killed one of the run's processes because memory ran out."),
         (
-            MemoryKills(count=7, processes=tuple(Process(name=name) for name in ("sort", "sort", "<b>"))),
+            model.MemoryKills(count=7, processes=tuple(model.Process(name=name) for name in ("sort", "sort", "<b>"))),
             "killed 7 of the run's processes because memory ran out: sort, &lt;b&gt;.",
         ),
     ],
 )
 @pytest.mark.parametrize("verdict", ["success", "failure"])
-def test_killed_processes_are_named_for_any_status(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
+def test_killed_processes_are_named_for_any_status(verdict: EndStatus, kills: model.MemoryKills, words: str) -> None:
     assert words in text_of(recorded(ended(NOTICE, status=verdict, exit_code=1), memory_kills=kills))
 
 
@@ -289,7 +268,7 @@ def test_killed_processes_are_named_for_any_status(verdict: EndStatus, kills: Me
 def test_a_failure_has_the_remedy_for_a_program_that_saw_more_memory(
     notice: EndedTask, seen_mb: float, *, has_remedy: bool
 ) -> None:
-    size, visible = TaskSize(vcpu=0.5, memory_mb=1024), Visible(memory_mb=seen_mb, cpus=2)
+    size, visible = model.TaskSize(vcpu=0.5, memory_mb=1024), model.Visible(memory_mb=seen_mb, cpus=2)
     remedy = "The program sees 3.8 GB and may use 1: set the container's `memory`, or -Xmx/max_old_space_size/workers."
     assert (remedy in text_of(recorded(notice, task_size=size, visible=visible)).splitlines()) is has_remedy
 
@@ -313,8 +292,8 @@ def test_unknown_values_are_left_out() -> None:
 def test_the_idle_time_of_gpus_is_explained() -> None:
     target = WaitTarget(kind="disk", target="/data/<train>.tar", percent=48.0)
     waiting_for = TimeBreakdown(disk_percent=48.0, on_cpu_percent=31.0, waiting_for=(target,))
-    idle = GpuIdle(percent=63.0, gpu_hours=0.5, usd=1.26, waiting_for=waiting_for)
-    shown = text_of(recorded(NOTICE, gpus=(Gpu(uuid="a"),), gpu_idle=idle))
+    idle = model.GpuIdle(percent=63.0, gpu_hours=0.5, usd=1.26, waiting_for=waiting_for)
+    shown = text_of(recorded(NOTICE, gpus=(model.Gpu(uuid="a"),), gpu_idle=idle))
     assert (
         "The GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/&lt;train&gt;.tar) and used "
         "one CPU (31 %).\n0.5 idle GPU-hours ($1.26)."
@@ -324,23 +303,28 @@ def test_the_idle_time_of_gpus_is_explained() -> None:
 @pytest.mark.parametrize(
     ("count", "utilization", "peak_mb", "line"),
     [
-        (2, Distribution(avg=41, max=99), 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB"),
-        (1, Distribution(avg=0, max=0), None, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle throughout: "),
+        (
+            2,
+            model.Distribution(avg=41, max=99),
+            12_000,
+            "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB",
+        ),
+        (1, model.Distribution(avg=0, max=0), None, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle throughout: "),
         (1, None, None, "*1 GPU*  use unknown"),
     ],
 )
-def test_gpus(count: int, utilization: Distribution | None, peak_mb: float | None, line: str) -> None:
-    memory = Distribution(max=peak_mb)
-    gpus = tuple(Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory) for n in range(count))
+def test_gpus(count: int, utilization: model.Distribution | None, peak_mb: float | None, line: str) -> None:
+    memory = model.Distribution(max=peak_mb)
+    gpus = tuple(model.Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory) for n in range(count))
     assert line in text_of(recorded(NOTICE, gpus=gpus))
-    cores = tuple(NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
+    cores = tuple(model.NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
     assert line.replace("GPU", "Neuron core") in text_of(
-        recorded(NOTICE, neuron=Neuron(cores=cores, device_memory_used_mb=memory))
+        recorded(NOTICE, neuron=model.Neuron(cores=cores, device_memory_used_mb=memory))
     )
 
 
 def test_comparison_and_advice() -> None:
-    advice = Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
+    advice = model.Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
     comparison = "3.1× longer than the median of the last 20"
     text = text_of(replace(recorded(NOTICE, recommendation=advice), comparison=Comparison(text=comparison)))
     assert comparison in text
@@ -404,9 +388,9 @@ def test_no_wait_is_named_for_a_run_like_the_others() -> None:
 
 
 def test_the_current_size_is_not_suggested() -> None:
-    advice = Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
-    larger = text_of(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=1, memory_mb=2048)))
-    same = text_of(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=0.5, memory_mb=1024)))
+    advice = model.Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
+    larger = text_of(recorded(NOTICE, recommendation=advice, task_size=model.TaskSize(vcpu=1, memory_mb=2048)))
+    same = text_of(recorded(NOTICE, recommendation=advice, task_size=model.TaskSize(vcpu=0.5, memory_mb=1024)))
     assert "Suggested size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do." in larger
     assert "• Half would do." in same
     assert "Suggested size" not in same
@@ -429,21 +413,8 @@ def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
 
 def test_the_cost_on_spot_is_the_least(  # AWS changes the prices of Spot, and has no list of them
 ) -> None:
-    cost = cost_on("FARGATE_SPOT", Cost(usd=1, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))
+    cost = cost_on("FARGATE_SPOT", model.Cost(usd=1, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))
     assert "≥ $0.30 (Spot)" in text_of(recorded(NOTICE, cost=cost))
-
-
-def test_kibana_opens_the_tasks_dashboard_from_before_its_start() -> None:
-    assert uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run") == TASK_RUN_DASHBOARD_ID
-    timed = replace(RECORD, started_at="2026-03-01T10:00:03Z", finished_at="2026-03-01T12:13:02Z")
-    notice = replace(NOTICE, report_line=report_line(timed))
-    link = urls(message_of(notice, kibana_url=f"{KIBANA}/"))["kibana"]
-    place, _, state = link.partition("?")
-    assert place == f"{KIBANA}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}"
-    assert parse_qs(state) == {
-        "_g": ["(time:(from:'2026-03-01T09:55:03.000Z',to:'2026-03-01T12:18:02.000Z'))"],
-        "_a": ["(query:(language:kuery,query:'task.id:\"0123\"'))"],
-    }
 
 
 @pytest.mark.parametrize("url", [None, "kibana", "javascript:alert(1)", "http://[bad"])
@@ -498,26 +469,28 @@ def any_struct(struct: Any, /, names: str = "", **own: st.SearchStrategy[Any]) -
 
 
 ANY_POINTS = st.none() | st.lists(st.none() | ANY[float], max_size=130).map(tuple)
-ANY[Distribution] = any_struct(Distribution, "avg max")
-ANY[Process] = any_struct(Process, "name max_memory_used_mb count max_memory_used_processes")
-ANY[Metrics] = any_struct(
-    Metrics,
+ANY[model.Distribution] = any_struct(model.Distribution, "avg max")
+ANY[model.Process] = any_struct(model.Process, "name max_memory_used_mb count max_memory_used_processes")
+ANY[model.Metrics] = any_struct(
+    model.Metrics,
     "duration_ms billed_duration_ms vcpu_size memory_size_mb max_memory_used_mb cpu_utilization_percent "
     "memory_utilization_percent",
 )
-ANY[Gpu] = any_struct(Gpu, "uuid utilization_percent memory_used_mb")
-ANY[NeuronCore] = any_struct(NeuronCore, "index utilization_percent")
-ANY[Neuron] = any_struct(Neuron, "cores device_memory_used_mb")
-ANY[Series] = any_struct(Series, "started_at", step_ms=st.just(1), vcpu_used=ANY_POINTS, memory_used_mb=ANY_POINTS)
-ANY[Recommendation] = any_struct(Recommendation, saving_percent=st.none() | st.floats(-1e6, 100))
+ANY[model.Gpu] = any_struct(model.Gpu, "uuid utilization_percent memory_used_mb")
+ANY[model.NeuronCore] = any_struct(model.NeuronCore, "index utilization_percent")
+ANY[model.Neuron] = any_struct(model.Neuron, "cores device_memory_used_mb")
+ANY[model.Series] = any_struct(
+    model.Series, "started_at", step_ms=st.just(1), vcpu_used=ANY_POINTS, memory_used_mb=ANY_POINTS
+)
+ANY[model.Recommendation] = any_struct(model.Recommendation, saving_percent=st.none() | st.floats(-1e6, 100))
 ANY[WaitTarget] = any_struct(
     WaitTarget, kind=st.sampled_from(["network", "other"]) | ANY_TEXT, percent=st.floats(0, 100)
 )
-ANY[Record] = any_struct(
-    Record,
+ANY[model.Record] = any_struct(
+    model.Record,
     "task_id finished_at metrics cost series processes memory_kills recommendation task_size time_breakdown gpus "
     "neuron",
-    container=st.just(Container(name="batch")),
+    container=st.just(model.Container(name="batch")),
     status=st.sampled_from(["success", "stopped"]),
 )
 ANY[UnusualMeasure] = any_struct(
@@ -532,12 +505,12 @@ ANY[StoppedTask] = any_struct(
     definition_arn=MAYBE_TEXT | st.tuples(ANY_TEXT, ANY_TEXT).map(":".join),
     region=MAYBE_TEXT | st.just("eu-west-1"),
 )
-ANY[ReportLine] = st.builds(report_line, ANY[Record], st.sampled_from(["task.report", "task.checkpoint"]))
+ANY[ReportLine] = st.builds(report_line, ANY[model.Record], st.sampled_from(["task.report", "task.checkpoint"]))
 NOTICES = any_struct(EndedTask, "task outcome container report_line comparison log log_lines")
 RUN_NOTICES = any_struct(
     NoticeLine,
     "time notice",
-    record=ANY[Record].flatmap(
+    record=ANY[model.Record].flatmap(
         lambda record: st.builds(
             lambda arn, family, region, group: replace(
                 record, task_arn=arn, family=family, revision=family, region=region, log_group=group, log_stream=group

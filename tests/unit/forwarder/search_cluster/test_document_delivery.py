@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
 from profiler.forwarder.documents import Document
-from profiler.forwarder.invocation_time import RESERVED_SECONDS
+from profiler.forwarder.invocation import RESERVED_SECONDS, DeliveryError, SearchClusterError
 from profiler.forwarder.search_cluster.document_delivery import (
     MAX_MESSAGE_BYTES,
     DeliveryResult,
@@ -191,14 +191,6 @@ def test_an_unexpected_bulk_response_is_an_error(answer: object) -> None:
         bulk_results(answer, 1)
 
 
-class KeepingStore:
-    def __init__(self) -> None:
-        self.kept: list[Failure] = []
-
-    def keep(self, failures: Sequence[Failure]) -> None:
-        self.kept += failures
-
-
 @given(st.text(max_size=2000), st.text(min_size=1, max_size=20), st.integers(0, 400_000))
 def test_a_queue_message_is_never_larger_than_sqs_accepts(reason: str, some: str, length: int) -> None:
     for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
@@ -219,18 +211,17 @@ def test_a_queue_message_has_no_character_that_sqs_rejects() -> None:
 
 
 class FakeQueue:
-    """Accepts batches like SQS: ten messages with one mebibyte in total. Rejects single messages with this code."""
+    """Accepts batches like SQS: ten messages with one mebibyte in total."""
 
-    def __init__(self, refuses: str | None = None) -> None:
+    def __init__(self) -> None:
         self.batches: list[list[str]] = []
-        self._refuses = refuses
 
     def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
         bodies = [entry["MessageBody"] for entry in Entries]
         assert 1 <= len({entry["Id"] for entry in Entries}) == len(Entries) <= 10
         assert sum(len(body.encode()) for body in bodies) <= 1024 * 1024
         self.batches.append(bodies)
-        return {} if self._refuses is None else {"Failed": [{"Id": Entries[-1]["Id"], "Code": self._refuses}]}
+        return {}
 
 
 def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
@@ -240,11 +231,9 @@ def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
 
 
 def test_an_unavailable_queue_is_an_error() -> None:
-    import botocore.exceptions  # noqa: PLC0415  only this test needs it
-
     class Broken:
         def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
-            raise botocore.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
+            raise ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
 
     with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
         send_failures("https://queue", Broken(), [Failure("x", "y")])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.forwarder.task.task_containers import LogStream, batch_container, identify_containers, judge
+from profiler.forwarder.batch_report import LogStream, batch_container, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
 from profiler.record.task_end import determine_outcome
 from profiler.record.task_event import EventContainer, StoppedTask, parse_stopped_task

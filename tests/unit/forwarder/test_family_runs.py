@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.delivery_errors import SearchClusterError
+from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, FamilyMemory, Measures, compare, find_unusual
+from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
-from profiler.forwarder.notices.family_comparison import MAX_RUNS, MIN_RUNS, Measures, compare, find_unusual
 from profiler.record.record_model import Container, Metrics, Processor, Record
-from tests.fake_search import FakeSearchCluster
+from profiler.record.usual_duration import UsualDuration
+from tests.fake_search import AnsweringSearch
 from tests.unit.forwarder.notices.test_slack_messages import NOTICE, ended, in_task, report_line
 
 GIB = 2**30
@@ -85,20 +86,8 @@ def source(run: Mapping[str, float], *, cluster: str = "jobs", is_complete: bool
     }
 
 
-class Cluster(FakeSearchCluster):
-    """A search cluster with these documents, or with another answer."""
-
-    def __init__(self, *sources: dict[str, Any], answer: dict[str, Any] | SearchClusterError | None = None) -> None:
-        self._answer = answer or {"hits": {"hits": [{"_source": one} for one in sources]}}
-        self.body: Mapping[str, Any] = {}
-        self.searches = 0
-
-    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        assert index == "task-reports-*"
-        self.body, self.searches = body, self.searches + 1
-        if isinstance(self._answer, SearchClusterError):
-            raise self._answer
-        return self._answer
+def cluster_with(*sources: dict[str, Any]) -> AnsweringSearch:
+    return AnsweringSearch({"hits": {"hits": [{"_source": one} for one in sources]}})
 
 
 def success() -> EndedTask:
@@ -110,18 +99,18 @@ def success() -> EndedTask:
 
 
 def unusual(notice: EndedTask, *sources: dict[str, Any]) -> tuple[UnusualMeasure, ...]:
-    comparison = compare(Cluster(*sources), notice, prefix="task")
+    comparison = compare(cluster_with(*sources), notice, prefix="task")
     assert comparison is not None
     return comparison.unusual
 
 
 def test_one_search_is_enough_for_duration_and_measures() -> None:
-    cluster = Cluster(*[source(USUAL)] * 30)
+    cluster = cluster_with(*[source(USUAL)] * 30)
     comparison = compare(cluster, success(), prefix="task")
     assert comparison is not None
     assert comparison.text == "400.0× shorter than the median of the last 20 successful runs."
     assert comparison.unusual == find_unusual(NOTHING, STEADY)
-    assert (cluster.searches, cluster.body["size"]) == (1, MAX_RUNS)
+    assert [body["size"] for body in cluster.bodies] == [MAX_RUNS]
 
 
 def test_only_a_success_with_a_report_is_compared() -> None:
@@ -179,7 +168,7 @@ def test_the_duration_is_compared_with_recent_runs(
 ) -> None:
     """Those in the same ECS cluster are preferred."""
     expected = None if sentence is None else Comparison(text=sentence, is_slow=duration_ms == 3100)
-    assert compare(Cluster(*runs), lasted(duration_ms), prefix="task") == expected
+    assert compare(cluster_with(*runs), lasted(duration_ms), prefix="task") == expected
 
 
 XEON_8259CL = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
@@ -199,20 +188,39 @@ def test_a_processor_other_than_that_of_the_last_success_is_named(
     own: str | None, last_success: str | None, words: str
 ) -> None:
     """The first answer of the search is the last success; what the runs before it ran on does not count."""
-    cluster = Cluster(*timed(1000.0, model=last_success), *timed(*[1000.0] * 5, model="Neoverse-N1"))
+    cluster = cluster_with(*timed(1000.0, model=last_success), *timed(*[1000.0] * 5, model="Neoverse-N1"))
     comparison = compare(cluster, lasted(1000, processor=Processor(model=own)), prefix="task")
     assert comparison is not None
     assert comparison.text == "About as long as the median of the last 6 successful runs." + words
-    assert "host.cpu.model" in cluster.body["_source"]
+    assert "host.cpu.model" in cluster.bodies[0]["_source"]
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "cluster",
     [
-        SearchClusterError("away", status=None),
-        {"hits": None},
-        {"hits": {"hits": [{"_source": {"usage": None}}] * 9}},
+        AnsweringSearch(error=SearchClusterError("away", status=None)),
+        AnsweringSearch({"hits": None}),
+        cluster_with(*[{"usage": None}] * 9),
     ],
 )
-def test_an_unexpected_search_response_gives_no_comparison(answer: dict[str, Any] | SearchClusterError) -> None:
-    assert compare(Cluster(answer=answer), lasted(5), prefix="task") is None
+def test_an_unexpected_search_response_gives_no_comparison(cluster: AnsweringSearch) -> None:
+    assert compare(cluster, lasted(5), prefix="task") is None
+
+
+def test_a_family_has_the_usual_duration_of_its_successes_in_a_cluster_if_there_are_enough() -> None:
+    durations = {"jobs": [*range(1000, 21000, 1000)], "few": [5.0] * 7, "unknown": [None, "x", *[5.0] * 7]}
+    clusters = [
+        {"key": name, "runs": {"hits": {"hits": [{"_source": {"usage": {"duration_ms": value}}} for value in values]}}}
+        for name, values in durations.items()
+    ]
+    families = [{"key": "etl", "clusters": {"buckets": clusters}}]
+    search: Any = AnsweringSearch({"aggregations": {"families": {"buckets": families}}})
+    memory = FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
+    assert memory.durations({"load", "etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs") == {
+        ("etl", "jobs"): UsualDuration(median_ms=10500, p95_ms=19050, runs=20)
+    }
+    (body,) = search.bodies
+    asked = body["query"]["bool"]["filter"]
+    assert {"terms": {"task.family": ["etl", "load"]}} in asked
+    successes = {"task.status": "success", "cloud.account.id": "123456789012", "cloud.region": "eu-west-1"}
+    assert all({"term": {name: value}} in asked for name, value in successes.items())

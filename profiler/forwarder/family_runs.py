@@ -1,35 +1,117 @@
-"""Compares a run with the recent successful runs of its family: its duration, its processor, and how much it did.
+"""What the search cluster knows of a family's runs: their durations, their memory, a killed run, and a comparison.
 
-A batch that does nothing can end with exit code 0. Such a success differs from its family in several measures.
+A run is compared with the recent successful runs of its family: its duration, its processor, and how much it did. A
+batch that does nothing can end with exit code 0. Such a success differs from its family in several measures.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import arn_account
+from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import Json, mapping, mappings, number, text
-from profiler.forwarder.delivery_errors import SearchClusterError
+from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster, terms
+from profiler.forwarder.task_lines import read_line
 from profiler.record.hardware import processor_difference
-from profiler.record.record_model import Processor, Record
+from profiler.record.record_model import Processor, Record, Report
 from profiler.record.units import MIB, as_number
+from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
+
+# By family and name of the ECS cluster.
+FamilyDurations = Mapping[tuple[str, str], UsualDuration]
+
+
+class FamilyMemory(Struct, frozen=True, kw_only=True):
+    """Reads the runs of families in one account and Region."""
+
+    cluster: SearchCluster
+    prefix: str
+    timeout_seconds: float
+
+    def durations(self, families: Collection[str], place: str) -> FamilyDurations:
+        """The durations of the last 20 successful runs of each family in each ECS cluster, from the last 90 days.
+
+        A family with fewer than 8 of them is left out. ``place`` is an ARN of the account and Region of the runs.
+        """
+        runs = {
+            "top_hits": {
+                "size": MAX_RUNS_OF_A_FAMILY,
+                "_source": ["usage.duration_ms"],
+                "sort": [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
+            }
+        }
+        clusters = {"terms": {"field": "orchestrator.cluster.name", "size": 50}, "aggs": {"runs": runs}}
+        in_families = {"terms": {"field": "task.family", "size": len(families)}, "aggs": {"clusters": clusters}}
+        response = self._search(
+            place,
+            {"size": 0, "aggs": {"families": in_families}},
+            {"terms": {"task.family": sorted(families)}},
+            {"term": {"task.status": "success"}},
+            {"range": {"@timestamp": {"gte": "now-90d"}}},
+            {"range": {"usage.duration_ms": {"gt": 0}}},
+        )
+        found = {}
+        for family in _buckets(response.get("aggregations"), "families"):
+            for in_cluster in _buckets(family, "clusters"):
+                sources = _sources(mapping(in_cluster.get("runs")))
+                lasted = [number(mapping(source.get("usage")).get("duration_ms")) for source in sources]
+                known = [duration_ms for duration_ms in lasted if duration_ms]
+                usual = usual_duration(known) if len(known) >= MIN_RUNS else None
+                if usual is not None:
+                    found[str(family.get("key")), str(in_cluster.get("key"))] = usual
+        return found
+
+    def highest_peak_mb(self, ended: EndedTask) -> float | None:
+        """The highest peak of the family's successes; None without one, or if the search is refused for good."""
+        peak = {"size": 0, "aggs": {"peak": {"max": {"field": "usage.memory.used_mb.max"}}}}
+        of_family = {"term": {"task.family": ended.family}}
+        try:
+            found = self._search(ended.task.arn, peak, of_family, {"term": {"task.status": "success"}})
+        except SearchClusterError as error:
+            if error.is_retryable:
+                raise
+            return None
+        return number(mapping(mapping(found.get("aggregations")).get("peak")).get("value"))
+
+    def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, Record | None]:
+        """The whole id of the killed run, and its record; None for what is not found, or not certain."""
+        wanted, of_family = {"size": 10, "_source": ["task.id", "record"]}, {"term": {"task.family": ended.family}}
+        try:
+            found = self._search(ended.task.arn, wanted, of_family, {"prefix": {"task.id": short_id}})
+        except SearchClusterError:
+            return None, None
+        sources = _sources(found)
+        ids = {text(mapping(source.get("task")).get("id")) for source in sources}
+        if len(ids) != 1:
+            return None, None
+        lines = (read_line(str(source.get("record"))) for source in sources)
+        return ids.pop(), next((line.record for line in lines if isinstance(line, Report)), None)
+
+    def _search(self, arn: str, body: Mapping[str, Json], *conditions: Json) -> Mapping[str, Json]:
+        place = terms({"cloud.account.id": arn_account(arn), "cloud.region": arn_region(arn)})
+        query = {"bool": {"filter": [*place, *conditions]}}
+        return self.cluster.search(f"{self.prefix}-reports-*", {**body, "query": query}, self.timeout_seconds)
+
+
+def _buckets(parent: Json, name: str) -> Iterator[Mapping[str, Json]]:
+    return mappings(mapping(mapping(parent).get(name)).get("buckets"))
+
+
+def _sources(response: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    return [mapping(hit.get("_source")) for hit in mappings(mapping(response.get("hits")).get("hits"))]
+
 
 COMPARISON_SECONDS = 5.0
 # A value that occurs once in a month of daily runs, or once in a day of hourly runs, is usual.
 MAX_RUNS = 40
 MIN_RUNS = 8
-_MAX_DURATIONS = 20
 _MIN_DURATIONS = 5
 _NOTABLE_RATIO = 1.5
-_MIN_UNUSUAL = 2
-_MAX_DEVIATIONS = 6
-_MIN_RATIO = 3
-_MIN_RATIO_TO_ALL = 2
 # Each measure, its JSON name in the record, and an amount: values far below it count as equal.
 _MEASURES: Mapping[str, tuple[str, float]] = {
     "duration_ms": ("durationMs", 1000),
@@ -76,8 +158,8 @@ def compare(
         response = cluster.search(f"{prefix}-reports-*", _recent_runs_query(notice), timeout_seconds)
     except SearchClusterError:
         return None
-    runs = [_run(mapping(hit.get("_source"))) for hit in mappings(mapping(response.get("hits")).get("hits"))]
-    timed = [run for run in runs[:_MAX_DURATIONS] if run.duration_ms is not None]
+    runs = [_run(source) for source in _sources(response)]
+    timed = [run for run in runs[:20] if run.duration_ms is not None]
     durations = [run.duration_ms or 0 for run in _in_cluster(timed, notice.task.cluster, _MIN_DURATIONS)]
     if len(durations) < _MIN_DURATIONS:
         return None
@@ -152,11 +234,7 @@ def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMea
     Such a value lies beyond median ± 6 × MAD (median absolute deviation) of the logarithms, and is below a third or
     above three times the median. Many families have a larger run, for example once a week. Therefore, it must also be
     below half or above twice of all earlier values. Only the latest one does not count, so that a second unusual run
-    in a row is found as well.
-
-    Args:
-        own: the measures of the run.
-        earlier: the measures of the earlier runs, the latest first.
+    in a row is found as well. ``earlier`` has the latest run first.
     """
     found = []
     for name, (json_name, small) in _MEASURES.items():
@@ -167,7 +245,7 @@ def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMea
         usual = median(values)
         if _is_far(value, usual, values, small):
             found.append(UnusualMeasure(metric=json_name, value=as_number(value) or 0, usual=as_number(usual) or 0))
-    return tuple(found) if len(found) >= _MIN_UNUSUAL else ()
+    return tuple(found) if len(found) > 1 else ()
 
 
 def _is_far(value: float, usual: float, earlier: Sequence[float], small: float) -> bool:
@@ -175,11 +253,7 @@ def _is_far(value: float, usual: float, earlier: Sequence[float], small: float) 
     middle = median(levels)
     deviation = median(abs(other - middle) for other in levels)
     beyond_all = level - max(levels[1:]) if level > usual_level else min(levels[1:]) - level
-    return (
-        abs(level - middle) > _MAX_DEVIATIONS * deviation
-        and abs(level - usual_level) > math.log(_MIN_RATIO)
-        and beyond_all > math.log(_MIN_RATIO_TO_ALL)
-    )
+    return abs(level - middle) > 6 * deviation and abs(level - usual_level) > math.log(3) and beyond_all > math.log(2)
 
 
 def _processor_sentence(record: Record | None, model: str | None) -> str | None:
