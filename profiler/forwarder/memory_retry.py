@@ -32,7 +32,7 @@ from profiler.forwarder.search_cluster.family_runs import FamilyMemory
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.units import format_memory, format_usd
-from profiler.schedules.task_matching import STARTERS, may_be_starter
+from profiler.schedules.schedule_model import STARTERS, may_be_starter
 from profiler.sizing.prices import PriceOverrides, prices
 
 _Result = TypeVar("_Result")

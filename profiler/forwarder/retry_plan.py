@@ -16,7 +16,7 @@ from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.task_end import ran_out_of_memory
 from profiler.record.task_event import StoppedTask
 from profiler.record.units import format_memory
-from profiler.schedules.task_matching import STARTERS
+from profiler.schedules.schedule_model import STARTERS
 from profiler.sizing.fargate import LEGAL_SIZES
 
 RETRY_STARTER = "task-profiler-retry/"

@@ -18,9 +18,13 @@ from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
 from profiler.schedules.due_times import ScheduleExpressionError, are_times_known, due_times, last_due
-from profiler.schedules.schedule_model import ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
-from profiler.schedules.task_matching import (
+from profiler.schedules.schedule_model import (
     SKEW_NS,
+    ClusterTasks,
+    DueOutcome,
+    DueTime,
+    Schedule,
+    StartedTask,
     TaskSlot,
     assign_tasks,
     cut_started_by,

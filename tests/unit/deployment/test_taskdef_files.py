@@ -10,7 +10,7 @@ from botocore.validate import ParamValidator
 
 import profiler
 from profiler.settings import read_settings
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
 
 ROOT = Path(profiler.__file__).parent.parent
 FOLDER = ROOT / "taskdef"

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import parse_ns
 from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_schedules
-from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask
-from profiler.schedules.task_matching import did_start, started_by
+from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask, did_start, started_by
 
 MIDNIGHT = parse_ns("2026-11-20T00:00:00Z") or 0
 MINUTE = 60_000_000_000

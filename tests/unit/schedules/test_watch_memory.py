@@ -2,8 +2,7 @@
 
 import pytest
 
-from profiler.schedules.schedule_model import ClusterTasks, StartedTask
-from profiler.schedules.watch_memory import TaskMemory
+from profiler.schedules.schedule_model import ClusterTasks, StartedTask, TaskMemory
 
 MINUTE = 60_000_000_000
 

@@ -10,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, log_group_note
 from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.monitor_changes import (
+    AddMonitorOptions,
+    add_monitor,
+    difference,
+    log_group_note,
+    remove_monitor,
+)
 from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import report_streams
-from profiler.task_definitions.remove_monitor import difference, remove_monitor
 from tests.sidecars import awslogs
 
 ROLE = "arn:aws:iam::111122223333:role/nightly-task"

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
 from profiler.task_definitions.cloudformation import change_template, is_template
 from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText
-from profiler.task_definitions.remove_monitor import remove_monitor
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, remove_monitor
 
 YAML = """\
 # The nightly job.

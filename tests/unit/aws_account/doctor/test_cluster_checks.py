@@ -7,7 +7,7 @@ import pytest
 from profiler.aws_account.doctor.cluster_checks import ClusterChecks, FamilyHealth, LastReports
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
-from profiler.aws_account.rollout_plan import PlannedFamily
+from profiler.aws_account.rollout import PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.schedules.schedule_model import Schedule

@@ -7,7 +7,7 @@ import pytest
 from profiler.aws_account.doctor.definition_checks import definition_findings, schedule_findings
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
 from tests.sidecars import awslogs, definitions_with_sidecars
 
 IMAGE = "team/task-profiler:1"
