@@ -2,41 +2,35 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
-from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
 from profiler.task_definitions.permissions import (
-    MAX_INLINE_CHARACTERS,
     POLICY_NAME,
+    RolePolicy,
     characters,
     concerns,
     is_allowed,
     listed,
-    log_groups_of,
-    merged_policy,
+    planned_policy,
     statements_of,
 )
 
-_MAX_NAMED = 5
+Permission = Literal["allowed", "denied", "no role", "unknown"]
 
 
-class RolePolicy(Struct, frozen=True, kw_only=True):
-    """The planned inline policy ``task-profiler`` of a role.
-
-    ``document`` None: the role allows all streams already. ``note`` lists the prefixes that replace log streams.
-    """
-
-    role: str
-    document: Mapping[str, object] | None = None
-    note: str | None = None
+_Policies: TypeAlias = tuple[Mapping[str, object], ...]
+_READ_POLICIES = (
+    "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
+)
+_ECR_IMAGE = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+/([^:@]+)", re.ASCII)
 
 
 def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> RolePolicy:
@@ -79,38 +73,6 @@ def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] 
         return None
 
 
-def planned_policy(
-    role: str, streams: frozenset[str], existing: Mapping[str, object] | None = None, *, other_characters: int = 0
-) -> RolePolicy:
-    """The policy of a role. Raises TaskProfilerError if IAM would not accept it."""
-    try:
-        merged = merged_policy(existing, streams, other_characters=other_characters)
-    except TaskProfilerError as error:
-        raise TaskProfilerError(f"The policy of the role {role!r} was not changed. {error}") from error
-    if merged.document is existing:
-        return RolePolicy(role=role)
-    if not merged.prefixes:
-        return RolePolicy(role=role, document=merged.document)
-    named = log_groups_of(merged.prefixes)
-    more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
-    note = (
-        f"The role {role} would need a policy of {merged.exact_characters:,} characters, and IAM allows "
-        f"{MAX_INLINE_CHARACTERS:,} in a role's inline policies, so the policy gets prefixes of log groups: "
-        f"{', '.join(named[:_MAX_NAMED])}{more}."
-    )
-    return RolePolicy(role=role, document=merged.document, note=note)
-
-
-Permission = Literal["allowed", "denied", "no role", "unknown"]
-_Policies: TypeAlias = tuple[Mapping[str, object], ...]
-_READ_POLICIES = (
-    "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
-)
-_TOKEN = "ecr:GetAuthorizationToken"  # noqa: S105  an action of IAM
-_PULL = ("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
-_ECR_IMAGE = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+/([^:@]+)", re.ASCII)
-
-
 class LogGroupState(Struct, frozen=True, kw_only=True):
     """Whether a log group exists, and the names of the targets of its reports. ``exists`` None: unknown."""
 
@@ -139,18 +101,15 @@ class ReportPaths:
 
         One call for a role with the policy of add-monitor; several for another.
         """
-        try:
-            with aws_errors("The task roles could not be read", _READ_POLICIES):
-                for read in (self._own_policy, self._policies_of):
-                    documents = read(role)
-                    if documents is None:
-                        return "no role"
-                    if _allows(documents, "logs:PutLogEvents", streams):
-                        return "allowed"
-                return "denied"
-        except TaskProfilerError as error:
-            self.problems.add(str(error))
-            return "unknown"
+        with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
+            for read in (self._own_policy, self._policies_of):
+                documents = read(role)
+                if documents is None:
+                    return "no role"
+                if _allows(documents, "logs:PutLogEvents", streams):
+                    return "allowed"
+            return "denied"
+        return "unknown"
 
     def may_pull(self, role_arn: str, image: str) -> Permission | None:
         """Whether the policies of an execution role allow the pull of an image; None: it is not in Amazon ECR.
@@ -162,49 +121,41 @@ class ReportPaths:
             return None
         account, region, repository = found.groups()
         arn = f"arn:{arn_part(role_arn, 1)}:ecr:{region}:{account}:repository/{repository}"
-        try:
-            with aws_errors("The execution roles could not be read", _READ_POLICIES):
-                documents = self._policies_of(role_arn.rpartition("/")[2])
-        except TaskProfilerError as error:
-            self.problems.add(str(error))
-            return "unknown"
-        if documents is None:
-            return "no role"
-        wanted = ((_TOKEN, "*"), *((action, arn) for action in _PULL))
-        is_allowed_all = all(_allows(documents, action, frozenset({resource})) for action, resource in wanted)
-        return "allowed" if is_allowed_all else "denied"
+        with noted_errors(self.problems.add, "The execution roles could not be read", _READ_POLICIES):
+            documents = self._policies_of(role_arn.rpartition("/")[2])
+            if documents is None:
+                return "no role"
+            wanted = {"ecr:GetAuthorizationToken": "*", "ecr:BatchGetImage": arn, "ecr:GetDownloadUrlForLayer": arn}
+            may_all = all(_allows(documents, action, frozenset({resource})) for action, resource in wanted.items())
+            return "allowed" if may_all else "denied"
+        return "unknown"
 
     def _read_log_group(self, name: str) -> LogGroupState:
         logs = self._open("logs")
-        found: list[Mapping[str, Any]] = []
-        try:
-            with aws_errors("The subscriptions of log groups could not be read", "logs:DescribeSubscriptionFilters"):
-                try:
-                    for page in logs.get_paginator("describe_subscription_filters").paginate(logGroupName=name):
-                        found += page["subscriptionFilters"]
-                except logs.exceptions.ResourceNotFoundException:
-                    return LogGroupState(exists=False)
-        except TaskProfilerError as error:
-            self.problems.add(str(error))
-            return LogGroupState(exists=None)
-        forwarded = [_name(one["destinationArn"]) for one in found if _passes(one.get("filterPattern"))]
-        forwarded += [
-            _name(str(document.get("DestinationArn")))
-            for document, excluded in self._of_account
-            if f'"{name}"' not in excluded and _passes(document.get("FilterPattern"))
-        ]
-        return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
+        what = "The subscriptions of log groups could not be read"
+        with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
+            try:
+                pages = logs.get_paginator("describe_subscription_filters").paginate(logGroupName=name)
+                found = [one for page in pages for one in page["subscriptionFilters"]]
+            except logs.exceptions.ResourceNotFoundException:
+                return LogGroupState(exists=False)
+            forwarded = [_name(one["destinationArn"]) for one in found if _passes(one.get("filterPattern"))]
+            forwarded += [
+                _name(str(document.get("DestinationArn")))
+                for document, excluded in self._of_account
+                if f'"{name}"' not in excluded and _passes(document.get("FilterPattern"))
+            ]
+            return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
+        return LogGroupState(exists=None)
 
     @cached_property
     def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...]:
         """The account-wide subscriptions, each with the criteria that exclude log groups."""
-        try:
-            with aws_errors("The account-wide subscriptions could not be read", "logs:DescribeAccountPolicies"):
-                response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
-        except TaskProfilerError as error:
-            self.problems.add(str(error))
-            return ()
-        policies = response.get("accountPolicies", ())
+        policies: Sequence[Mapping[str, Any]] = ()
+        what = "The account-wide subscriptions could not be read"
+        with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
+            response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
+            policies = response.get("accountPolicies", ())
         return tuple((mapping(json.loads(one["policyDocument"])), one.get("selectionCriteria", "")) for one in policies)
 
     def _read_policies(self, role: str) -> _Policies | None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.monitor_log_groups import create_log_group
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
-from profiler.aws_account.report_paths import RolePolicy, attach_policy, plan_policy, planned_policy
+from profiler.aws_account.report_paths import attach_policy, plan_policy
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes, starters_of_families
 from profiler.core.errors import TaskProfilerError
@@ -28,7 +28,7 @@ from profiler.task_definitions.monitor_changes import (
     remove_monitor,
 )
 from profiler.task_definitions.monitor_container import default_image
-from profiler.task_definitions.permissions import POLICY_NAME, report_streams
+from profiler.task_definitions.permissions import POLICY_NAME, RolePolicy, planned_policy, report_streams
 
 Action = Literal[
     "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"
@@ -72,8 +72,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return revision_of(self.revision_arn) or self.family
 
 
-# Plans the change of a family's definition: (family, definition, who starts it). Raises TaskProfilerError if it is
-# refused.
+# Plans the change of a family's definition: (family, definition, who starts it). Raises TaskProfilerError if refused.
 PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], PlannedFamily]
 
 

@@ -25,24 +25,31 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.record.units import format_duration
 from profiler.schedules.schedule_model import Schedule
 
-FIRST_YEAR, LAST_YEAR = 1970, 2199
+_FIRST_YEAR, _LAST_YEAR = 1970, 2199
+_NS_PER_US = 1000
+_NS_PER_MINUTE = 60 * NS_PER_SECOND
+_UNIT_NS = {"minute": _NS_PER_MINUTE, "hour": 60 * _NS_PER_MINUTE, "day": 24 * 60 * _NS_PER_MINUTE}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_END_NS = int(datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_SECOND
+_MAX_DUE_TIMES = 50
+_AHEAD_NS = 366 * 86_400 * NS_PER_SECOND
 _MINUTE = timedelta(minutes=1)
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _SATURDAY = 7
 _MONDAY_TO_FRIDAY = range(2, 7)
 
-DayRule = Callable[[int, int], Iterator[int]]
+_DayRule = Callable[[int, int], Iterator[int]]
 """The days that it names in a month of a year."""
 
 
-class CronFields(Struct, frozen=True):
+class _Cron(Struct, frozen=True):
     """The meaning of a cron expression, ascending. The days of a month are the union of ``day_rules``."""
 
     minutes_of_day: tuple[int, ...]
     months: tuple[int, ...]
     years: tuple[int, ...]
-    day_rules: tuple[DayRule, ...]
+    day_rules: tuple[_DayRule, ...]
 
     def ascending(self, since: datetime) -> Iterator[datetime]:
         """The minutes from a local time on."""
@@ -56,7 +63,7 @@ class CronFields(Struct, frozen=True):
                     yield from (midnight + minutes * _MINUTE for minutes in self.minutes_of_day[first:])
 
 
-def parse_cron(text: str) -> CronFields:
+def _parse_cron(text: str) -> _Cron:
     """Read the six fields, which AWS has accepted. Raises ValueError if they are something else."""
     minutes, hours, days_of_month, months, days_of_week, years = text.upper().split()
     if days_of_week == "?":
@@ -64,10 +71,10 @@ def parse_cron(text: str) -> CronFields:
     else:
         rules = [_day_of_week(part) for part in days_of_week.split(",")]
     hour_and_minute = product(_values(hours, 0, 23), _values(minutes, 0, 59))
-    return CronFields(
+    return _Cron(
         tuple(hour * 60 + minute for hour, minute in hour_and_minute),
         _values(months, 1, 12, _MONTH_NAMES),
-        _values(years, FIRST_YEAR, LAST_YEAR),
+        _values(years, _FIRST_YEAR, _LAST_YEAR),
         tuple(rules),
     )
 
@@ -99,7 +106,7 @@ def _part_values(text: str, first: int, last: int, names: Sequence[str]) -> Iter
     return (first + (begin - first + offset) % count for offset in range(0, length + 1, step))
 
 
-def _day_of_month(text: str) -> DayRule:
+def _day_of_month(text: str) -> _DayRule:
     if found := re.fullmatch(r"L(?:-([0-9]{1,2}))?", text):
         before = int(found[1] or 0)
         return lambda year, month: (day for day in (_length(year, month) - before,) if day > 0)
@@ -112,7 +119,7 @@ def _day_of_month(text: str) -> DayRule:
     return lambda year, month: (day for day in days if day <= _length(year, month))
 
 
-def _day_of_week(text: str) -> DayRule:
+def _day_of_week(text: str) -> _DayRule:
     if text == "L":
         text = "SAT"
     if found := re.fullmatch(r"(\w+)#([1-5])|(\w+)L", text, re.ASCII):
@@ -149,15 +156,6 @@ def _nearest_weekday(year: int, month: int, day: int) -> Iterator[int]:
         for other in (*near, day + 2, day - 2)
         if 1 <= other <= length and _weekday(year, month, other) in _MONDAY_TO_FRIDAY
     )
-
-
-_NS_PER_US = 1000
-_NS_PER_MINUTE = 60 * NS_PER_SECOND
-_UNIT_NS = {"minute": _NS_PER_MINUTE, "hour": 60 * _NS_PER_MINUTE, "day": 24 * 60 * _NS_PER_MINUTE}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_END_NS = int(datetime(LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_SECOND
-_MAX_DUE_TIMES = 50
-_AHEAD_NS = 366 * 86_400 * NS_PER_SECOND
 
 
 class ScheduleExpressionError(TaskProfilerError):
@@ -226,7 +224,7 @@ def _anchor_ns(schedule: Schedule) -> int | None:
     return schedule.created_ns if schedule.starts_ns is None else schedule.starts_ns
 
 
-def _life(schedule: Schedule, expression: CronFields | _Rate | _Once) -> tuple[int, int]:
+def _life(schedule: Schedule, expression: _Cron | _Rate | _Once) -> tuple[int, int]:
     """The first and the last moment of a schedule. AWS ignores the start and end dates of an ``at``."""
     begin_ns = max(schedule.created_ns or 0, 0)
     if isinstance(expression, _Once):
@@ -249,12 +247,12 @@ def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
 
 
 @lru_cache(maxsize=1024)
-def _read_expression(expression: str) -> CronFields | _Rate | _Once:
+def _read_expression(expression: str) -> _Cron | _Rate | _Once:
     try:
         found = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
         name, inner = found.groups() if found else ("", "")
         if name == "cron":
-            return parse_cron(inner)
+            return _parse_cron(inner)
         if name == "at":
             return _Once(datetime.strptime(inner.strip(), "%Y-%m-%dT%H:%M:%S"))  # noqa: DTZ007 - a local time
         value, unit = inner.split()

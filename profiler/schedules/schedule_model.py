@@ -15,6 +15,20 @@ from profiler.core.timestamps import NS_PER_SECOND
 ScheduleKind = Literal["schedule", "rule"]
 # ``refused``: AWS did not start the task. ``due``: within the grace period or the window. ``none``: nothing was due.
 DueOutcome = Literal["ran", "missed", "late", "refused", "overlapped", "running", "disabled", "due", "none", "unknown"]
+# What ECS stores as ``startedBy``: the starter, then the name of the schedule, cut at this length.
+STARTERS: Mapping[ScheduleKind, str] = {"schedule": "chronos-schedule/", "rule": "events-rule/"}
+_MAX_STARTED_BY = 36
+# EventBridge may start a task of a rate at the full minute before its due time, and clocks differ.
+SKEW_NS = 60 * NS_PER_SECOND
+# EventBridge starts a task within a minute of its due time, and retries for at most a day.
+_PROMPT_NS = 60 * NS_PER_SECOND
+MAX_RETRY_NS = 86_400 * NS_PER_SECOND
+# A schedule retries for a day at most, and a flexible window lasts a day at most.
+_KEPT_NS = 2 * 86_400 * NS_PER_SECOND
+# CloudTrail shows most calls within five minutes.
+_SETTLED_NS = 15 * 60 * NS_PER_SECOND
+# EventBridge needs a moment to use a change.
+_EFFECTIVE_NS = 60 * NS_PER_SECOND
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -78,16 +92,6 @@ class DueTime(Struct, frozen=True, kw_only=True):
     outcome: DueOutcome
     reason: str | None = None
     task: StartedTask | None = None
-
-
-# What ECS stores as ``startedBy``: the starter, then the name of the schedule, cut at this length.
-STARTERS: Mapping[ScheduleKind, str] = {"schedule": "chronos-schedule/", "rule": "events-rule/"}
-_MAX_STARTED_BY = 36
-# EventBridge may start a task of a rate at the full minute before its due time, and clocks differ.
-SKEW_NS = 60 * NS_PER_SECOND
-# EventBridge starts a task within a minute of its due time, and retries for at most a day.
-_PROMPT_NS = 60 * NS_PER_SECOND
-MAX_RETRY_NS = 86_400 * NS_PER_SECOND
 
 
 class TaskSlot(Struct, kw_only=True):
@@ -190,14 +194,6 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
                 slot.tasks.append(task)
                 slot.tasks.sort(key=lambda other: other.created_ns)
                 break
-
-
-# A schedule retries for a day at most, and a flexible window lasts a day at most.
-_KEPT_NS = 2 * 86_400 * NS_PER_SECOND
-# CloudTrail shows most calls within five minutes.
-_SETTLED_NS = 15 * 60 * NS_PER_SECOND
-# EventBridge needs a moment to use a change.
-_EFFECTIVE_NS = 60 * NS_PER_SECOND
 
 
 class TaskMemory:

@@ -36,6 +36,10 @@ from profiler.task_definitions.monitor_container import (
     refresh,
 )
 
+Difference = Literal["none", "monitor", "other"]
+
+# Lists whose order has no meaning, and the field that identifies an item. ECS may return them in another order.
+_NAMED = {"environment": "name", "secrets": "name", "tags": "key"}
 _MAX_CONTAINERS = 10
 
 
@@ -303,12 +307,6 @@ def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:
         )
 
 
-Difference = Literal["none", "monitor", "other"]
-
-# Lists whose order has no meaning, and the field that identifies an item. ECS may return them in another order.
-_NAMED = {"environment": "name", "secrets": "name", "tags": "key"}
-
-
 def remove_monitor(definition: Mapping[str, object], image: str | None = None) -> ChangedDefinition:
     """Remove the monitor, what depends on it, and the pidMode that was added together with it.
 
@@ -319,7 +317,7 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     monitor = find_monitor(containers, image)
     if monitor is None:
         return ChangedDefinition(definition=definition)
-    raw = list(mappings(definition.get("containerDefinitions")))
+    raw = list(_raw_containers(definition))
     own = raw.pop(containers.index(monitor))
     notes = [
         f"The container {container.name!r} no longer depends on the monitor."

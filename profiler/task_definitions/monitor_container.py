@@ -125,9 +125,6 @@ def default_image(revision_arn: str | None, version: str = __version__) -> str:
     return f"{account}.dkr.ecr.{region}.{service_domain(partition)}/{MONITOR_REPOSITORY}:{version}"
 
 
-_RAISED = ("stopTimeout", "memoryReservation", "memory")
-
-
 def refresh(
     container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool
 ) -> tuple[Mapping[str, object], tuple[str, ...]]:
@@ -154,13 +151,16 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
     old = container.get(field)
     if old is None or field in ("image", "essential"):
         return value
-    if field in _RAISED:
-        return old if (count(old) or 0) >= (count(value) or 0) else value
+    new = old
     match field:
+        case "stopTimeout" | "memoryReservation" | "memory":
+            new = old if (count(old) or 0) >= (count(value) or 0) else value
         case "command":
-            new: object = old if isinstance(old, list) and "monitor" in old else value
+            new = old if isinstance(old, list) and "monitor" in old else value
         case "dependsOn":
-            new = _with_start_of(present.batch.name, list(mappings(old)))
+            dependencies, (start,) = list(mappings(old)), mappings(value)
+            if start not in dependencies:
+                new = [*(one for one in dependencies if one.get("containerName") != present.batch.name), start]
         case "environment":
             new = _with_variables(list(mappings(old)), list(mappings(value)), present)
         case "linuxParameters":
@@ -169,16 +169,7 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
             new = _present_log(container, mapping(old), mapping(value), present)
         case "user":
             new = value if present.is_root and old not in ROOT_USERS else old
-        case _:
-            new = old
     return new
-
-
-def _with_start_of(batch: str, dependencies: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    start: Mapping[str, object] = {"containerName": batch, "condition": "START"}
-    if start in dependencies:
-        return dependencies
-    return [*(dependency for dependency in dependencies if dependency.get("containerName") != batch), start]
 
 
 def _with_variables(
@@ -187,8 +178,7 @@ def _with_variables(
     names = {variable.get("name") for variable in old}
     is_own_log_set = bool(names & {LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM"})
     own_log = present.own_log
-    requested: dict[object, object] = {}
-    requested.update(present.settings)
+    requested = dict[object, object](present.settings)
     if present.stacks is not None:
         requested[STACKS_VARIABLE] = present.stacks
     if own_log is not None and (own_log.is_requested or not is_own_log_set):
@@ -209,8 +199,7 @@ def _with_variables(
 
 def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
     capabilities = mapping(old.get("capabilities"))
-    present = mapping(new.get("capabilities")).get("add")
-    added = _joined(capabilities.get("add"), present)
+    added = _joined(capabilities.get("add"), mapping(new.get("capabilities")).get("add"))
     devices = _joined(old.get("devices"), new.get("devices"))
     changed: dict[str, object] = {**old, "capabilities": {**capabilities, "add": added}}
     return changed | ({"devices": devices} if devices else {})
@@ -229,14 +218,10 @@ def _present_log(
     options = mapping(old.get("options"))
     if own_log is not None:
         is_set_by_owner = "TASK_PROFILER_LOG_STREAM" in environment_of(container)
-        if own_log.is_requested or (old.get("logDriver") != AWSLOGS and not is_set_by_owner):
-            is_same = old.get("logDriver") == AWSLOGS and text(options.get("awslogs-group")) == own_log.group
-            return _without_multiline(old) if is_same else new
-    return _without_multiline(old)
-
-
-def _without_multiline(old: Mapping[str, object]) -> Mapping[str, object]:
-    options = mapping(old.get("options"))
+        is_same = old.get("logDriver") == AWSLOGS and text(options.get("awslogs-group")) == own_log.group
+        is_right = is_same if own_log.is_requested else old.get("logDriver") == AWSLOGS or is_set_by_owner
+        if not is_right:
+            return new
     if not MULTILINE_OPTIONS & set(options):
         return old
     return {**old, "options": {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}}
