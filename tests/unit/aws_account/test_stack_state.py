@@ -34,19 +34,12 @@ def test_every_status_has_its_phase_and_a_way_on(status: str, phase: str, said: 
     assert problem is None if said is None else problem is not None and said in problem
 
 
-def test_a_stack_that_was_never_created_has_no_parameters_to_keep() -> None:
-    assert state("REVIEW_IN_PROGRESS", Notify="failure").parameters == {}
-
-
-def test_there_is_no_stack() -> None:
-    assert read_state(FakeCloudFormation(), "tp") == StackState(name="tp")
-
-
-def test_the_version_is_that_of_the_code() -> None:
-    assert (
-        state("CREATE_COMPLETE", CodeKey="task-profiler/forwarder-1.2.3rc1-0123456789abcdef.zip").version == "1.2.3rc1"
-    )
+def test_the_version_is_that_of_the_code_and_an_absent_stack_has_no_parameters_to_keep() -> None:
+    code = "task-profiler/forwarder-1.2.3rc1-0123456789abcdef.zip"
+    assert state("CREATE_COMPLETE", CodeKey=code).version == "1.2.3rc1"
     assert state("CREATE_COMPLETE", CodeKey="mine/forwarder.zip").version is None
+    assert state("REVIEW_IN_PROGRESS", Notify="failure").parameters == {}
+    assert read_state(FakeCloudFormation(), "tp") == StackState(name="tp")
 
 
 def test_without_permission_the_action_is_named() -> None:

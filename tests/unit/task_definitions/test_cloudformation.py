@@ -129,7 +129,6 @@ def test_a_container_that_is_a_function_is_kept() -> None:
     ("data", "sentence"),
     [
         (b'{"AWS::ECS::TaskDefinition"', "not valid JSON"),
-        (b"a: [AWS::ECS::TaskDefinition", "not valid YAML"),
         (b"Resources:\n  A: 1\n B: 2\n", "not valid YAML: correct the mistake in line 3"),
         (b"family: etl\ncontainerDefinitions:\n  - name: etl\n", "t.yaml is YAML without Resources"),
         (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),
