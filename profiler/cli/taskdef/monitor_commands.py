@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest, plan_addition, plan_removal
-from profiler.aws_account.setup.image_repository import has_default_image
+from profiler.aws_account.setup.monitor_image import has_default_image
 from profiler.cli.options import gathered, is_file_name
 from profiler.cli.printing import UNKNOWN, say, warn, write_json_lines
 from profiler.cli.progress import progress_row
