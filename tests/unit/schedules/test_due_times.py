@@ -55,7 +55,10 @@ def following(of: Schedule, after: str, number: int) -> list[str | None]:
     if not number:
         return []
     due_ns = next_due(of, ns(after))
-    return [None] if due_ns is None else [text := format_ms(due_ns)[:16], *following(of, text, number - 1)]
+    if due_ns is None:
+        return [None]
+    text = format_ms(due_ns)[:16]
+    return [text, *following(of, text, number - 1)]
 
 
 # The examples of AWS's documentation come first. 2026-01-01 is a Thursday.
