@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.monitor_log_groups import create_log_group
+from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
@@ -206,7 +206,10 @@ class Rollout:
     def families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported. Raises TaskProfilerError if none is selected."""
         request, definitions = self._request, self._definitions
-        seen = self._seen_families()
+        started_by_schedules = {target.family for target in self.selected_targets}
+        seen: set[str] | None = None
+        if request.clusters or request.scheduled:
+            seen = started_by_schedules.union(self._seen if request.clusters and not request.scheduled else ())
         selected: set[str] = set()
         unmatched = []
         for glob in request.globs or ("*",):
@@ -227,13 +230,6 @@ class Rollout:
             self._on_problem(f"No task definition family with an active revision{unselected} glob and the Region.")
             self.counts["unmatched"] = len(unmatched)
         return tuple(sorted(selected))
-
-    def _seen_families(self) -> frozenset[str] | None:
-        """The families of the clusters, or those that schedules start; None if the request limits neither."""
-        request, started = self._request, {target.family for target in self.selected_targets}
-        if not (request.clusters or request.scheduled):
-            return None
-        return frozenset(started).union(self._seen if request.clusters and not request.scheduled else ())
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.container_insights_setting import container_insights_sentences
+from profiler.aws_account.clusters_and_log_groups import container_insights_sentences
 from profiler.aws_account.family_monitors import FamilyMonitors
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.setup.monitor_image import ImageRepository

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from hashlib import sha256
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.monitor_log_groups import listed_groups
+from profiler.aws_account.clusters_and_log_groups import listed_groups
 from profiler.core.errors import TaskProfilerError, UsageError
 
 # The parameters that `setup stack` sets itself.

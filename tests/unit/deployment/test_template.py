@@ -45,7 +45,7 @@ FUNCTIONS = {
 }
 
 GPU_PAGE = (FOLDER.parent / "docs" / "gpu.md").read_text()
-GPU = CLUSTERS[0]
+GPU, _ = CLUSTERS
 MAX_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
 
 # Settings that no parameter reaches, and why.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.aws_account.monitor_log_groups import matching_log_groups
+from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 
 
 class Logs:
