@@ -55,7 +55,7 @@ from profiler.record.task_event import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules
-    from profiler.schedules.watch_memory import RuleMemory, TaskMemory
+    from profiler.schedules.schedule_model import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
 # Slack leaves this time to the other channels and to the table. Afterwards, no notice of a running task is begun.
@@ -358,7 +358,7 @@ def _account_schedules() -> "AccountSchedules":
 @cache
 def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
     """Return what watch_schedules keeps for the next invocation: tasks, rules, and the keys of finished notices."""
-    from profiler.schedules.watch_memory import RuleMemory, TaskMemory  # as in watch_schedules
+    from profiler.schedules.schedule_model import RuleMemory, TaskMemory  # as in watch_schedules
 
     return TaskMemory(), RuleMemory(), set()
 

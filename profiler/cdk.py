@@ -73,7 +73,13 @@ class TaskMonitor:
 
     def extend(self, task_definition: ecs.TaskDefinition) -> None:
         """Add the monitor; the CDK calls this. Raises TaskProfilerError if the batch container is missing."""
-        batch = self._batch(task_definition)
+        name = self._container
+        batch = task_definition.default_container if name is None else task_definition.find_container(name)
+        if batch is None:
+            raise TaskProfilerError(
+                f"The task definition has no container {name or 'yet'}: add the batch container before "
+                "add_extension(TaskMonitor())."
+            )
         driver = batch.log_driver_config
         options = dict(driver.options or {}) if driver is not None and driver.log_driver == AWSLOGS else {}
         variables = GPU_VARIABLES if self._gpu else {}
@@ -95,16 +101,6 @@ class TaskMonitor:
             logging = ecs.LogDrivers.aws_logs(log_group=group, stream_prefix=DEFAULT_STREAM_PREFIX)
             environment[LOG_GROUP_VARIABLE] = group.log_group_name
         self._add(task_definition, batch, logging, environment)
-
-    def _batch(self, task_definition: ecs.TaskDefinition) -> ecs.ContainerDefinition:
-        name = self._container
-        batch = task_definition.default_container if name is None else task_definition.find_container(name)
-        if batch is None:
-            raise TaskProfilerError(
-                f"The task definition has no container {name or 'yet'}: add the batch container before "
-                "add_extension(TaskMonitor())."
-            )
-        return batch
 
     def _add(
         self,

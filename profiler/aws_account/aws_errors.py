@@ -53,6 +53,16 @@ def aws_errors(what: str, permission: str | None = None, *, not_found: str | Non
         raise TaskProfilerError(f"{what}: {_describe(error)}") from error
 
 
+@contextmanager
+def noted_errors(note: Callable[[str], object], what: str, permission: str) -> Iterator[None]:
+    """Break off at an error of AWS, and give its sentence to ``note``."""
+    try:
+        with aws_errors(what, permission):
+            yield
+    except TaskProfilerError as error:
+        note(str(error))
+
+
 def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     code = str(error.get("Code", "unknown error"))
     message = " ".join(str(error.get("Message", "")).split()).rstrip(".")

@@ -9,12 +9,11 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.rollout import Rollout, RolloutRequest
-from profiler.aws_account.rollout_plan import Action, PlannedFamily, plan_addition
+from profiler.aws_account.rollout import Action, PlannedFamily, Rollout, RolloutRequest, plan_addition
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
 from profiler.schedules.schedule_model import Schedule
-from profiler.task_definitions.add_monitor import AddMonitorOptions
 from profiler.task_definitions.containers import read_containers
+from profiler.task_definitions.monitor_changes import AddMonitorOptions
 
 MonitorState = Literal["current", "outdated", "missing", "wrapper", "service", "impossible", "unknown"]
 _STATES: dict[Action, MonitorState] = {

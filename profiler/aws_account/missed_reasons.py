@@ -20,8 +20,7 @@ from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.schedules.schedule_model import Schedule
-from profiler.schedules.task_matching import family_of_schedule, started_by
+from profiler.schedules.schedule_model import Schedule, family_of_schedule, started_by
 
 _MAX_LOOKUPS = 20
 _MAX_PAGES_OF_A_PERIOD = 4

@@ -1,15 +1,13 @@
 """Task definitions in Amazon ECS: finds, reads and registers them."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from itertools import chain
 from typing import Any
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import family_of
-from profiler.core.errors import TaskProfilerError
 
 _SERVICES_PER_CALL = 10
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -82,22 +80,6 @@ class TaskDefinitions:
         with aws_errors("The clusters could not be listed", "ecs:ListClusters"):
             for page in self._client.get_paginator("list_clusters").paginate():
                 yield from page["clusterArns"]
-
-
-def matching_clusters(open_client: OpenClient, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The clusters that match the names, and a sentence about each name that matches none.
-
-    AWS is asked only for names with a wildcard. Raises TaskProfilerError if no cluster is found.
-    """
-    listed = [name for name in names if glob_prefix(name) == name]
-    if len(listed) < len(names):
-        listed += sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(open_client("ecs")).clusters())
-    found = {name: [one for one in listed if name == one or fnmatchcase(one, name)] for name in names}
-    advice = "check the name, --region and --profile."
-    missing = tuple(f"No ECS cluster matches {name!r}: {advice}" for name, matching in found.items() if not matching)
-    if len(missing) == len(found):
-        raise TaskProfilerError(" ".join(missing))
-    return tuple(dict.fromkeys(chain(*found.values()))), missing
 
 
 def revision_of(arn: str) -> str | None:

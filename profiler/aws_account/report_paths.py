@@ -2,27 +2,75 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.role_policies import inline_policies, inline_policy
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
-from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
-from profiler.task_definitions.permissions import POLICY_NAME, concerns, is_allowed, listed, statements_of
+from profiler.task_definitions.permissions import (
+    POLICY_NAME,
+    RolePolicy,
+    characters,
+    concerns,
+    is_allowed,
+    listed,
+    planned_policy,
+    statements_of,
+)
 
 Permission = Literal["allowed", "denied", "no role", "unknown"]
+
+
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
 _READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
 )
-_TOKEN = "ecr:GetAuthorizationToken"  # noqa: S105  an action of IAM
-_PULL = ("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 _ECR_IMAGE = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+/([^:@]+)", re.ASCII)
+
+
+def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> RolePolicy:
+    """The policy that allows these streams, too. The role is read, and does not change. Raises TaskProfilerError."""
+    iam = open_client("iam")
+    with aws_errors(f"The policy of the role {role!r} was not changed", "iam:GetRolePolicy and iam:ListRolePolicies"):
+        existing = inline_policy(iam, role, POLICY_NAME)
+        planned = planned_policy(role, streams, existing)
+        if planned.document is None:
+            return planned
+        others = sum(characters(document) for document in inline_policies(iam, role, without=POLICY_NAME))
+    return planned_policy(role, streams, existing, other_characters=others)
+
+
+def attach_policy(open_client: OpenClient, policy: RolePolicy) -> bool:
+    """Write the policy. Returns False if nothing changes. Raises TaskProfilerError."""
+    if policy.document is None:
+        return False
+    with aws_errors(f"The policy of the role {policy.role!r} was not changed", "iam:PutRolePolicy"):
+        open_client("iam").put_role_policy(
+            RoleName=policy.role, PolicyName=POLICY_NAME, PolicyDocument=json.dumps(policy.document)
+        )
+    return True
+
+
+def inline_policies(iam: AwsClient, role: str, *, without: str | None = None) -> Iterator[Mapping[str, object]]:
+    """The documents of a role's inline policies. Raises boto3's errors, also if the role does not exist."""
+    for page in iam.get_paginator("list_role_policies").paginate(RoleName=role):
+        for name in page["PolicyNames"]:
+            document = None if name == without else inline_policy(iam, role, name)
+            if document is not None:
+                yield document
+
+
+def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] | None:
+    """The document of a role's inline policy; None if there is none."""
+    try:
+        return mapping(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+    except iam.exceptions.NoSuchEntityException:
+        return None
 
 
 class LogGroupState(Struct, frozen=True, kw_only=True):
@@ -53,18 +101,15 @@ class ReportPaths:
 
         One call for a role with the policy of add-monitor; several for another.
         """
-        try:
-            with aws_errors("The task roles could not be read", _READ_POLICIES):
-                for read in (self._own_policy, self._policies_of):
-                    documents = read(role)
-                    if documents is None:
-                        return "no role"
-                    if _allows(documents, "logs:PutLogEvents", streams):
-                        return "allowed"
-                return "denied"
-        except TaskProfilerError as error:
-            self.problems.add(str(error))
-            return "unknown"
+        with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
+            for read in (self._own_policy, self._policies_of):
+                documents = read(role)
+                if documents is None:
+                    return "no role"
+                if _allows(documents, "logs:PutLogEvents", streams):
+                    return "allowed"
+            return "denied"
+        return "unknown"
 
     def may_pull(self, role_arn: str, image: str) -> Permission | None:
         """Whether the policies of an execution role allow the pull of an image; None: it is not in Amazon ECR.
@@ -76,49 +121,41 @@ class ReportPaths:
             return None
         account, region, repository = found.groups()
         arn = f"arn:{arn_part(role_arn, 1)}:ecr:{region}:{account}:repository/{repository}"
-        try:
-            with aws_errors("The execution roles could not be read", _READ_POLICIES):
-                documents = self._policies_of(role_arn.rpartition("/")[2])
-        except TaskProfilerError as error:
-            self.problems.add(str(error))
-            return "unknown"
-        if documents is None:
-            return "no role"
-        wanted = ((_TOKEN, "*"), *((action, arn) for action in _PULL))
-        is_allowed_all = all(_allows(documents, action, frozenset({resource})) for action, resource in wanted)
-        return "allowed" if is_allowed_all else "denied"
+        with noted_errors(self.problems.add, "The execution roles could not be read", _READ_POLICIES):
+            documents = self._policies_of(role_arn.rpartition("/")[2])
+            if documents is None:
+                return "no role"
+            wanted = {"ecr:GetAuthorizationToken": "*", "ecr:BatchGetImage": arn, "ecr:GetDownloadUrlForLayer": arn}
+            may_all = all(_allows(documents, action, frozenset({resource})) for action, resource in wanted.items())
+            return "allowed" if may_all else "denied"
+        return "unknown"
 
     def _read_log_group(self, name: str) -> LogGroupState:
         logs = self._open("logs")
-        found: list[Mapping[str, Any]] = []
-        try:
-            with aws_errors("The subscriptions of log groups could not be read", "logs:DescribeSubscriptionFilters"):
-                try:
-                    for page in logs.get_paginator("describe_subscription_filters").paginate(logGroupName=name):
-                        found += page["subscriptionFilters"]
-                except logs.exceptions.ResourceNotFoundException:
-                    return LogGroupState(exists=False)
-        except TaskProfilerError as error:
-            self.problems.add(str(error))
-            return LogGroupState(exists=None)
-        forwarded = [_name(one["destinationArn"]) for one in found if _passes(one.get("filterPattern"))]
-        forwarded += [
-            _name(str(document.get("DestinationArn")))
-            for document, excluded in self._of_account
-            if f'"{name}"' not in excluded and _passes(document.get("FilterPattern"))
-        ]
-        return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
+        what = "The subscriptions of log groups could not be read"
+        with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
+            try:
+                pages = logs.get_paginator("describe_subscription_filters").paginate(logGroupName=name)
+                found = [one for page in pages for one in page["subscriptionFilters"]]
+            except logs.exceptions.ResourceNotFoundException:
+                return LogGroupState(exists=False)
+            forwarded = [_name(one["destinationArn"]) for one in found if _passes(one.get("filterPattern"))]
+            forwarded += [
+                _name(str(document.get("DestinationArn")))
+                for document, excluded in self._of_account
+                if f'"{name}"' not in excluded and _passes(document.get("FilterPattern"))
+            ]
+            return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
+        return LogGroupState(exists=None)
 
     @cached_property
     def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...]:
         """The account-wide subscriptions, each with the criteria that exclude log groups."""
-        try:
-            with aws_errors("The account-wide subscriptions could not be read", "logs:DescribeAccountPolicies"):
-                response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
-        except TaskProfilerError as error:
-            self.problems.add(str(error))
-            return ()
-        policies = response.get("accountPolicies", ())
+        policies: Sequence[Mapping[str, Any]] = ()
+        what = "The account-wide subscriptions could not be read"
+        with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
+            response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
+            policies = response.get("accountPolicies", ())
         return tuple((mapping(json.loads(one["policyDocument"])), one.get("selectionCriteria", "")) for one in policies)
 
     def _read_policies(self, role: str) -> _Policies | None:

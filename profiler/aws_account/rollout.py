@@ -1,25 +1,120 @@
 """Changes the task definitions of many families: plans, registers revisions, moves schedules and attaches policies."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.monitor_log_groups import create_log_group
+from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
-from profiler.aws_account.role_policies import RolePolicy, attach_policy, plan_policy, planned_policy
-from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily
+from profiler.aws_account.report_paths import attach_policy, plan_policy
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.aws_account.started_tasks import starters_of_families
+from profiler.aws_account.started_tasks import AIRFLOW, starter_notes, starters_of_families
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
-from profiler.task_definitions.containers import has_monitor
-from profiler.task_definitions.definition_json import read_document
-from profiler.task_definitions.permissions import POLICY_NAME
-from profiler.task_definitions.remove_monitor import Difference, difference
+from profiler.task_definitions.containers import has_monitor, has_own_report_stream, own_log_group
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.monitor_changes import (
+    AddMonitorOptions,
+    Difference,
+    add_monitor,
+    default_image_note,
+    difference,
+    log_group_note,
+    remove_monitor,
+)
+from profiler.task_definitions.monitor_container import default_image
+from profiler.task_definitions.permissions import POLICY_NAME, RolePolicy, planned_policy, report_streams
+
+Action = Literal[
+    "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"
+]
+
+
+class PlannedFamily(Struct, frozen=True, kw_only=True):
+    """One family of the plan.
+
+    ``notes`` contain the reason if nothing can be done. ``document`` is the revision that the plan starts from, None if
+    it cannot be read, and ``definition`` what it ends with. ``started_by`` is empty if no task was seen. ``streams``
+    are the ARNs of the log streams that the task role must allow. ``log_group`` is the one of the monitor's own stream;
+    None: it uses the batch's. ``pinned`` targets start another revision than the plan's last, and ``unmonitored`` are
+    those of them without a monitor.
+    """
+
+    family: str
+    action: Action
+    notes: tuple[str, ...] = ()
+    document: TaskDefinitionDocument | None = None
+    definition: Mapping[str, object] = {}
+    batch: str = ""
+    started_by: tuple[str, ...] = ()
+    streams: frozenset[str] = frozenset()
+    log_group: str | None = None
+    pinned: tuple[ScheduledTarget, ...] = ()
+    unmonitored: tuple[ScheduledTarget, ...] = ()
+
+    @property
+    def is_new_revision(self) -> bool:
+        return self.action in ("add monitor", "update monitor", "remove monitor")
+
+    @property
+    def revision_arn(self) -> str:
+        """Of the revision that the plan starts from; empty without one."""
+        return (None if self.document is None else self.document.arn) or ""
+
+    @property
+    def revision(self) -> str:
+        """``family:revision`` of the revision that the plan starts from."""
+        return revision_of(self.revision_arn) or self.family
+
+
+# Plans the change of a family's definition: (family, definition, who starts it). Raises TaskProfilerError if refused.
+PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], PlannedFamily]
+
+
+def plan_addition(
+    family: str, document: TaskDefinitionDocument, options: AddMonitorOptions, started_by: Sequence[str] = ()
+) -> PlannedFamily:
+    """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
+    if AIRFLOW in started_by:
+        options = replace(options, default_report_stream="monitor")
+    added = add_monitor(document.definition, options, revision_arn=document.arn)
+    image = options.image or default_image(document.arn)
+    log_group = own_log_group(added.definition, image)
+    # The plan shows the default image once, and whether the log group exists.
+    general = {default_image_note(image), log_group_note(log_group)}
+    is_changed = added.definition != document.definition
+    return PlannedFamily(
+        family=family,
+        action="up to date" if not is_changed else "update monitor" if added.had_monitor else "add monitor",
+        notes=(
+            *(note for note in added.notes if note not in general),
+            *starter_notes(started_by, is_printed=has_own_report_stream(added.definition, image)),
+        ),
+        document=document,
+        definition=added.definition,
+        batch=added.batch,
+        streams=report_streams(added.definition, added.batch, document.arn or "", image=image),
+        log_group=log_group,
+    )
+
+
+def plan_removal(family: str, document: TaskDefinitionDocument, image: str | None) -> PlannedFamily:
+    """Plan to remove the monitor. Raises TaskProfilerError if it is refused."""
+    removed = remove_monitor(document.definition, image)
+    log_group = own_log_group(document.definition, image)
+    kept = () if log_group is None else (f"The log group {log_group} is kept.",)
+    return PlannedFamily(
+        family=family,
+        action="remove monitor" if removed.had_monitor else "no monitor",
+        notes=(*removed.notes, *kept),
+        document=document,
+        definition=removed.definition,
+    )
 
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
@@ -111,7 +206,10 @@ class Rollout:
     def families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported. Raises TaskProfilerError if none is selected."""
         request, definitions = self._request, self._definitions
-        seen = self._seen_families()
+        started_by_schedules = {target.family for target in self.selected_targets}
+        seen: set[str] | None = None
+        if request.clusters or request.scheduled:
+            seen = started_by_schedules.union(self._seen if request.clusters and not request.scheduled else ())
         selected: set[str] = set()
         unmatched = []
         for glob in request.globs or ("*",):
@@ -132,13 +230,6 @@ class Rollout:
             self._on_problem(f"No task definition family with an active revision{unselected} glob and the Region.")
             self.counts["unmatched"] = len(unmatched)
         return tuple(sorted(selected))
-
-    def _seen_families(self) -> frozenset[str] | None:
-        """The families of the clusters, or those that schedules start; None if the request limits neither."""
-        request, started = self._request, {target.family for target in self.selected_targets}
-        if not (request.clusters or request.scheduled):
-            return None
-        return frozenset(started).union(self._seen if request.clusters and not request.scheduled else ())
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""

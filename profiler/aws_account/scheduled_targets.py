@@ -7,19 +7,18 @@ schedule that was changed.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.aws_errors import aws_errors, noted_errors
 from profiler.aws_account.registered_definitions import LastBody, revision_of
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import json_moment_ns
-from profiler.schedules.schedule_model import Schedule
+from profiler.schedules.schedule_model import Schedule, ScheduleKind
 
 _PARAMETERS = "EcsParameters"
 _ARN = "TaskDefinitionArn"
@@ -38,7 +37,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     know. ``rule`` is the rule as ListRules returns it.
     """
 
-    kind: Literal["rule", "schedule"]
+    kind: ScheduleKind
     name: str
     group: str
     cluster_arn: str
@@ -102,15 +101,7 @@ class Schedules:
         call, body = self._events.list_targets_by_rule, self._targets_body
         for target in self._pages(call, "Targets", body, Rule=name, EventBusName=bus):
             if _PARAMETERS in target:
-                yield ScheduledTarget(
-                    kind="rule",
-                    name=name,
-                    group=bus,
-                    cluster_arn=target["Arn"],
-                    definition_arn=target[_PARAMETERS][_ARN],
-                    content=target,
-                    rule=rule,
-                )
+                yield _target("rule", name, bus, target, content=target, rule=rule)
 
     def summaries(self, name_prefix: str = "") -> Iterator[Mapping[str, Any]]:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
@@ -161,16 +152,7 @@ class Schedules:
         self._scheduler.get_schedule(Name=name, GroupName=group)
         schedule = _without_nulls(json.loads(self._schedule_body.content))
         target = schedule["Target"]
-        if _PARAMETERS not in target:
-            return None
-        return ScheduledTarget(
-            kind="schedule",
-            name=name,
-            group=group,
-            cluster_arn=target["Arn"],
-            definition_arn=target[_PARAMETERS][_ARN],
-            content=schedule,
-        )
+        return _target("schedule", name, group, target, content=schedule) if _PARAMETERS in target else None
 
     @staticmethod
     def _pages(
@@ -187,6 +169,17 @@ class Schedules:
             if not page.get("NextToken"):
                 return
             token = {"NextToken": page["NextToken"]}
+
+
+def _target(
+    kind: ScheduleKind,
+    name: str,
+    group: str,
+    target: Mapping[str, Any],
+    **contents: Any,  # noqa: ANN401
+) -> ScheduledTarget:
+    started = {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
+    return ScheduledTarget(kind=kind, name=name, group=group, **started, **contents)
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
@@ -226,37 +219,31 @@ class AccountSchedules:
         return FoundSchedules(schedules=tuple(map(schedule_of, targets)), problems=tuple(problems), unread=len(unread))
 
     def _of_rules(self, problems: list[str]) -> Iterator[ScheduledTarget]:
-        with _noted(problems, "The rules of EventBridge could not be read", LIST_RULES):
+        with noted_errors(problems.append, "The rules of EventBridge could not be read", LIST_RULES):
             for rule in self._targets.timed_rules():
-                with _noted(problems, f"The targets of the rule {rule['Name']} could not be read", LIST_RULES):
+                with noted_errors(
+                    problems.append, f"The targets of the rule {rule['Name']} could not be read", LIST_RULES
+                ):
                     yield from self._targets.targets_of_rule(rule)
 
     def _of_schedules(
         self, problems: list[str], unread: list[str], may_continue: Callable[[], bool]
     ) -> Iterator[ScheduledTarget]:
         known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
-        with _noted(problems, "The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
+        with noted_errors(problems.append, "The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             for summary in self._targets.summaries():
                 key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
                 if key in self._known:
                     known[key] = self._known[key]
                 elif may_continue():
-                    with _noted(problems, f"The schedule {summary['Name']} could not be read", LIST_SCHEDULES):
+                    with noted_errors(
+                        problems.append, f"The schedule {summary['Name']} could not be read", LIST_SCHEDULES
+                    ):
                         known[key] = self._targets.target_of_schedule(summary)
                 else:
                     unread.append(summary["Name"])
         self._known = known
         yield from (target for target in known.values() if target is not None)
-
-
-@contextmanager
-def _noted(problems: list[str], what: str, permission: str) -> Iterator[None]:
-    """Add an error of AWS to the problems."""
-    try:
-        with aws_errors(what, permission):
-            yield
-    except TaskProfilerError as error:
-        problems.append(str(error))
 
 
 def is_timed(target: ScheduledTarget) -> bool:

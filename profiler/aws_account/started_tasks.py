@@ -13,8 +13,7 @@ from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, f
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.schedules.due_outcomes import KEPT_NS
-from profiler.schedules.schedule_model import ClusterTasks, StartedTask
-from profiler.schedules.task_matching import STARTERS
+from profiler.schedules.schedule_model import STARTERS, ClusterTasks, StartedTask
 
 _TASKS_PER_CALL = 100
 ALL_STATUSES = ("RUNNING", "STOPPED")  # in this order, so that a task that stops meanwhile is in one of the lists

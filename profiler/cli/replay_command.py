@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.monitor_log_groups import matching_log_groups
+from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import parse_time
 from profiler.cli.printing import say, write_json_lines

@@ -27,8 +27,15 @@ from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
 from profiler.schedules.due_outcomes import CHANGED, TOO_OLD, JudgedSchedule, as_refused, judge_schedules
 from profiler.schedules.due_times import next_due, overlap_ahead
-from profiler.schedules.schedule_model import ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
-from profiler.schedules.task_matching import SKEW_NS, family_of_schedule
+from profiler.schedules.schedule_model import (
+    SKEW_NS,
+    ClusterTasks,
+    DueOutcome,
+    DueTime,
+    Schedule,
+    StartedTask,
+    family_of_schedule,
+)
 
 _USUAL_NS = 14 * 86_400 * NS_PER_SECOND
 _GRACE_NS = 15 * 60 * NS_PER_SECOND  # as SCHEDULE_GRACE_MINUTES of the forwarder

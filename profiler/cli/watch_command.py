@@ -9,9 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from profiler.aws_account.running_tasks.cluster_tasks import RunningTasks
 from profiler.aws_account.running_tasks.running_runs import FollowedLogs, LocalRuns, RunningRun, RunningRuns
-from profiler.aws_account.running_tasks.watched_tasks import WatchedRun, WatchedTasks
+from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedRun, WatchedTasks
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import STDOUT, UNKNOWN, is_terminal, stdout_encoding, warn, write_json_lines, write_out
 from profiler.cli.styled_text import (

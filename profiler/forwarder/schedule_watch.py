@@ -31,9 +31,16 @@ from profiler.record.units import format_duration
 from profiler.record.usual_duration import UsualDuration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
-from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask
-from profiler.schedules.task_matching import SKEW_NS, did_start, family_of_schedule
-from profiler.schedules.watch_memory import RuleMemory
+from profiler.schedules.schedule_model import (
+    SKEW_NS,
+    ClusterTasks,
+    DueTime,
+    RuleMemory,
+    Schedule,
+    StartedTask,
+    did_start,
+    family_of_schedule,
+)
 
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
 # The outcomes of due times that are notices.

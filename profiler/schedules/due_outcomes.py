@@ -6,8 +6,10 @@ it started could have stopped before the tasks are known, or if the schedule was
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, zip_longest
 from math import inf
 from operator import attrgetter
 
@@ -18,9 +20,13 @@ from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
 from profiler.schedules.due_times import ScheduleExpressionError, are_times_known, due_times, last_due
-from profiler.schedules.schedule_model import ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
-from profiler.schedules.task_matching import (
+from profiler.schedules.schedule_model import (
     SKEW_NS,
+    ClusterTasks,
+    DueOutcome,
+    DueTime,
+    Schedule,
+    StartedTask,
     TaskSlot,
     assign_tasks,
     cut_started_by,
@@ -65,15 +71,22 @@ def judge_schedules(
     ``schedules`` are all of them, so that tasks of schedules with similar names are distinguished; ``clusters`` the
     tasks by the ARN of the cluster. A task that starts ``grace_ns`` after its due time, or after its window, is late.
     """
-
-    def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:
-        first_ns = last_due(schedule, now_ns) if since_ns is None else since_ns
-        return due_times(schedule, min(first_ns or context_ns, context_ns), now_ns + SKEW_NS + 1)
-
-    judged = _Judge(clusters, now_ns, grace_ns).judged(schedules, dues_of)
+    judge = _Judge(now_ns=now_ns, since_ns=since_ns, grace_ns=grace_ns)
+    groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for place, schedule in enumerate(schedules):
+        groups[schedule.cluster_arn, family_of_schedule(schedule), started_by(schedule)].append(place)
+    tasks: defaultdict[tuple[str, str, str], list[StartedTask]] = defaultdict(list)
+    for arn, cluster in clusters.items():
+        for task in sorted(cluster.tasks or (), key=lambda task: (task.created_ns, task.arn)):
+            tasks[arn, task.family, cut_started_by(task.started_by)].append(task)
+    judged: dict[int, JudgedSchedule] = {}
+    for key, places in groups.items():
+        members = [schedules[place] for place in places]
+        judged.update(zip(places, judge.group(members, clusters.get(key[0], _UNREAD), tasks[key]), strict=True))
+    in_order = (judged[place] for place in range(len(schedules)))
     if since_ns is None:
-        return [replace(one, due_times=one.due_times[-1:]) for one in judged]
-    return [replace(one, due_times=tuple(due for due in one.due_times if due.due_ns >= since_ns)) for one in judged]
+        return [replace(one, due_times=one.due_times[-1:]) for one in in_order]
+    return [replace(one, due_times=tuple(due for due in one.due_times if due.due_ns >= since_ns)) for one in in_order]
 
 
 def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
@@ -88,10 +101,7 @@ class _LatestEnds:
 
     def __init__(self, tasks: Sequence[StartedTask]) -> None:
         self._created = [task.created_ns for task in tasks]
-        self._latest: list[StartedTask] = []
-        for task in tasks:
-            latest = self._latest[-1] if self._latest else task
-            self._latest.append(max(latest, task, key=_end))
+        self._latest = [*accumulate(tasks, partial(max, key=_end))]
 
     def before(self, task: StartedTask) -> StartedTask | None:
         place = bisect_left(self._created, task.created_ns)
@@ -102,52 +112,35 @@ def _end(task: StartedTask) -> float:
     return inf if task.stopped_ns is None else task.stopped_ns
 
 
-class _Judge:
-    """Judges schedules in groups: those whose tasks ECS does not distinguish are in one."""
+class _Judge(Struct, frozen=True, kw_only=True):
+    """Judges groups of schedules: those whose tasks ECS does not distinguish."""
 
-    def __init__(self, clusters: Mapping[str, ClusterTasks], now_ns: int, grace_ns: int) -> None:
-        self._clusters = clusters
-        self._now_ns = now_ns
-        self._grace_ns = grace_ns
+    now_ns: int
+    since_ns: int | None
+    grace_ns: int
 
-    def judged(
-        self, schedules: Sequence[Schedule], dues_of: Callable[[Schedule, int], Iterable[int]]
-    ) -> list[JudgedSchedule]:
-        """Judge the due times that ``dues_of`` returns for a schedule and the earliest time of the group's context."""
-        groups: dict[tuple[str, str, str], list[int]] = {}
-        for place, schedule in enumerate(schedules):
-            key = (schedule.cluster_arn, family_of_schedule(schedule), started_by(schedule))
-            groups.setdefault(key, []).append(place)
-        tasks_of = {arn: _by_starter(cluster.tasks or ()) for arn, cluster in self._clusters.items()}
-        judged: dict[int, JudgedSchedule] = {}
-        for (cluster_arn, family, starter), places in groups.items():
-            cluster = self._clusters.get(cluster_arn, _UNREAD)
-            tasks = tasks_of.get(cluster_arn, {}).get((family, starter), [])
-            members = [schedules[place] for place in places]
-            judged.update(zip(places, self._group(members, cluster, tasks, dues_of), strict=True))
-        return [judged[place] for place in range(len(schedules))]
-
-    def _group(
-        self,
-        members: Sequence[Schedule],
-        cluster: ClusterTasks,
-        tasks: Sequence[StartedTask],
-        dues_of: Callable[[Schedule, int], Iterable[int]],
+    def group(
+        self, members: Sequence[Schedule], cluster: ClusterTasks, tasks: Sequence[StartedTask]
     ) -> Iterator[JudgedSchedule]:
         rows: list[list[TaskSlot] | str] = []
         for schedule in members:
             try:
-                context_ns = self._context_ns(schedule, tasks) if len(members) > 1 else self._now_ns
-                dues = [*dues_of(schedule, context_ns)]
+                context_ns = self._context_ns(schedule, tasks) if len(members) > 1 else self.now_ns
+                first_ns = last_due(schedule, self.now_ns) if self.since_ns is None else self.since_ns
+                dues = [*due_times(schedule, min(first_ns or context_ns, context_ns), self.now_ns + SKEW_NS + 1)]
                 is_known = bool(dues) or are_times_known(schedule)
                 if not is_known and len(members) == 1:
                     dues = self._inferred(schedule, tasks)
-                rows.append(_slots(schedule, dues) if is_known or dues else _NO_ANCHOR)
+                slots = [
+                    TaskSlot(schedule=schedule, due_ns=due_ns, next_ns=next_ns, tasks=[])
+                    for due_ns, next_ns in zip_longest(dues, dues[1:])
+                ]
+                rows.append(slots if is_known or dues else _NO_ANCHOR)
             except ScheduleExpressionError as error:
                 rows.append(str(error))
-        of_all = (slot for row in rows if not isinstance(row, str) for slot in row)
-        slots = sorted(of_all, key=lambda slot: (slot.due_ns, slot.is_certain))  # the last one gets a late task
-        assign_tasks(slots, tasks, cluster.known_since_ns)
+        of_all = [slot for row in rows if not isinstance(row, str) for slot in row]
+        of_all.sort(key=lambda slot: (slot.due_ns, slot.is_certain))  # the last one gets a late task
+        assign_tasks(of_all, tasks, cluster.known_since_ns)
         for schedule, row in zip(members, rows, strict=True):
             if isinstance(row, str):
                 yield JudgedSchedule(schedule=schedule, problem=row)
@@ -165,16 +158,16 @@ class _Judge:
                 due_times=tuple(
                     _without_doubt(self._due_time(slot, cluster, last_ends, others), schedule, is_restarted)
                     for slot in row
-                    if slot.due_ns <= self._now_ns
+                    if slot.due_ns <= self.now_ns
                 ),
             )
 
     def _context_ns(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> int:
         """The first due time of a schedule that explains tasks, which also others can have started."""
         if not tasks:
-            return self._now_ns
+            return self.now_ns
         window_ns = schedule.window_minutes * 60 * NS_PER_SECOND
-        oldest_ns = max(tasks[0].created_ns + SKEW_NS, self._now_ns - _MAX_CONTEXT_NS) - window_ns
+        oldest_ns = max(tasks[0].created_ns + SKEW_NS, self.now_ns - _MAX_CONTEXT_NS) - window_ns
         return last_due(schedule, oldest_ns) or oldest_ns
 
     def _inferred(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> list[int]:
@@ -187,7 +180,7 @@ class _Judge:
             for place, task in enumerate(tasks)
             if not place or task.created_ns - tasks[place - 1].created_ns > SKEW_NS
         ]
-        ends_ns = [*(start_ns - self._grace_ns for start_ns in starts_ns[1:]), self._now_ns]
+        ends_ns = [*(start_ns - self.grace_ns for start_ns in starts_ns[1:]), self.now_ns]
         return [
             due_ns
             for start_ns, end_ns in zip(starts_ns, ends_ns, strict=False)
@@ -212,7 +205,7 @@ class _Judge:
             return "unknown", cluster.problem
         if not schedule.is_enabled:
             return (None, None) if some else ("disabled", None)
-        if self._now_ns < slot.window_end_ns + self._grace_ns:
+        if self.now_ns < slot.window_end_ns + self.grace_ns:
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
             return (None, None) if some else ("unknown", TOO_OLD)
@@ -226,7 +219,7 @@ class _Judge:
         first, last = slot.tasks[0], slot.tasks[-1]
         if all(task.stop_code == _FAILED_TO_START for task in slot.tasks):
             return "refused", f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}"
-        if last.created_ns >= slot.window_end_ns + self._grace_ns:
+        if last.created_ns >= slot.window_end_ns + self.grace_ns:
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
             return (
                 "late",
@@ -239,21 +232,6 @@ class _Judge:
                 f"The previous run was still running: {task_id(previous.arn)} of {format_ms(previous.created_ns)}.",
             )
         return ("running" if any(task.stopped_ns is None for task in slot.tasks) else "ran"), None
-
-
-def _by_starter(tasks: Iterable[StartedTask]) -> dict[tuple[str, str], list[StartedTask]]:
-    """The tasks by family and ``startedBy``, in order of their creation."""
-    found: dict[tuple[str, str], list[StartedTask]] = {}
-    for task in sorted(tasks, key=lambda task: (task.created_ns, task.arn)):
-        found.setdefault((task.family, cut_started_by(task.started_by)), []).append(task)
-    return found
-
-
-def _slots(schedule: Schedule, dues: Sequence[int]) -> list[TaskSlot]:
-    return [
-        TaskSlot(schedule=schedule, due_ns=due_ns, next_ns=next_ns, tasks=[])
-        for due_ns, next_ns in zip_longest(dues, dues[1:])
-    ]
 
 
 def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:

@@ -19,7 +19,6 @@ from profiler.core.json_fields import mapping, text
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.choose_size import DeploymentTarget
-from profiler.task_definitions.add_monitor import check_platform
 from profiler.task_definitions.cloudformation import change_template, is_template
 from profiler.task_definitions.containers import read_containers, task_memory_mb
 from profiler.task_definitions.definition_json import (
@@ -28,6 +27,7 @@ from profiler.task_definitions.definition_json import (
     TaskDefinitionDocument,
     read_document,
 )
+from profiler.task_definitions.monitor_changes import check_platform
 
 _LAUNCH_TYPES = (FARGATE, "MANAGED_INSTANCES", "EC2")
 # Changes a definition: (definition, the ARN of its revision, a template's reference to the Region of its stack).

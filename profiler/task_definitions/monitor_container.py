@@ -1,15 +1,21 @@
-"""The monitor's container in a task definition."""
+"""The monitor's container in a task definition: a new one, and the upgrade of an existing one.
+
+The upgrade keeps what the owner added. A field that is missing is added. A limit below a new monitor's is raised, and a
+higher one is kept. ``user`` and ``readonlyRootFilesystem`` are kept, because the documentation names reasons to change
+them, unless the monitor must be root.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
 
 from profiler.core.aws_clients import service_domain
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
+from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.core.version import __version__
-from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, SYS_PTRACE, Container
+from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, ROOT_USERS, SYS_PTRACE, Container, environment_of
 
 # When the monitor reads call stacks. "off" grants the access without the stacks, for the kinds of waiting.
 StacksAccess = Literal["on", "moments", "off"]
@@ -117,3 +123,123 @@ def default_image(revision_arn: str | None, version: str = __version__) -> str:
         return f"{MONITOR_REPOSITORY}:{version}"
     partition, region, account = match.groups()
     return f"{account}.dkr.ecr.{region}.{service_domain(partition)}/{MONITOR_REPOSITORY}:{version}"
+
+
+def refresh(
+    container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool
+) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """Upgrade the container of a monitor to ``present``, which would be added today.
+
+    Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``), ``essential`` and
+    ``dependsOn`` stay. Returns the container, and a note about each change; without notes, nothing changed.
+    """
+    changes: dict[str, object] = {}
+    for field, value in present.definition().items():
+        if field == "image" and not has_image:
+            continue
+        if field in ("essential", "dependsOn") and is_stricter:
+            continue
+        new = _present_value(field, container, value, present)
+        if new != container.get(field):
+            changes[field] = new
+    notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
+    return {**container, **changes}, notes
+
+
+def _present_value(field: str, container: Mapping[str, object], value: object, present: MonitorContainer) -> object:
+    """The new value of the field; ``value`` is a new monitor's."""
+    old = container.get(field)
+    if old is None or field in ("image", "essential"):
+        return value
+    new = old
+    match field:
+        case "stopTimeout" | "memoryReservation" | "memory":
+            new = old if (count(old) or 0) >= (count(value) or 0) else value
+        case "command":
+            new = old if isinstance(old, list) and "monitor" in old else value
+        case "dependsOn":
+            dependencies, (start,) = list(mappings(old)), mappings(value)
+            if start not in dependencies:
+                new = [*(one for one in dependencies if one.get("containerName") != present.batch.name), start]
+        case "environment":
+            new = _with_variables(list(mappings(old)), list(mappings(value)), present)
+        case "linuxParameters":
+            new = _with_access(mapping(old), mapping(value))
+        case "logConfiguration":
+            new = _present_log(container, mapping(old), mapping(value), present)
+        case "user":
+            new = value if present.is_root and old not in ROOT_USERS else old
+    return new
+
+
+def _with_variables(
+    old: list[Mapping[str, object]], new: list[Mapping[str, object]], present: MonitorContainer
+) -> list[Mapping[str, object]]:
+    names = {variable.get("name") for variable in old}
+    is_own_log_set = bool(names & {LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM"})
+    own_log = present.own_log
+    requested = dict[object, object](present.settings)
+    if present.stacks is not None:
+        requested[STACKS_VARIABLE] = present.stacks
+    if own_log is not None and (own_log.is_requested or not is_own_log_set):
+        requested[LOG_GROUP_VARIABLE] = own_log.group
+    if any(variable.get("name") == CONTAINER_VARIABLE and isinstance(variable.get("value"), str) for variable in old):
+        requested[CONTAINER_VARIABLE] = present.batch.name  # another name belongs to a container that was renamed
+    kept = [
+        {**variable, "value": requested[name]} if (name := variable.get("name")) in requested else variable
+        for variable in old
+    ]
+    missing = [
+        variable
+        for variable in new
+        if variable.get("name") not in names and not (variable.get("name") == LOG_GROUP_VARIABLE and is_own_log_set)
+    ]
+    return [*kept, *missing]
+
+
+def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
+    capabilities = mapping(old.get("capabilities"))
+    added = _joined(capabilities.get("add"), mapping(new.get("capabilities")).get("add"))
+    devices = _joined(old.get("devices"), new.get("devices"))
+    changed: dict[str, object] = {**old, "capabilities": {**capabilities, "add": added}}
+    return changed | ({"devices": devices} if devices else {})
+
+
+def _joined(old: object, new: object) -> list[object]:
+    kept = list(old) if isinstance(old, list) else []
+    return [*kept, *(item for item in (new if isinstance(new, list) else []) if item not in kept)]
+
+
+def _present_log(
+    container: Mapping[str, object], old: Mapping[str, object], new: Mapping[str, object], present: MonitorContainer
+) -> Mapping[str, object]:
+    """The owner's log configuration, without options that join lines, unless the report would not arrive by it."""
+    own_log = present.own_log
+    options = mapping(old.get("options"))
+    if own_log is not None:
+        is_set_by_owner = "TASK_PROFILER_LOG_STREAM" in environment_of(container)
+        is_same = old.get("logDriver") == AWSLOGS and text(options.get("awslogs-group")) == own_log.group
+        is_right = is_same if own_log.is_requested else old.get("logDriver") == AWSLOGS or is_set_by_owner
+        if not is_right:
+            return new
+    if not MULTILINE_OPTIONS & set(options):
+        return old
+    return {**old, "options": {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}}
+
+
+def _note(field: str, old: object, new: object) -> str:
+    if old is None:
+        return f"The monitor gets {field}."
+    if isinstance(new, str | int):
+        return f"The monitor's {field} changes from {old} to {new}."
+    return f"The monitor's {field} changes: {', '.join(_differences(old, new)) or 'its order'}."
+
+
+def _differences(old: object, new: object) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                yield str(name)
+    elif isinstance(old, list) and isinstance(new, list):
+        for item in [item for item in new if item not in old] or [item for item in old if item not in new]:
+            yield str(mapping(item).get("name") or mapping(item).get("containerName") or item)

@@ -23,6 +23,7 @@ from profiler.task_definitions.containers import has_own_report_stream, read_con
 POLICY_NAME = "task-profiler"
 _SID = "PutTheReportIntoTheBatchsStream"
 MAX_INLINE_CHARACTERS = 10_240
+_MAX_NAMED = 5
 _LOG_GROUP = ":log-group:"
 # Up to the first folder or word: a shorter prefix would allow the log groups of everybody.
 _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-]+[:/_.-]")
@@ -55,30 +56,45 @@ def policy(streams: Iterable[str]) -> Mapping[str, object]:
     return {"Version": "2012-10-17", "Statement": [statement]}
 
 
-class FittedPolicy(Struct, frozen=True, kw_only=True):
-    """A policy that IAM accepts; ``prefixes`` are the resources that replace log streams.
+class RolePolicy(Struct, frozen=True, kw_only=True):
+    """The planned inline policy ``task-profiler`` of a role.
 
-    ``exact_characters`` is the length that it would have without prefixes.
+    ``document`` None: the role allows all streams already. ``prefixes`` are the resources that replace log streams, and
+    ``exact_characters`` is the length without them.
     """
 
-    document: Mapping[str, object]
-    exact_characters: int
+    role: str
+    document: Mapping[str, object] | None = None
+    exact_characters: int = 0
     prefixes: tuple[str, ...] = ()
 
+    @property
+    def note(self) -> str | None:
+        """The sentence about the prefixes, if there are any."""
+        if not self.prefixes:
+            return None
+        named = [prefix.partition(_LOG_GROUP)[2] for prefix in self.prefixes]
+        more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
+        return (
+            f"The role {self.role} would need a policy of {self.exact_characters:,} characters, and IAM allows "
+            f"{MAX_INLINE_CHARACTERS:,} in a role's inline policies, so the policy gets prefixes of log groups: "
+            f"{', '.join(named[:_MAX_NAMED])}{more}."
+        )
 
-def merged_policy(
-    existing: Mapping[str, object] | None, streams: frozenset[str], *, other_characters: int = 0
-) -> FittedPolicy:
+
+def planned_policy(
+    role: str, streams: frozenset[str], existing: Mapping[str, object] | None = None, *, other_characters: int = 0
+) -> RolePolicy:
     """The existing policy ``task-profiler`` of the role with these log streams added; other statements are kept.
 
-    A policy that allows the streams already does not change. ``other_characters`` is the length of the role's other
-    inline policies. Raises TaskProfilerError if not even prefixes fit.
+    ``other_characters`` is the length of the role's other inline policies. Raises TaskProfilerError if not even
+    prefixes fit.
     """
     statements = statements_of(existing)
     own = next((one for one in statements if one.get("Sid") == _SID), None)
     allowed = frozenset[str]() if own is None else frozenset(map(str, listed(own.get("Resource"))))
     if existing is not None and all(is_allowed(stream, allowed) for stream in streams):
-        return FittedPolicy(document=existing, exact_characters=characters(existing))
+        return RolePolicy(role=role)
 
     def document(resources: Iterable[str]) -> Mapping[str, object]:
         (new,) = mappings(policy(resources)["Statement"])
@@ -92,12 +108,13 @@ def merged_policy(
         prefix = max(map(commonprefix, pairwise(resources)), key=len, default="")
         if _SHORTEST_PREFIX.match(prefix) is None:
             raise TaskProfilerError(
-                f"The policy has {exact_characters} characters, the role's other inline policies {other_characters}, "
-                f"and IAM allows {MAX_INLINE_CHARACTERS}: attach what --policy prints as managed policies instead."
+                f"The policy of the role {role!r} was not changed. The policy has {exact_characters} characters, the "
+                f"role's other inline policies {other_characters}, and IAM allows {MAX_INLINE_CHARACTERS}: attach what "
+                "--policy prints as managed policies instead."
             )
         resources = _without_covered([*resources, f"{prefix}*"])
     prefixes = tuple(resource for resource in resources if resource not in exact)
-    return FittedPolicy(document=document(resources), exact_characters=exact_characters, prefixes=prefixes)
+    return RolePolicy(role=role, document=document(resources), exact_characters=exact_characters, prefixes=prefixes)
 
 
 def is_allowed(stream: str, resources: Iterable[str]) -> bool:
@@ -123,11 +140,6 @@ def _without_covered(resources: Sequence[str]) -> list[str]:
 def characters(document: Mapping[str, object]) -> int:
     """The length that IAM counts: without whitespace."""
     return len("".join(json.dumps(document, separators=(",", ":"), ensure_ascii=False).split()))
-
-
-def log_groups_of(resources: Iterable[str]) -> tuple[str, ...]:
-    """The log groups, or their prefixes, in the resources; a single stream's group with the stream."""
-    return tuple(resource.partition(_LOG_GROUP)[2] for resource in resources)
 
 
 def statements_of(document: Mapping[str, object] | None) -> list[Mapping[str, object]]:

@@ -15,8 +15,8 @@ from aws_cdk import aws_ecs_patterns as patterns
 
 from profiler.cdk import TaskMonitor
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
 from profiler.task_definitions.container_snippets import camel_case
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
 
 IMAGE = ecs.ContainerImage.from_registry("team/task-profiler:1")
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import ReportStream
 from profiler.record.record_model import encode
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
 from profiler.task_definitions.containers import prints_report, read_containers
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
 from tests.http_server import FakeHttpServer
 from tests.runs import report
 from tests.sidecars import awslogs

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from profiler.schedules.due_outcomes import judge_schedules
 from profiler.schedules.due_times import are_times_known, due_times
-from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
-from profiler.schedules.watch_memory import TaskMemory
+from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask, TaskMemory
 from tests.schedule_oracle import DAY, utc
 from tests.simulation.simulated_schedules import GRACE_NS, HOUR_NS, MINUTE_NS, Simulated, in_ns, look, simulate
 

@@ -18,8 +18,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
-from profiler.schedules.schedule_model import Schedule
-from profiler.schedules.task_matching import family_of_schedule
+from profiler.schedules.schedule_model import Schedule, family_of_schedule
 from profiler.task_definitions.containers import (
     Container,
     has_own_report_stream,

@@ -31,7 +31,6 @@ from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.units import MIB
 from profiler.settings import MonitorSettings, read_settings
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, architecture_notes, unreachable_notes
 from profiler.task_definitions.containers import (
     Container,
     find_monitor,
@@ -39,6 +38,12 @@ from profiler.task_definitions.containers import (
     monitor_of,
     read_containers,
     task_memory_mb,
+)
+from profiler.task_definitions.monitor_changes import (
+    AddMonitorOptions,
+    add_monitor,
+    architecture_notes,
+    unreachable_notes,
 )
 
 _MONITOR = "monitor"

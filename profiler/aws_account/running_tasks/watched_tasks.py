@@ -1,16 +1,149 @@
-"""What ``task-profiler watch`` shows: the running batches, with their usual durations, refreshed."""
+"""The tasks that run in an ECS cluster, and what ``task-profiler watch`` shows of them, refreshed."""
+
+from collections.abc import Mapping
+from datetime import UTC
+from operator import itemgetter
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.running_tasks.cluster_tasks import RunningTasks
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRun, RunningRuns
+from profiler.aws_account.started_tasks import read_tasks
 from profiler.core.clock import Clock
+from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, family_of, task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import parse_ns
+from profiler.core.json_fields import text
+from profiler.core.timestamps import format_datetime, format_ms, parse_ns
 from profiler.record.family_identity import family_key
+from profiler.record.record_model import Container, Metrics, Record, Report
+from profiler.record.run_outcome import Status
+from profiler.record.task_end import EndedContainer, TaskEnd, judge_candidates
 from profiler.record.usual_duration import UsualDuration
 from profiler.runs.past_runs.families import UsualDurations
+from profiler.task_definitions.containers import (
+    LOG_GROUP_VARIABLE,
+    log_target,
+    monitor_of,
+    read_containers,
+    requested_batch,
+    roles_of,
+)
+
+_STOPPED = "STOPPED"
+_CPU_UNITS = 1024
+
+
+class _Definition(Struct, frozen=True, kw_only=True):
+    """The facts of a task definition: its containers, and where the monitor and the batch write lines."""
+
+    monitor: str | None = None
+    candidates: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def batch(self) -> str:
+        """Empty if several containers could be the batch."""
+        return self.candidates[0] if len(self.candidates) == 1 else ""
+
+
+class RunningTasks(Struct):
+    """Lists the running tasks of a cluster, which is a name or an ARN; those of services only ``with_services``."""
+
+    open_client: OpenClient
+    cluster: str
+    with_services: bool
+    _definitions: dict[str, _Definition] = {}
+    _running: set[str] = set()
+    groups: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def read(self, now_ns: int) -> tuple[Report, ...]:
+        """The running tasks, and those that have ended since the last call. Raises TaskProfilerError.
+
+        Afterwards, ``groups`` are their log groups, and ``problems`` are sentences about unreadable parts.
+        """
+        with aws_errors(
+            f"The tasks of the cluster {self.cluster!r} cannot be listed", "ecs:ListTasks and ecs:DescribeTasks"
+        ):
+            found = read_tasks(self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running)
+            tasks = [
+                task
+                for task in sorted(found, key=itemgetter("taskArn"))
+                if self.with_services or not str(task.get("group", "")).startswith(SERVICE_GROUP)
+            ]
+        self._running = {task["taskArn"] for task in tasks if task.get("lastStatus") != _STOPPED}
+        problems: list[str] = []
+        definitions = [self._definition(task["taskDefinitionArn"], problems) for task in tasks]
+        self.problems = tuple(dict.fromkeys(problems))
+        self.groups = tuple(sorted({group for definition in definitions for group in definition.groups}))
+        time = format_ms(now_ns)
+        return tuple(_report(task, definition, time) for task, definition in zip(tasks, definitions, strict=True))
+
+    def _definition(self, arn: str, problems: list[str]) -> _Definition:
+        """The definition's data; empty if it cannot be read now: the task is then shown with ECS's data alone."""
+        if arn not in self._definitions:
+            what = "Task definitions of running tasks cannot be read"
+            with noted_errors(problems.append, what, "ecs:DescribeTaskDefinition"):
+                described = self.open_client("ecs").describe_task_definition(taskDefinition=arn)["taskDefinition"]
+                self._definitions[arn] = _read_definition(described)
+        return self._definitions.get(arn, _Definition())
+
+
+def _read_definition(definition: Mapping[str, object]) -> _Definition:
+    containers = read_containers(definition)
+    monitor = monitor_of(definition)
+    candidates = roles_of(containers, requested=requested_batch(containers)).candidates
+    known = _Definition(monitor=None if monitor is None else monitor.name, candidates=candidates)
+    if monitor is None and not any(container.wraps_batch for container in containers):
+        return known
+    # Each of several batches has its report in its own stream.
+    writers = containers
+    if monitor is not None and known.batch:
+        writers = tuple(container for container in containers if container.name in (monitor.name, known.batch))
+    own_group = None if monitor is None else text(monitor.environment.get(LOG_GROUP_VARIABLE))
+    groups = (*(log_target(container).group for container in writers), own_group)
+    return replace(known, groups=tuple(dict.fromkeys(group for group in groups if group is not None)))
+
+
+def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:
+    """The task as a checkpoint without measurements."""
+    arn, definition_arn = task["taskArn"], task["taskDefinitionArn"]
+    status: Status = "running"
+    exit_code = None
+    if task.get("lastStatus") == _STOPPED:
+        ended = tuple(
+            EndedContainer(name=one["name"], exit_code=one.get("exitCode"), reason=one.get("reason"))
+            for one in task.get("containers", ())
+        )
+        end = TaskEnd(stop_code=task.get("stopCode"), stopped_reason=task.get("stoppedReason"), containers=ended)
+        outcome, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
+        status, exit_code = outcome.status, outcome.exit_code
+    record = Record(
+        task_id=task_id(arn),
+        task_arn=arn,
+        cluster=cluster_name(task.get("clusterArn")),
+        family=family_of(definition_arn),
+        revision=definition_arn.rpartition(":")[2],
+        region=arn_region(arn),
+        account_id=arn_account(arn),
+        launch_type=task.get("launchType"),
+        container=Container(name=definition.batch),
+        status=status,
+        exit_code=exit_code,
+        started_at=format_datetime(task["startedAt"].astimezone(UTC)) if task.get("startedAt") else None,
+        metrics=Metrics(vcpu_size=_size(task.get("cpu"), _CPU_UNITS), memory_size_mb=_size(task.get("memory"), 1)),
+    )
+    return Report(time=time, type="task.checkpoint", record=record)
+
+
+def _size(text_of_size: object, per_unit: int) -> float | None:
+    try:
+        size = int(str(text_of_size)) / per_unit
+    except ValueError:
+        return None
+    return size or None
 
 
 class WatchedRun(Struct, frozen=True, kw_only=True):

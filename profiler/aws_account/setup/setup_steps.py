@@ -8,10 +8,10 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.container_insights_setting import container_insights_sentences
+from profiler.aws_account.clusters_and_log_groups import container_insights_sentences
 from profiler.aws_account.family_monitors import FamilyMonitors
 from profiler.aws_account.registered_definitions import TaskDefinitions
-from profiler.aws_account.setup.image_repository import ImageRepository
+from profiler.aws_account.setup.monitor_image import ImageRepository
 from profiler.aws_account.setup.stack_template import find_gap
 from profiler.aws_account.stack_state import DEFAULT_STACK, obstacle, read_state
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
@@ -86,8 +86,7 @@ class SetupSteps:
 
     def _stack(self) -> _Found:
         state = read_state(self._open, DEFAULT_STACK)
-        gap = find_gap(state.parameters)
-        options = gap.options if gap is not None else ()
+        gap, options = find_gap(state.parameters)
         why_not = obstacle(state)
         if state.phase == "absent":
             advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
@@ -96,8 +95,8 @@ class SetupSteps:
             return (None if state.phase == "in progress" else False), why_not, options
         if state.version not in (None, __version__):
             return False, f"The stack {state.name} has the version {state.version}, not {__version__}.", options
-        if gap is not None:
-            return False, f"The stack {state.name} {gap.reason}.", options
+        if gap:
+            return False, f"The stack {state.name} {gap}.", options
         return True, f"The stack {state.name} is deployed ({state.status}).", ()
 
     def _monitors(self, clusters: tuple[str, ...]) -> _Found:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.monitor_log_groups import matching_log_groups
+from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
 from profiler.aws_account.setup.stack_changes import ChangeSet, StackChanges
 from profiler.aws_account.setup.stack_template import (

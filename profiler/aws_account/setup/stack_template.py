@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from hashlib import sha256
 
-from msgspec import Struct
-
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.monitor_log_groups import listed_groups
+from profiler.aws_account.clusters_and_log_groups import listed_groups
 from profiler.core.errors import TaskProfilerError, UsageError
 
 # The parameters that `setup stack` sets itself.
@@ -98,25 +96,18 @@ def changed_parameters(
     ]
 
 
-class Gap(Struct, frozen=True):
-    """Why a stack does nothing for its owner, as the end of a sentence, and what ``setup stack`` then needs."""
+def find_gap(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """Why a stack with these parameters does nothing for its owner, and what ``setup stack`` then needs.
 
-    reason: str
-    options: tuple[str, ...]
-
-
-_NO_CHANNEL = Gap(
-    "has neither a search cluster nor a channel for notifications", ("--slack-failure-webhook", "@webhook.txt")
-)
-_NO_LOG_GROUP = Gap("indexes nothing, because it subscribes no log group", ("--all-log-groups",))
-
-
-def find_gap(values: Mapping[str, str]) -> Gap | None:
-    """The gap in the parameters of a stack; None without a gap."""
+    The reason is the end of a sentence. Without a gap, both are empty.
+    """
     if not any(values.get(name) for name in ("ElasticsearchUrl", "OtlpEndpoint", *_CHANNELS)):
-        return _NO_CHANNEL
+        options = "--slack-failure-webhook", "@webhook.txt"
+        return "has neither a search cluster nor a channel for notifications", options
     is_fed = values.get("LogGroups") or values.get("Subscribe") == "account" or values.get("Ingestion") == "stream"
-    return _NO_LOG_GROUP if values.get("ElasticsearchUrl") and not is_fed else None
+    if values.get("ElasticsearchUrl") and not is_fed:
+        return "indexes nothing, because it subscribes no log group", ("--all-log-groups",)
+    return "", ()
 
 
 def subscribes_groups(values: Mapping[str, str]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.container_insights_setting import container_insights_sentences
+from profiler.aws_account.clusters_and_log_groups import container_insights_sentences
 from profiler.aws_account.doctor.cluster_checks import (
     ClusterChecks,
     FamilyHealth,

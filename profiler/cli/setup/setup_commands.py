@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from profiler.aws_account.setup.image_repository import ImageRepository
+from profiler.aws_account.setup.monitor_image import ImageRepository
 from profiler.cli.options import SignIn, gathered
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
@@ -145,7 +145,7 @@ def build_image(
 def _push(ecr: ImageRepository, uri: str | None, tag: str, platforms: tuple[str, ...], options: tuple[str, ...]) -> str:
     """Build and push the image; returns the repository's URI."""
     # subprocess, which an existing image does not need
-    from profiler.aws_account.setup.image_docker import Docker, build_context
+    from profiler.aws_account.setup.monitor_image import Docker, build_context
 
     docker = Docker(os.environ)
     docker.check()
@@ -156,7 +156,7 @@ def _push(ecr: ImageRepository, uri: str | None, tag: str, platforms: tuple[str,
     if uri is None:
         uri = ecr.create()
         click.echo(f"Created the ECR repository {ecr.name}", err=True)
-    with build_context() as context, docker.signed_in(login) as signed_in:
+    with build_context() as context, docker.signed_in(*login) as signed_in:
         signed_in.build_and_push(build, f"{uri}:{tag}", str(context))
     return uri
 
@@ -170,13 +170,13 @@ def _dry_run(
     profile: str | None,
 ) -> Iterator[str]:
     """The commands as a shell would run them. The build context of an installation does not exist before the build."""
-    from profiler.aws_account.setup.image_docker import Docker, clone_folder  # as above
+    from profiler.aws_account.setup.monitor_image import Docker, clone_folder  # as above
 
     docker = Docker(os.environ)
     docker.check()
     build = docker.plan(platforms, options)
     aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
-    registry = ecr.login().registry
+    registry, _, _ = ecr.login()
     if uri is None:
         words = ["--repository-name", ecr.name, "--image-tag-mutability", "IMMUTABLE"]
         yield shlex.join(["aws", "ecr", "create-repository", *words, *aws])

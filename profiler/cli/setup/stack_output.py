@@ -102,9 +102,9 @@ def deploy(request: StackRequest, open_client: OpenClient, cluster: SearchCluste
     changes = StackChanges(request.name, open_client, SystemClock(), output.event)
     deployment = StackDeployment(_with_engine(request, cluster), open_client, changes, output.step)
     plan, bucket = deployment.plan()
-    gap = find_gap(plan.values)
-    if gap is not None:
-        warn(f"The stack {plan.state.name} {gap.reason}: add {' '.join(gap.options)}.")
+    reason, options = find_gap(plan.values)
+    if reason:
+        warn(f"The stack {plan.state.name} {reason}: add {' '.join(options)}.")
     if not output.is_applied:
         output.plan(request.name, deployment.describe(plan, bucket))
         return

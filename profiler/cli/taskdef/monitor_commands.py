@@ -11,9 +11,8 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.rollout import Rollout, RolloutRequest
-from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, plan_addition, plan_removal
-from profiler.aws_account.setup.image_repository import has_default_image
+from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest, plan_addition, plan_removal
+from profiler.aws_account.setup.monitor_image import has_default_image
 from profiler.cli.options import gathered, is_file_name
 from profiler.cli.printing import UNKNOWN, say, warn, write_json_lines
 from profiler.cli.progress import progress_row
@@ -24,14 +23,13 @@ from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, Repo
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
 from profiler.settings import read_settings
-from profiler.task_definitions.add_monitor import AddMonitorOptions
-from profiler.task_definitions.add_monitor import add_monitor as add_to
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
 from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_monitor
+from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_container import STACKS_VARIABLE, StacksAccess
 from profiler.task_definitions.permissions import policy
-from profiler.task_definitions.remove_monitor import remove_monitor
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"

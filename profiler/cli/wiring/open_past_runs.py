@@ -124,7 +124,7 @@ def _log_groups(
 
 
 def _container_insights(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:
-    from profiler.aws_account.registered_definitions import matching_clusters  # only for this source
+    from profiler.aws_account.clusters_and_log_groups import matching_clusters  # only for this source
     from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns, InsightsSelection
     from profiler.settings import SettingsReader
     from profiler.sizing.prices import PriceOverrides
@@ -154,7 +154,7 @@ def _open_progress(environment: Mapping[str, str]) -> Iterator[Callable[[int, fl
 
 def log_groups(options: SourceOptions) -> tuple[str, ...]:
     """The log groups of the options. Raises TaskProfilerError if a pattern matches none."""
-    from profiler.aws_account.monitor_log_groups import matching_log_groups  # only for this source
+    from profiler.aws_account.clusters_and_log_groups import matching_log_groups  # only for this source
 
     return matching_log_groups(_clients(options), options.groups)
 

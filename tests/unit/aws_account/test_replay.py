@@ -101,9 +101,8 @@ def test_payloads_hold_one_stream_in_order_and_fit(lines: list[tuple[int, str, i
 
 
 def test_answers_of_the_function() -> None:
-    assert parse_response(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == ReplayCounts(
-        indexed=2, skipped=1, failed=3
-    )
+    counts = ReplayCounts(indexed=2, skipped=1, failed=3)
+    assert parse_response(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == counts
     with pytest.raises(TaskProfilerError, match="no route"):
         parse_response(b'{"errorMessage": "no route", "errorType": "X"}', "Unhandled")
     for answer in (b"", b"null", b"{}", b'{"indexed": "x"}', b"nonsense"):
@@ -117,10 +116,7 @@ def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path)
     memory(1000).create_directory()
     assert memory(1000).resume_ms() == 1000
     memory(1000).save(5000)
-    assert memory(1000).resume_ms() == 5000
-    assert memory(1200).resume_ms() == 5000
-    assert memory(900).resume_ms() == 900
-    assert memory(6000).resume_ms() == 6000
+    assert [memory(since).resume_ms() for since in (1000, 1200, 900, 6000)] == [5000, 5000, 900, 6000]
     memory(1000).clear()
     assert memory(1000).resume_ms() == 1000
     path.write_text("nonsense")
@@ -128,10 +124,8 @@ def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path)
 
 
 def test_the_memory_is_of_one_region_and_account() -> None:
-    environment = {"XDG_STATE_HOME": "/state"}
     places = ("eu-west-1 111122223333", "us-east-1 111122223333", "eu-west-1 444455556666")
-    files = {_state_file(environment, "/ecs/jobs", "forwarder", place) for place in places}
-    assert len(files) == len(places)
+    assert len({_state_file({"XDG_STATE_HOME": "/state"}, "/ecs/jobs", "forwarder", place) for place in places}) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
-"""The states of a stack, and what they permit."""
+"""The states of a stack, what they permit, and what the doctor finds."""
 
 import pytest
+from msgspec.structs import replace
 
+from profiler.aws_account.doctor.deployment_checks import stack_finding
+from profiler.aws_account.doctor.findings import Level
 from profiler.aws_account.stack_state import StackState, obstacle, read_state
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
@@ -13,40 +16,41 @@ def state(status: str, **parameters: str) -> StackState:
 
 
 @pytest.mark.parametrize(
-    ("status", "phase", "said"),
+    ("status", "phase", "level", "said"),
     [
-        ("CREATE_COMPLETE", "ready", None),
-        ("UPDATE_ROLLBACK_COMPLETE", "ready", None),
-        ("REVIEW_IN_PROGRESS", "absent", None),
-        ("DELETE_COMPLETE", "absent", None),
-        ("UPDATE_IN_PROGRESS", "in progress", "wait, and run the command again"),
-        ("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "in progress", "wait"),
-        ("ROLLBACK_COMPLETE", "failed", "delete it (task-profiler setup stack --name tp --region eu-west-1 --delete)"),
-        ("DELETE_FAILED", "failed", "delete the rest"),
-        ("UPDATE_ROLLBACK_FAILED", "failed", "continue-update-rollback --stack-name tp --region eu-west-1,"),
-        ("UPDATE_FAILED", "failed", "aws cloudformation rollback-stack --stack-name tp --region eu-west-1,"),
+        ("CREATE_COMPLETE", "ready", "ok", None),
+        ("UPDATE_COMPLETE", "ready", "ok", None),
+        ("UPDATE_ROLLBACK_COMPLETE", "ready", "note", None),
+        ("REVIEW_IN_PROGRESS", "absent", None, None),
+        ("DELETE_COMPLETE", "absent", None, None),
+        ("UPDATE_IN_PROGRESS", "in progress", "note", "wait, and run the command again"),
+        ("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "in progress", "note", "wait"),
+        ("ROLLBACK_COMPLETE", "failed", "problem", "(task-profiler setup stack --name tp --region eu-west-1 --delete)"),
+        ("CREATE_FAILED", "failed", "problem", "could not be created"),
+        ("DELETE_FAILED", "failed", "problem", "delete the rest"),
+        ("UPDATE_ROLLBACK_FAILED", "failed", "problem", "continue-update-rollback --stack-name tp --region eu-west-1,"),
+        ("UPDATE_FAILED", "failed", "problem", "aws cloudformation rollback-stack --stack-name tp --region eu-west-1,"),
     ],
 )
-def test_every_status_has_its_phase_and_a_way_on(status: str, phase: str, said: str | None) -> None:
+def test_every_status_has_its_phase_its_finding_and_a_way_on(
+    status: str, phase: str, level: Level | None, said: str | None
+) -> None:
     read = state(status)
     assert read.phase == phase
     problem = obstacle(read)
     assert problem is None if said is None else problem is not None and said in problem
+    if level is not None:
+        found = stack_finding(replace(read, reason="A reason."))
+        assert (found.level, found.text) == (level, f"The stack tp is in state {status}: A reason.")
+        assert (found.advice is None) == (level == "ok")
 
 
-def test_a_stack_that_was_never_created_has_no_parameters_to_keep() -> None:
-    assert state("REVIEW_IN_PROGRESS", Notify="failure").parameters == {}
-
-
-def test_there_is_no_stack() -> None:
-    assert read_state(FakeCloudFormation(), "tp") == StackState(name="tp")
-
-
-def test_the_version_is_that_of_the_code() -> None:
-    assert (
-        state("CREATE_COMPLETE", CodeKey="task-profiler/forwarder-1.2.3rc1-0123456789abcdef.zip").version == "1.2.3rc1"
-    )
+def test_the_version_is_that_of_the_code_and_an_absent_stack_has_no_parameters_to_keep() -> None:
+    code = "task-profiler/forwarder-1.2.3rc1-0123456789abcdef.zip"
+    assert state("CREATE_COMPLETE", CodeKey=code).version == "1.2.3rc1"
     assert state("CREATE_COMPLETE", CodeKey="mine/forwarder.zip").version is None
+    assert state("REVIEW_IN_PROGRESS", Notify="failure").parameters == {}
+    assert read_state(FakeCloudFormation(), "tp") == StackState(name="tp")
 
 
 def test_without_permission_the_action_is_named() -> None:

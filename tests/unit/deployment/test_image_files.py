@@ -21,13 +21,10 @@ DOCKERFILE = (ROOT / "taskdef" / "Dockerfile").read_text()
 VERSION = profiler.__version__
 
 
-def last_stage() -> str:
-    return DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
-
-
-def test_the_last_stage_needs_no_shell_and_has_no_health_check() -> None:
+def test_the_last_stage_needs_neither_a_shell_nor_root_and_has_no_health_check() -> None:
     """A base like Google's distroless has no shell, and a check that errs stops the task of an essential monitor."""
-    stage = last_stage()
+    stage = DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
+    assert re.findall(r"^USER (.*)$", stage, re.MULTILINE) == ["65532:65532"]
     assert "HEALTHCHECK" not in DOCKERFILE
     assert "\nRUN " not in stage
     for instruction in ("ENTRYPOINT", "CMD"):
@@ -35,18 +32,11 @@ def test_the_last_stage_needs_no_shell_and_has_no_health_check() -> None:
         assert all(isinstance(word, str) for word in json.loads(words))
 
 
-def test_the_last_stage_does_not_run_as_root() -> None:
-    assert re.findall(r"^USER (.*)$", last_stage(), re.MULTILINE) == ["65532:65532"]
-
-
 @pytest.mark.parametrize("name", ["taskdef/Dockerfile", "taskdef/Dockerfile.neuron", "docs/task-definitions.md"])
 def test_images_carry_the_name_that_task_definitions_use(name: str) -> None:
     named = set(re.findall(r"task-profiler:([0-9][^\s`\"')]*)", (ROOT / name).read_text()))
     assert {tag.removesuffix("-neuron").removesuffix("-arm64") for tag in named} == {VERSION}
     assert default_image(None, VERSION) == f"task-profiler:{VERSION}"
-
-
-def test_the_label_has_the_packages_version() -> None:
     assert f"ARG VERSION={VERSION}\n" in DOCKERFILE
 
 

@@ -10,7 +10,7 @@ from botocore.validate import ParamValidator
 
 import profiler
 from profiler.settings import read_settings
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
 
 ROOT = Path(profiler.__file__).parent.parent
 FOLDER = ROOT / "taskdef"
@@ -46,6 +46,7 @@ def listed(value: str | list[str]) -> list[str]:
 
 def test_every_file_is_looked_at_here() -> None:
     assert {path.name for path in FOLDER.glob("*.json")} == {*DEFINITIONS, ALONE, JOB}
+    assert read(ALONE) == parts(read("fargate-scheduled.json"))[1]
     assert POLICIES == ["execution-role.json", "operator.json", "task-role.json"]
 
 
@@ -55,8 +56,12 @@ def test_ecs_knows_every_field(name: str) -> None:
     assert "Unknown parameter" in problems("ecs", "RegisterTaskDefinition", {**read(name), "odd": 1})
 
 
-def test_aws_batch_knows_every_field() -> None:
+def test_aws_batch_knows_every_field_and_the_wrapper_runs_the_batch() -> None:
     assert problems("batch", "RegisterJobDefinition", read(JOB)) == ""
+    (batch,) = read("wrapper.json")["containerDefinitions"]
+    assert batch["entryPoint"][:5] == ["python3", "-I", "-m", "profiler", "run"]
+    assert batch["entryPoint"][-1] == "--"
+    assert read(JOB)["containerProperties"]["command"][:5] == ["python3", "-I", "-m", "profiler", "run"]
 
 
 @pytest.mark.parametrize("name", MONITORED)
@@ -70,23 +75,12 @@ def test_the_monitor_in_it_is_the_one_that_the_command_adds(name: str) -> None:
     assert added.notes == ()
 
 
-def test_the_container_alone_is_that_of_the_scheduled_task() -> None:
-    assert read(ALONE) == parts(read("fargate-scheduled.json"))[1]
-
-
 @pytest.mark.parametrize("name", MONITORED)
 def test_the_monitor_has_time_to_leave(name: str) -> None:
     batch, monitor = parts(read(name))
     own_seconds = read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/1"}).stop_seconds
     assert own_seconds < monitor["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
     assert batch["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
-
-
-def test_the_wrapper_runs_the_batch() -> None:
-    (batch,) = read("wrapper.json")["containerDefinitions"]
-    assert batch["entryPoint"][:5] == ["python3", "-I", "-m", "profiler", "run"]
-    assert batch["entryPoint"][-1] == "--"
-    assert read(JOB)["containerProperties"]["command"][:5] == ["python3", "-I", "-m", "profiler", "run"]
 
 
 @pytest.mark.parametrize("name", POLICIES)

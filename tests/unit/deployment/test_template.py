@@ -1,9 +1,14 @@
-"""lambda/template.yaml as it stands: the linter, the settings, the queries, the patterns, and its documentation."""
+"""The templates as they stand: the linter, parameters, settings, queries, patterns, and their documentation.
+
+lambda/template.yaml is the forwarder's, and taskdef/cluster-*.yaml make clusters with GPUs or Neuron devices.
+"""
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +26,8 @@ from profiler.forwarder.notices.channels import read_targets
 from profiler.forwarder.notices.event_details import EndedRun
 from profiler.record.model_base import describe_type
 from profiler.record.record_model import Container, Record, Report, encode, json_schema
-from tests.cloudformation import lint_template
+from tests.cloudformation import lint_template, read_template
+from tests.cluster_stack import CLUSTERS, FOLDER
 from tests.stack import TEMPLATE, template
 
 DOCS = (TEMPLATE.parents[1] / "docs" / "forwarder.md").read_text()
@@ -37,6 +43,10 @@ FUNCTIONS = {
     "TaskStoppedFunction": [*_READERS, read_retry_settings, lambda environment: read_export_targets(environment, str)],
     "WatchSchedulesFunction": [*_READERS, read_grace_minutes],
 }
+
+GPU_PAGE = (FOLDER.parent / "docs" / "gpu.md").read_text()
+GPU, _ = CLUSTERS
+MAX_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
 
 # Settings that no parameter reaches, and why.
 NOT_REACHED = {
@@ -63,18 +73,46 @@ def test_the_linter_finds_nothing(groups: tuple[str, ...]) -> None:
     assert lint_template(with_subscriptions(TEMPLATE.read_text(), groups)) == []
 
 
+@pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
+def test_the_linter_finds_nothing_in_a_cluster_which_can_be_deployed_without_s3(path: Path) -> None:
+    assert lint_template(path.read_text()) == []
+    assert path.stat().st_size <= MAX_BYTES
+
+
+def test_the_clusters_differ_only_in_what_the_devices_ask_for() -> None:
+    """What is tested of one is then true of the other."""
+    gpu, neuron = (read_template(path) for path in CLUSTERS)
+    assert gpu["Conditions"] == neuron["Conditions"]
+    assert gpu["Outputs"] == neuron["Outputs"]
+    assert gpu["Resources"].keys() == neuron["Resources"].keys()
+    different = {name for name in gpu["Resources"] if gpu["Resources"][name] != neuron["Resources"][name]}
+    assert different == {"LaunchTemplate", "TaskDefinition"}
+    mine, other = (one["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"] for one in (gpu, neuron))
+    assert {name for name in mine if mine[name] != other[name]} == {"UserData"}
+
+
 # Parameters
 
 
-def test_every_parameter_is_described_bounded_and_in_one_group() -> None:
-    groups = template()["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
-    assert sorted(name for group in groups for name in group["Parameters"]) == sorted(PARAMETERS)
-    free_text = {"SlackSuccessChannel", "SlackFailureChannel", "NotifyFamilies"}
-    for name, parameter in PARAMETERS.items():
+def parameters(path: Path) -> dict[str, Any]:
+    return dict(read_template(path)["Parameters"])
+
+
+# They take any text.
+FREE = {"SlackSuccessChannel", "SlackFailureChannel", "NotifyFamilies", "BatchCommand", "TaskPolicyArns"}
+
+
+@pytest.mark.parametrize("path", [TEMPLATE, *CLUSTERS], ids=lambda path: path.stem)
+def test_every_parameter_is_described_bounded_and_in_one_group(path: Path) -> None:
+    whole = read_template(path)
+    groups = whole["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
+    assert sorted(name for group in groups for name in group["Parameters"]) == sorted(whole["Parameters"])
+    for name, parameter in whole["Parameters"].items():
         assert parameter["Description"].endswith("."), name
         assert "NoEcho" not in parameter, "secrets are named, never given"
         bounds = {"AllowedValues", "AllowedPattern", "MinValue"}.intersection(parameter)
-        assert len(bounds) == (name not in free_text), name
+        checked_by_aws = parameter["Type"].startswith(("AWS::", "List<AWS::"))
+        assert len(bounds) == (not checked_by_aws and name not in FREE), name
         assert ("AllowedPattern" in parameter) == ("ConstraintDescription" in parameter), name
 
 
@@ -114,10 +152,24 @@ SECRETS = ["search", "team/search", "ssm:search", "ssm:/team/search", f"arn:aws:
         ("SubnetIds", ["subnet-0a", "subnet-0a,subnet-0b"], ["sg-0a", "subnet-0a, subnet-0b"]),
         ("SecretsKeyArn", [f"arn:aws:kms:{HERE}:key/mrk-0a"], [f"arn:aws:kms:{HERE}:alias/a"]),
         ("CodeKey", ["task-profiler/a.zip"], ["a.tar", "a b.zip"]),
+        # Of the clusters
+        ("Family", ["nightly-etl", "a_1"], ["", "a b", "a/b", "a:1"]),
+        (
+            "BatchImage",
+            ["python:3.13-slim", "111122223333.dkr.ecr.us-west-2.amazonaws.com/a/b:1", "r:5000/a@sha256:0f"],
+            ["", "a b", "/a", "a/"],
+        ),
+        ("ScheduleExpression", ["rate(1 day)", "cron(0 3 * * ? *)", "at(2026-11-20T03:00:00)"], ["0 3 * * *", "daily"]),
+        ("ScheduleTimezone", ["UTC", "Europe/Berlin", "Etc/GMT+1"], ["", "Europe / Berlin"]),
+        (
+            "InstanceType",
+            ["g4dn.xlarge", "g5.12xlarge", "g6e.2xlarge", "gr6.4xlarge", "p4d.xlarge", "p5.xlarge", "p6-b200.48xlarge"],
+            ["m5.large", "g4ad.xlarge", "g5g.xlarge", "p6e-gb200.36xlarge", "g5", "p2.xlarge", "inf2.xlarge"],
+        ),
     ],
 )
 def test_patterns_take_what_is_meant_and_nothing_else(name: str, good: list[str], bad: list[str]) -> None:
-    pattern = PARAMETERS[name]["AllowedPattern"]
+    pattern = (parameters(GPU) | PARAMETERS)[name]["AllowedPattern"]
     assert (pattern[0], pattern[-1]) == ("^", "$")
     assert [value for value in (*good, *bad) if re.search(pattern, value)] == good
 
@@ -303,3 +355,28 @@ def test_functions_may_use_subnets_and_security_groups_that_another_account_shar
     role = json.dumps(RESOURCES[f"{function}Role"])
     for kind in ("subnet", "security-group"):
         assert f"arn:${{AWS::Partition}}:ec2:${{AWS::Region}}:*:{kind}/*" in role
+
+
+# The documentation of the clusters
+
+
+def commands() -> Iterator[list[str]]:
+    """Each call of the AWS CLI in the page's blocks, in words."""
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```", GPU_PAGE, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["aws"]:
+                yield words[: words.index("|")] if "|" in words else words
+
+
+def test_the_page_deploys_both_templates_with_what_they_require() -> None:
+    deployed = {}
+    for words in commands():
+        if words[1:3] == ["cloudformation", "deploy"]:
+            template = words[words.index("--template-file") + 1]
+            overrides = words[words.index("--parameter-overrides") + 1 :]
+            deployed[FOLDER.parent / template] = {one.split("=")[0] for one in overrides}
+    assert set(deployed) == set(CLUSTERS)
+    for path, given in deployed.items():
+        required = {name for name, one in parameters(path).items() if "Default" not in one}
+        assert required <= given <= set(parameters(path))

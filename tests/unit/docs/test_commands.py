@@ -89,7 +89,7 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
         engine = {"SearchEngine": "opensearch"} if "OpenSearchArn" in given else {}  # as the domain answers
         values = parameter_values(template, {**given, **engine}, {})
         assert not broken_rules(values)
-        assert find_gap(values) is None
+        assert find_gap(values) == ("", ())
 
 
 def test_a_misspelt_option_a_missing_one_and_an_unknown_command_are_found() -> None:

@@ -16,8 +16,7 @@ from profiler.forwarder.schedule_watch import Account, ScheduleAnnouncer, Schedu
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.usual_duration import UsualDuration
 from profiler.schedules.due_outcomes import KEPT_NS
-from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
-from profiler.schedules.watch_memory import RuleMemory, TaskMemory
+from profiler.schedules.schedule_model import ClusterTasks, RuleMemory, Schedule, StartedTask, TaskMemory
 from tests.fake_cloudtrail import FakeCloudTrail, event, run_task
 from tests.notices import FakeChannel, KeyTable
 from tests.unit.schedules.test_due_outcomes import CLUSTER, MINUTE, at, schedule, task

@@ -9,8 +9,15 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import parse_ns
 from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_schedules
-from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask
-from profiler.schedules.task_matching import did_start, started_by
+from profiler.schedules.schedule_model import (
+    ClusterTasks,
+    DueTime,
+    Schedule,
+    StartedTask,
+    TaskMemory,
+    did_start,
+    started_by,
+)
 
 MIDNIGHT = parse_ns("2026-11-20T00:00:00Z") or 0
 MINUTE = 60_000_000_000
@@ -77,12 +84,9 @@ def test_a_due_time_with_a_task_ran_and_one_without_is_due_and_then_missed() -> 
     assert outcomes(schedule(), since=60, now=59) == []
 
 
-@pytest.mark.parametrize(("created", "outcome"), [(60.2, "running"), (74.9, "running"), (75, "late"), (110, "late")])
-def test_a_task_after_the_grace_is_late(created: float, outcome: str) -> None:
-    assert outcomes(schedule(), task(created), since=60, now=115) == [outcome]
-
-
-def test_a_late_task_says_how_late_and_the_window_delays_due_missed_and_late() -> None:
+def test_a_task_after_the_grace_is_late_and_the_window_delays_due_missed_and_late() -> None:
+    for created, outcome in ((60.2, "running"), (74.9, "running"), (75, "late"), (110, "late")):
+        assert outcomes(schedule(), task(created), since=60, now=115) == [outcome]
     assert the_one(schedule(), task(83, 84), since=60, now=85).reason == "The task started 23m 00s after the due time."
     flexible = schedule(window_minutes=20)
     assert outcomes(flexible, since=60, now=94) == ["due"]
@@ -97,9 +101,7 @@ def test_a_task_belongs_to_the_last_due_time_before_it() -> None:
     assert outcomes(schedule(), task(118, 119.5), since=60, now=140, known_since=0) == ["late", "missed"]
     # It may be created seconds before its due time.
     assert outcomes(schedule(), task(119.2, 121), since=60, now=140, known_since=0) == ["missed", "ran"]
-
-
-def test_a_second_task_after_the_next_due_time_is_the_retry_of_the_one_before() -> None:
+    # A second one after the next due time is the retry of the one before.
     tasks = (task(120.1, 121), task(130, 131))
     assert outcomes(schedule(), *tasks, since=60, now=140, known_since=0) == ["late", "ran"]
     assert outcomes(schedule(), *tasks, since=60, now=140, known_since=100) == ["unknown", "ran"]
@@ -119,12 +121,9 @@ def test_a_task_that_failed_to_start_is_a_refusal() -> None:
     assert (due.outcome, due.reason) == ("refused", "The task failed to start: CannotPullContainerError: no image.")
 
 
-def test_a_task_that_ecs_has_forgotten_is_unknown() -> None:
+def test_a_task_that_ecs_has_forgotten_is_unknown_and_other_tasks_do_not_count() -> None:
     assert outcomes(schedule(), since=0, now=125) == ["unknown", "unknown", "due"]
     assert outcomes(schedule(), task(0.1), since=0, now=125) == ["running", "unknown", "due"]
-
-
-def test_other_tasks_do_not_count() -> None:
     others = (
         task(60.1, by="me"),
         task(60.1, by=None),
@@ -187,13 +186,9 @@ def test_each_of_several_tasks_is_needed() -> None:
 
 
 def test_a_cluster_that_cannot_be_read_gives_no_missed() -> None:
-    clusters = {CLUSTER: ClusterTasks(problem="AWS refused.")}
-    for known_clusters in (clusters, {}):
-        (judged,) = judge_schedules(
-            [schedule()], known_clusters, now_ns=at(80), since_ns=at(60), grace_ns=GRACE * MINUTE
-        )
-        assert [due.outcome for due in judged.due_times] == ["unknown"]
-        assert judged.due_times[0].reason
+    for clusters in ({CLUSTER: ClusterTasks(problem="AWS refused.")}, {}):
+        (judged,) = judge_schedules([schedule()], clusters, now_ns=at(80), since_ns=at(60), grace_ns=GRACE * MINUTE)
+        assert [(due.outcome, bool(due.reason)) for due in judged.due_times] == [("unknown", True)]
 
 
 def test_what_cannot_be_read_does_not_hide_the_others() -> None:
@@ -249,12 +244,9 @@ def test_a_task_belongs_to_the_similar_schedule_that_was_due() -> None:
 
 
 def test_the_previous_run_of_a_similar_schedule_is_from_before_the_first_due_time() -> None:
-    first, second = (
-        schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0)),
-        schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)"),
-    )
-    by = started_by(first)
-    judged = judge([first, second], task(0.1, 400, by=by), task(360.1, by=by), since=350, now=420)
+    pair = [schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0)), schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)")]
+    by = started_by(pair[0])
+    judged = judge(pair, task(0.1, 400, by=by), task(360.1, by=by), since=350, now=420)
     assert [[due.outcome for due in row.due_times] for row in judged] == [["overlapped"], []]
 
 
@@ -319,3 +311,43 @@ def test_a_forgotten_task_of_overlapping_windows_makes_no_later_due_time_missed(
     often = schedule(expression="cron(*/20 * * * ? *)", window_minutes=25)
     tasks = [task(125.3, 137.3), task(141.1, 153.1), task(169.2, 172.2)]
     assert "missed" not in outcomes(often, *tasks, since=100, now=180.5, known_since=125.5)
+
+
+# What a process remembers of tasks that ECS has forgotten
+
+
+def reading(now: int, *names: str, stopped: int | None = None) -> dict[str, ClusterTasks]:
+    stopped_ns = None if stopped is None else stopped * MINUTE
+    tasks = tuple(StartedTask(arn=name, family="etl", created_ns=0, stopped_ns=stopped_ns) for name in names)
+    return {"jobs": ClusterTasks(tasks=tasks, read_ns=now * MINUTE, known_since_ns=(now - 60) * MINUTE)}
+
+
+def names(clusters: dict[str, ClusterTasks]) -> set[str]:
+    return {task.arn for task in clusters["jobs"].tasks or ()}
+
+
+@pytest.mark.parametrize(("now", "remembered", "since"), [(158, {"a", "b"}, 40), (161, {"b"}, 101)])
+def test_a_stopped_task_is_remembered_until_a_gap_of_an_hour(now: int, remembered: set[str], since: int) -> None:
+    memory = TaskMemory()
+    memory.add(reading(100, "a", stopped=99))
+    seen = memory.add(reading(now, "b"))
+    assert names(seen) == remembered
+    assert seen["jobs"].known_since_ns == since * MINUTE
+
+
+def test_a_task_is_known_as_it_was_read_last_and_a_reading_that_failed_does_not_empty_the_memory() -> None:
+    memory = TaskMemory()
+    memory.add(reading(90, "a"))
+    (seen,) = memory.add(reading(100, "a", stopped=99))["jobs"].tasks or ()
+    assert seen.stopped_ns == 99 * MINUTE
+    failed = {"jobs": ClusterTasks(problem="Throttled.")}
+    assert memory.add(failed) == failed
+    assert names(memory.add(reading(110, "b"))) == {"a", "b"}
+
+
+def test_the_memory_ends_after_two_days() -> None:
+    memory = TaskMemory()
+    for now in range(100, 4000, 50):
+        seen = memory.add(reading(now, f"{now}", stopped=now))
+    assert seen["jobs"].known_since_ns == (now - 2880) * MINUTE
+    assert len(names(seen)) == 2880 // 50 + 1

@@ -20,7 +20,6 @@ from profiler.schedules.due_times import (
 from profiler.schedules.schedule_model import Schedule
 from tests.schedule_oracle import DAY, MINUTE, MONTHS, WEEKDAYS, at_times, cron_times, names_date, rate_times, utc
 
-NS_PER_US = 1000
 # Where the clocks change: the first is skipped, the second repeated. Apia skips 30 December 2011.
 CHANGES = {
     "Europe/Berlin": ("2026-03-29T01:00", "2026-10-25T01:00"),
@@ -40,13 +39,11 @@ def schedule(expression: str, zone: str = "UTC", **fields: Any) -> Schedule:
 
 
 def ns(text: str) -> int:
-    found = parse_ns(text if "Z" in text else f"{text}:00Z")
-    assert found is not None
-    return found
+    return parse_ns(f"{text}:00Z") or 0
 
 
 def in_ns(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * NS_PER_US
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
 
 def times(of: Schedule, since: str, until: str) -> list[str]:
@@ -55,12 +52,13 @@ def times(of: Schedule, since: str, until: str) -> list[str]:
 
 def following(of: Schedule, after: str, number: int) -> list[str | None]:
     """The next due times, and None after the last."""
-    found: list[str | None] = []
-    after_ns: int | None = ns(after)
-    while len(found) < number and after_ns is not None:
-        after_ns = next_due(of, after_ns)
-        found.append(after_ns if after_ns is None else format_ms(after_ns)[:16])
-    return found
+    if not number:
+        return []
+    due_ns = next_due(of, ns(after))
+    if due_ns is None:
+        return [None]
+    text = format_ms(due_ns)[:16]
+    return [text, *following(of, text, number - 1)]
 
 
 # The examples of AWS's documentation come first. 2026-01-01 is a Thursday.
@@ -309,10 +307,6 @@ def test_an_at_ignores_the_start_and_end_dates_but_not_the_creation() -> None:
     assert next_due(schedule("at(2026-01-01T12:00:00)", created_ns=ns("2026-01-02T00:00")), 0) is None
 
 
-NOW = parse_ns("2026-11-20T00:00:00Z") or 0
-MINUTE_MS = 60_000
-
-
 @pytest.mark.parametrize(
     ("expression", "median", "p95", "overlap"),
     [
@@ -327,7 +321,5 @@ MINUTE_MS = 60_000
 def test_the_usual_duration_against_the_shortest_gap(
     expression: str, median: float, p95: float, overlap: str | None
 ) -> None:
-    schedule = Schedule(
-        kind="schedule", name="a", expression=expression, created_ns=NOW, cluster_arn="c", definition_arn="d"
-    )
-    assert overlap_ahead(schedule, NOW, median * MINUTE_MS, p95 * MINUTE_MS) == overlap
+    now_ns = ns("2026-11-20T00:00")
+    assert overlap_ahead(schedule(expression, created_ns=now_ns), now_ns, median * 60_000, p95 * 60_000) == overlap

@@ -10,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, log_group_note
 from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.monitor_changes import (
+    AddMonitorOptions,
+    add_monitor,
+    difference,
+    log_group_note,
+    remove_monitor,
+)
 from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import report_streams
-from profiler.task_definitions.remove_monitor import difference, remove_monitor
 from tests.sidecars import awslogs
 
 ROLE = "arn:aws:iam::111122223333:role/nightly-task"
@@ -90,9 +95,7 @@ def test_a_neuron_task_gives_the_monitor_the_batchs_devices() -> None:
     assert monitor["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK"]}, "devices": [NEURON_0]}
     assert (monitor["memory"], monitor["memoryReservation"], monitor["user"]) == (512, 32, "root")
     assert monitor["readonlyRootFilesystem"] is True
-
-
-def test_neuron_devices_by_requirement_are_noted_as_invisible_for_the_monitor() -> None:
+    # Devices by requirement are noted as invisible for the monitor.
     batch = {**BATCH, "resourceRequirements": [{"type": "NeuronDevice", "value": "ALL"}]}
     result = added(definition(batch))
     assert monitor_in(result)["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK"]}}
@@ -162,18 +165,13 @@ def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(logs: 
     assert group == log_group_note("/ecs/nightly")
 
 
-def test_the_log_group_of_the_options_overrides_awslogs() -> None:
+def test_the_log_group_of_the_options_overrides_awslogs_and_a_missing_region_is_noted() -> None:
     result = added(definition(BATCH), log_group="/ecs/reports")
     options = {**LOGS["options"], "awslogs-group": "/ecs/reports"}
+    variable = {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"}
     assert monitor_in(result)["logConfiguration"] == {**LOGS, "options": options}
-    assert monitor_in(result)["environment"] == [
-        *NAMES_BATCH,
-        {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"},
-    ]
+    assert monitor_in(result)["environment"] == [*NAMES_BATCH, variable]
     assert "/ecs/reports" in result.notes[0]
-
-
-def test_without_a_region_it_is_noted() -> None:
     result = added(definition({"name": "batch"}))
     assert "awslogs-region" not in monitor_in(result)["logConfiguration"]["options"]
     assert "--region" in result.notes[2]
@@ -251,14 +249,6 @@ def test_the_chosen_container_is_the_batch_and_set_in_the_monitors_environment()
     assert monitor["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
 
 
-def test_an_existing_monitor_gets_the_name_of_its_batch() -> None:
-    once = monitor_in(added(definition(BATCH)))
-    monitor = {name: value for name, value in once.items() if name != "environment"}
-    result = added(definition(BATCH, HELPER, monitor))
-    assert monitor_in(result)["environment"] == NAMES_BATCH
-    assert result.notes == ("The monitor gets environment.",)
-
-
 TEN = [BATCH, *({**HELPER, "name": f"helper-{number}"} for number in range(9))]
 WINDOWS = {"runtimePlatform": {"operatingSystemFamily": "windows_server_2019_full"}}
 FOREIGN = "'task-monitor' is not Task Profiler's"
@@ -331,14 +321,11 @@ def test_the_default_image_is_noted_and_without_an_account_it_has_no_registry() 
     assert default_image(None, "1.2.3") == default_image("odd", "1.2.3") == "task-profiler:1.2.3"
 
 
-@pytest.mark.parametrize("image", [IMAGE, None])
-def test_a_second_run_changes_nothing(image: str | None) -> None:
-    once = added(definition(BATCH, SECOND), container="second", shared_pids=True)
-    again = added(dict(once.definition), image=image)
-    assert (again.definition, again.notes) == (once.definition, ())
-
-
-def test_another_image_is_all_that_another_run_changes() -> None:
+def test_a_second_run_changes_nothing_but_the_image() -> None:
+    chosen = added(definition(BATCH, SECOND), container="second", shared_pids=True)
+    for image in (IMAGE, None):
+        again = added(dict(chosen.definition), image=image)
+        assert (again.definition, again.notes) == (chosen.definition, ())
     once: Any = added(definition(BATCH)).definition
     result = added(once, image=f"{IMAGE}.1")
     batch, monitor = once["containerDefinitions"]
@@ -359,13 +346,10 @@ def test_a_monitor_is_known_by_its_repository_or_its_command(own: dict[str, Any]
     assert (monitor_in(result)["image"], result.had_monitor) == (own["image"], True)
 
 
-def test_a_monitor_from_a_repository_of_another_name_is_known_by_the_image_option() -> None:
+def test_a_monitor_of_another_name_is_known_by_the_image_option_or_the_command() -> None:
     once = added(definition(BATCH), image="own:1")
     assert monitor_in(added(dict(once.definition), image="own:2"))["image"] == "own:2"
     assert "own:1" in refusal(dict(once.definition), image="different:2")
-
-
-def test_a_monitor_under_another_name_is_not_added_again_and_a_wrapped_batch_is_none() -> None:
     other = {**monitor_in(added(definition(BATCH))), "name": "sidecar"}
     assert added(definition(BATCH, other)).definition == definition(BATCH, other)
     wrapped = {**BATCH, "image": IMAGE, "entryPoint": ["task-profiler", "run", "--"], "command": ["monitor"]}
@@ -436,8 +420,12 @@ def test_settings_override_what_the_owner_set() -> None:
     assert added(dict(again.definition)).changes == ()
 
 
-def test_the_name_of_a_renamed_batch_is_corrected() -> None:
+def test_an_existing_monitor_gets_the_name_of_its_batch_and_that_of_a_renamed_one_is_corrected() -> None:
     once = monitor_in(added(definition(BATCH)))
+    monitor = {name: value for name, value in once.items() if name != "environment"}
+    result = added(definition(BATCH, HELPER, monitor))
+    assert monitor_in(result)["environment"] == NAMES_BATCH
+    assert result.notes == ("The monitor gets environment.",)
     renamed = {**BATCH, "name": "etl"}
     again = monitor_in(added(definition(renamed, {**once, "dependsOn": []})))
     assert again["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "etl"}]
@@ -495,10 +483,8 @@ access = st.fixed_dictionaries(
 def test_only_the_monitor_is_added_to_any_definition(before: dict[str, Any], options: dict[str, Any]) -> None:
     kept = copy.deepcopy(before)
     after: Any = added(before, **options).definition
-    own = {"containerDefinitions", "pidMode"}
-    assert {name: value for name, value in after.items() if name not in own} == {
-        name: value for name, value in kept.items() if name not in own
-    }
+    own = dict.fromkeys(("containerDefinitions", "pidMode"))
+    assert {**after, **own} == {**kept, **own}
     assert after["containerDefinitions"][:-1] == kept["containerDefinitions"]
     assert after["containerDefinitions"][-1]["name"] == "task-monitor"
     assert before == kept
@@ -519,7 +505,7 @@ def test_removing_gives_back_any_definition(before: dict[str, Any], options: dic
     assert (removed.had_monitor, remove_monitor(before).had_monitor) == (True, False)
 
 
-def test_removing_removes_dependencies_on_the_monitor() -> None:
+def test_removing_removes_dependencies_on_the_monitor_and_no_foreign_monitor() -> None:
     monitor = {"name": "task-monitor", "image": IMAGE, "essential": True}
     on_monitor = {"containerName": "task-monitor", "condition": "START"}
     on_helper = {"containerName": "helper", "condition": "START"}
@@ -528,8 +514,5 @@ def test_removing_removes_dependencies_on_the_monitor() -> None:
     removed = remove_monitor(definition(batch, monitor, second, pidMode="task"))
     assert removed.definition == definition(BATCH, {**SECOND, "dependsOn": [on_helper]}, pidMode="task")
     assert len(removed.notes) == 2
-
-
-def test_a_foreign_monitor_is_not_removed() -> None:
     with pytest.raises(TaskProfilerError, match="is not Task Profiler's"):
         remove_monitor(definition(BATCH, {"name": "task-monitor", "image": "other:1"}))

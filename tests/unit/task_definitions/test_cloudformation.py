@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
 from profiler.task_definitions.cloudformation import change_template, is_template
 from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText
-from profiler.task_definitions.remove_monitor import remove_monitor
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, remove_monitor
 
 YAML = """\
 # The nightly job.
@@ -130,7 +129,6 @@ def test_a_container_that_is_a_function_is_kept() -> None:
     ("data", "sentence"),
     [
         (b'{"AWS::ECS::TaskDefinition"', "not valid JSON"),
-        (b"a: [AWS::ECS::TaskDefinition", "not valid YAML"),
         (b"Resources:\n  A: 1\n B: 2\n", "not valid YAML: correct the mistake in line 3"),
         (b"family: etl\ncontainerDefinitions:\n  - name: etl\n", "t.yaml is YAML without Resources"),
         (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),

@@ -42,11 +42,6 @@ def test_cloudformation_is_the_same_container(request: ContainerRequest) -> None
     assert camel_case(container) == json.loads(container_text(request, "json"))
 
 
-def test_cloudformation_takes_the_stacks_region() -> None:
-    text = container_text(ContainerRequest(image="i", log_group="g"), "cloudformation")
-    assert "awslogs-region: !Ref AWS::Region\n" in text
-
-
 @pytest.mark.parametrize("container_format", ["json", "terraform", "cloudformation", "cdk"])
 def test_the_own_stream_is_one_variable_in_every_format(container_format: ContainerFormat) -> None:
     plain = container_text(REQUEST, container_format)
@@ -67,19 +62,24 @@ def test_stacks_are_in_every_format(mode: StacksAccess) -> None:
         assert part in cdk
 
 
-def test_terraform_escapes_interpolation() -> None:
-    text = container_text(ContainerRequest(image="a${b}", log_group="%{c}"), "terraform")
-    assert '"a$${b}"' in text
-    assert '"%%{c}"' in text
+CDK = (
+    'fromRegistry("team/a${b}:1")',
+    'findContainer("etl")',
+    '"/ecs/%{c}"',
+    "seconds(120)",
+    'TASK_PROFILER_CONTAINER: "etl"',
+)
 
 
-def test_cdk_names_the_batch_and_the_image() -> None:
-    text = container_text(ContainerRequest(image="team/task-profiler:1", container="etl", log_group="/ecs/etl"), "cdk")
-    for part in (
-        'fromRegistry("team/task-profiler:1")',
-        'findContainer("etl")',
-        '"/ecs/etl"',
-        "seconds(120)",
-        'TASK_PROFILER_CONTAINER: "etl"',
-    ):
-        assert part in text
+@pytest.mark.parametrize(
+    ("container_format", "parts"),
+    [
+        ("terraform", ('"team/a$${b}:1"', '"/ecs/%%{c}"')),  # no interpolation
+        ("cloudformation", ("awslogs-region: !Ref AWS::Region\n",)),
+        ("cdk", CDK),
+    ],
+)
+def test_each_language_has_its_own_form(container_format: ContainerFormat, parts: tuple[str, ...]) -> None:
+    request = ContainerRequest(image="team/a${b}:1", container="etl", log_group="/ecs/%{c}")
+    text = container_text(request, container_format)
+    assert [part for part in parts if part not in text] == []

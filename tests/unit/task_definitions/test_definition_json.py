@@ -1,12 +1,15 @@
-"""The text of a task definition: what is read, and how it is written back."""
+"""The text of a task definition: what is read, how it is written back, and members that change in it."""
 
 import json
 from typing import Any
 
 import pytest
 from botocore.session import Session
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
+from profiler.task_definitions.definition_files import with_members
 from profiler.task_definitions.definition_json import READ_ONLY, read_document
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task-definition/nightly:7"
@@ -33,18 +36,22 @@ def test_plain_json_is_taken_as_it_is() -> None:
     assert (document.definition, document.is_from_ecs, document.arn) == (PLAIN, False, None)
 
 
-@pytest.mark.parametrize("answer", [DESCRIBED, {"taskDefinition": DESCRIBED, "tags": []}])
-def test_what_ecs_describes_becomes_what_it_registers(answer: dict[str, Any]) -> None:
+TAGS = [{"key": "team", "value": "data"}, {"key": "aws:cloudformation:stack-name", "value": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "tags"),
+    [
+        (DESCRIBED, {}),
+        ({"taskDefinition": DESCRIBED, "tags": []}, {}),
+        ({"taskDefinition": DESCRIBED, "tags": TAGS}, {"tags": TAGS[:1]}),
+    ],
+)
+def test_what_ecs_describes_becomes_what_it_registers_without_tags_of_aws(answer: Any, tags: dict[str, Any]) -> None:
     """An empty list of tags is refused by ECS."""
     document = read_document(encoded(answer), "a.json")
-    assert document.definition == PLAIN
+    assert document.definition == {**PLAIN, **tags}
     assert (document.is_from_ecs, document.arn) == (True, ARN)
-
-
-def test_tags_are_kept_except_for_those_of_aws() -> None:
-    tags = [{"key": "team", "value": "data"}, {"key": "aws:cloudformation:stack-name", "value": "x"}]
-    document = read_document(encoded({"taskDefinition": DESCRIBED, "tags": tags}), "a.json")
-    assert document.definition == {**PLAIN, "tags": tags[:1]}
 
 
 def test_fields_that_ecs_only_answers_with_are_those_that_boto3_does_not_send() -> None:
@@ -79,3 +86,39 @@ def test_a_text_is_written_back_in_its_own_style(indent: int | str, *, ascii_onl
     text = json.dumps({**PLAIN, "note": "täglich"}, indent=indent, ensure_ascii=ascii_only) + "\n"
     document = read_document(text.encode(), "a.json")
     assert document.text(document.definition).decode() == text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.text(max_size=5) | st.sampled_from(["cpu", "memory"]), JSON, min_size=1, max_size=5)
+
+
+@given(
+    made=OBJECTS,
+    indent=st.none() | st.integers(0, 4),
+    ascii_only=st.booleans(),
+    encoding=st.sampled_from(["utf-8", "utf-16", "utf-8-sig"]),
+)
+def test_only_the_members_named_change(
+    made: dict[str, Any], indent: int | None, *, ascii_only: bool, encoding: str
+) -> None:
+    data = json.dumps(made, indent=indent, ensure_ascii=ascii_only).encode(encoding, "surrogatepass")
+    changed = with_members(data, {"cpu": "256", "memory": "512"})
+    assert json.loads(changed) == {**made, "cpu": "256", "memory": "512"}
+    assert with_members(changed, {"cpu": "256", "memory": "512"}) == changed
+    assert json.detect_encoding(changed) == json.detect_encoding(data)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'{"cpu":"1", "a" : [1,2]}\n', b'{"cpu":"2", "a" : [1,2]}\n'),
+        (b'{ "a": {"cpu": "1"} }', b'{ "cpu": "2", "a": {"cpu": "1"} }'),
+        (b'{"a": 1e3, "cpu"\t:\n 1024 }', b'{"a": 1e3, "cpu"\t:\n "2" }'),
+    ],
+)
+def test_the_form_stays(before: bytes, after: bytes) -> None:
+    assert with_members(before, {"cpu": "2"}) == after

@@ -1,5 +1,6 @@
 """The policy of a task role, merged with what is there."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from profiler.task_definitions.permissions import (
     MAX_INLINE_CHARACTERS,
     characters,
     is_allowed,
-    merged_policy,
+    planned_policy,
     policy,
 )
 
@@ -22,22 +23,23 @@ FIRST, SECOND = (
 OWN: dict[str, Any] = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
 STATEMENTS: Any = policy({FIRST})["Statement"]
 PUT: dict[str, Any] = STATEMENTS[0]
+planned: Any = partial(planned_policy, "nightly")
 
 
 @pytest.mark.parametrize("statements", [OWN, [OWN]], ids=["object", "list"])
 def test_a_foreign_statement_is_kept(statements: Any) -> None:
     """IAM accepts one statement as an object, without a list."""
     existing = {"Version": "2012-10-17", "Id": "x", "Statement": statements}
-    assert merged_policy(existing, frozenset({FIRST})).document == {**existing, "Statement": [OWN, PUT]}
+    assert planned(frozenset({FIRST}), existing).document == {**existing, "Statement": [OWN, PUT]}
 
 
 @pytest.mark.parametrize("statements", [PUT, [PUT], {**PUT, "Resource": FIRST}], ids=["object", "list", "text"])
 def test_own_streams_are_added_to_and_a_second_time_changes_nothing(statements: Any) -> None:
     existing = {"Version": "2012-10-17", "Statement": statements}
-    assert merged_policy(existing, frozenset({FIRST})).document is existing
-    merged = merged_policy(existing, frozenset({SECOND})).document
+    assert planned(frozenset({FIRST}), existing).document is None
+    merged = planned(frozenset({SECOND}), existing).document
     assert merged["Statement"] == [{**PUT, "Resource": [FIRST, SECOND]}]
-    assert merged_policy(merged, frozenset({FIRST, SECOND})).document is merged
+    assert planned(frozenset({FIRST, SECOND}), merged).document is None
 
 
 def streams_of(*groups: str) -> frozenset[str]:
@@ -48,22 +50,21 @@ def streams_of(*groups: str) -> frozenset[str]:
 
 def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit() -> None:
     needed = streams_of("/other/one", *(f"/ecs/nightly-{number:03}" for number in range(125)))
-    fitted = merged_policy(None, needed)
+    fitted = planned(needed)
     assert fitted.exact_characters > MAX_INLINE_CHARACTERS >= characters(fitted.document)
     assert [prefix.rpartition(":")[2] for prefix in fitted.prefixes] == ["/ecs/nightly-00*", "/ecs/nightly-01*"]
     resources: Any = fitted.document["Statement"]
     assert streams_of("/other/one", "/ecs/nightly-020") <= frozenset(resources[0]["Resource"])
-    again = merged_policy(fitted.document, needed)
-    assert again.document is fitted.document
-    less = merged_policy(None, needed, other_characters=MAX_INLINE_CHARACTERS - 330)
+    assert planned(needed, fitted.document).document is None
+    less = planned(needed, other_characters=MAX_INLINE_CHARACTERS - 330)
     assert [prefix.rpartition(":")[2] for prefix in less.prefixes] == ["/ecs/nightly-*"]
 
 
 def test_a_policy_that_does_not_fit_is_refused() -> None:
     with pytest.raises(TaskProfilerError, match=r"other inline policies 10200.*attach what --policy prints"):
-        merged_policy(None, streams_of("/ecs/a", "/ecs/b"), other_characters=10_200)
+        planned(streams_of("/ecs/a", "/ecs/b"), other_characters=10_200)
     with pytest.raises(TaskProfilerError, match="IAM allows 10240"):
-        merged_policy(None, frozenset(streams_of(*(f"/{number:04}/jobs" for number in range(200)))))
+        planned(frozenset(streams_of(*(f"/{number:04}/jobs" for number in range(200)))))
 
 
 names = st.text("abc-_/.", min_size=1, max_size=12).map("/ecs/{}".format)
@@ -72,10 +73,10 @@ names = st.text("abc-_/.", min_size=1, max_size=12).map("/ecs/{}".format)
 @given(st.lists(names, min_size=1, max_size=30), st.integers(9_000, 10_000))
 def test_a_policy_with_prefixes_allows_all_that_it_must(groups: list[str], others: int) -> None:
     needed = streams_of(*groups)
-    fitted = merged_policy(None, needed, other_characters=others)
+    fitted = planned(needed, other_characters=others)
     statements: Any = fitted.document["Statement"]
     allowed = statements[0]["Resource"]
     assert all(is_allowed(stream, allowed) for stream in needed)
     assert not any(is_allowed(stream, allowed) for stream in streams_of("/secret"))
     assert characters(fitted.document) + others <= MAX_INLINE_CHARACTERS
-    assert merged_policy(fitted.document, needed, other_characters=others).document is fitted.document
+    assert planned(needed, fitted.document, other_characters=others).document is None

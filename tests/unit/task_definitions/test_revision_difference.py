@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
-from profiler.task_definitions.remove_monitor import difference
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, difference
 from tests.sidecars import definitions_with_sidecars
 
 KINDS = definitions_with_sidecars()

@@ -1,17 +1,28 @@
 """The findings about a family of a cluster: reports that are due, pins, and groups that are too large."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from profiler.aws_account.doctor.cluster_checks import ClusterChecks, FamilyHealth, LastReports
+from profiler.aws_account.doctor.cluster_checks import (
+    ClusterChecks,
+    FamilyHealth,
+    LastReports,
+    LimitedPages,
+    newest_reports,
+)
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
-from profiler.aws_account.rollout_plan import PlannedFamily
+from profiler.aws_account.rollout import PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.record_model import encode
+from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
+from tests.runs import report
 
 DAY_NS = 86_400 * NS_PER_SECOND
 NOW_NS = 20_000 * DAY_NS + DAY_NS // 2  # at noon
@@ -80,3 +91,55 @@ def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() ->
     (found,) = findings(unmonitored=(target,), reports=reports)
     assert (found.level, found.text) == ("problem", "The rule nightly is pinned to etl:1, which has no monitor.")
     assert "add-monitor --cluster 'my jobs' --register --update-schedules" in (found.advice or "")
+
+
+# The newest report of each family: how much is read
+
+HOUR_NS = 3600 * NS_PER_SECOND
+ACCOUNT, REGION = "123456789012", "us-east-1"
+
+
+def line(family: str, hours_ago: int, *, account_id: str | None = ACCOUNT) -> dict[str, str]:
+    given, at_ns = report(0, family=family), NOW_NS - hours_ago * HOUR_NS
+    record = replace(
+        given.record,
+        task_id=f"{family}-{hours_ago}",
+        account_id=account_id,
+        region=REGION,
+        started_at=format_ms(at_ns),
+        finished_at=format_ms(at_ns),
+    )
+    return {"message": encode(replace(given, record=record, time=format_ms(at_ns))).decode()}
+
+
+class Groups:
+    """FilterLogEvents with some pages for each group, whatever the time."""
+
+    def __init__(self, **pages: list[dict[str, Any]]) -> None:
+        self.pages = pages
+        self.calls: list[str] = []
+
+    def __call__(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:
+        self.calls.append(parameters["logGroupName"])
+        yield from self.pages[parameters["logGroupName"]]
+
+
+def newest(groups: Groups, *families: str) -> tuple[Mapping[str, int], set[str]]:
+    pages = LimitedPages(groups)
+    source = LogGroupRuns(pages, sorted(groups.pages), NOW_NS)
+    return newest_reports(source, frozenset(families), ACCOUNT, REGION, NOW_NS), pages.unread
+
+
+def test_reading_ends_when_each_family_of_the_account_has_a_report() -> None:
+    events = [line("a", 5), line("a", 3), line("b", 4), line("other", 1)]
+    groups = Groups(one=[{"events": events[:2]}], two=[{"events": events[2:]}])
+    assert newest(groups, "a", "b") == ({"a": NOW_NS - 3 * HOUR_NS, "b": NOW_NS - 4 * HOUR_NS}, set())
+    assert groups.calls == ["one", "two"]
+    groups = Groups(one=[{"events": [line("a", 1, account_id="111122223333"), line("b", 1, account_id=None)]}])
+    assert newest(groups, "a", "b")[0] == {"b": NOW_NS - HOUR_NS}
+    assert groups.calls == ["one"] * 3  # the last eight days
+
+
+def test_a_large_group_is_not_read_to_its_end() -> None:
+    pages = [{"events": [], "nextToken": "t"}] * 100
+    assert newest(Groups(large=pages, small=[{"events": []}] * 5), "a") == ({}, {"large"})

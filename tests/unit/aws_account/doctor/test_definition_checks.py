@@ -7,7 +7,7 @@ import pytest
 from profiler.aws_account.doctor.definition_checks import definition_findings, schedule_findings
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
 from tests.sidecars import awslogs, definitions_with_sidecars
 
 IMAGE = "team/task-profiler:1"
@@ -92,10 +92,9 @@ def test_each_finding_has_its_level_and_says_what_to_change(
     assert [one for one in found if words in f"{one.text} {one.advice}"]
 
 
-@pytest.mark.parametrize("options", [{"stacks": "off"}, {"report_stream": "monitor"}])
-def test_what_needs_no_role_or_shows_no_stacks_is_no_problem(options: dict[str, Any]) -> None:
-    given = definition(BATCH, **({"taskRoleArn": ""} if "report_stream" in options else {}))
-    assert problems(with_monitor(given, **options)) == []
+def test_what_needs_no_role_or_shows_no_stacks_is_no_problem() -> None:
+    assert problems(with_monitor(definition(BATCH), stacks="off")) == []
+    assert problems(with_monitor(definition(BATCH, taskRoleArn=""), report_stream="monitor")) == []
 
 
 def test_fargate_needs_an_execution_role_and_the_region_of_the_logs() -> None:
@@ -122,9 +121,7 @@ def test_a_task_with_a_sidecar_has_one_batch_and_no_problem(kind: str) -> None:
 @pytest.mark.parametrize("has_monitor", [True, False])
 def test_arm64_is_noted_whether_or_not_a_monitor_is_there(image: str, notes: int, *, has_monitor: bool) -> None:
     arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
-    given: Any = arm
-    if has_monitor:
-        given = add_monitor(arm, AddMonitorOptions(image=image)).definition
+    given = add_monitor(arm, AddMonitorOptions(image=image)).definition if has_monitor else arm
     found = list(definition_findings(given, "add", default_image=image))
     assert [one.level for one in found if "ARM64" in one.text] == ["note"] * notes
 
@@ -135,16 +132,13 @@ def pinned(given: dict[str, Any], revision: str = "etl:1") -> list[Finding]:
     return list(schedule_findings("etl:2", [(rule, given)], "task-profiler move"))
 
 
-def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() -> None:
+def test_only_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() -> None:
     (found,) = pinned(definition(BATCH))
     assert (found.topic, found.level) == ("schedules", "problem")
     assert found.advice == "Move it: task-profiler move; by hand if that skips it."
     assert found.text == "The rule nightly is pinned to etl:1, which has no monitor."
     (foreign,) = pinned(definition(BATCH, {"name": "task-monitor", "image": "other:1"}))
     assert foreign.level == "problem"
-
-
-def test_a_schedule_that_starts_a_revision_with_the_monitor_is_none() -> None:
     (same,) = pinned(with_monitor(definition(BATCH)), "etl:2")
     assert (same.level, same.text) == ("ok", "The rule nightly starts etl:2.")
     (older,) = pinned(with_monitor(definition({**BATCH, "image": "etl:25"})))

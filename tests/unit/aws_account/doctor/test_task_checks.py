@@ -142,7 +142,8 @@ REFUSED = DeliveryFailure("The task role may not write to log group /ecs/jobs: a
 TAGS = context(settings=replace(SETTINGS, tags=True))
 STACKS = context(settings=replace(SETTINGS, stacks="on"))
 VERSION_3 = context(settings=replace(SETTINGS, endpoint_version=3))
-NEURON_MONITOR = "/opt/aws/neuron/bin/neuron-monitor"
+NEURON_MONITOR = {"find_neuron_monitor": lambda: "/opt/aws/neuron/bin/neuron-monitor"}
+NEURON_DEVICE = {"neuron_devices": lambda: ("/dev/neuron0",)}
 NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
 
 
@@ -163,21 +164,10 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
         ("log stream", "problem", ("splunk",), task_with(replace(BATCH, log_driver="splunk", log_options={})), {}),
         ("log stream", "problem", (REFUSED.reason,), context(), {"may_put": lambda _: REFUSED}),
         ("GPUs", "problem", ("NVIDIA_VISIBLE_DEVICES=all",), context(), {"read_gpus": lambda: Unavailable("no GPU")}),
-        *(
-            (
-                "Neuron",
-                level,
-                (),
-                context(),
-                {"find_neuron_monitor": lambda found=found: found, "neuron_devices": lambda seen=seen: seen},
-            )
-            for found, seen, level in (
-                (NEURON_MONITOR, ("/dev/neuron0",), "ok"),
-                (NEURON_MONITOR, (), "problem"),
-                (None, ("/dev/neuron0",), "problem"),
-                (None, (), "note"),
-            )
-        ),
+        ("Neuron", "ok", (), context(), {**NEURON_MONITOR, **NEURON_DEVICE}),
+        ("Neuron", "problem", (), context(), NEURON_MONITOR),
+        ("Neuron", "problem", (), context(), NEURON_DEVICE),
+        ("Neuron", "note", (), context(), {}),
         ("tags", "ok", ("team, stage",), TAGS, {"read_tags": lambda: {"team": "data", "stage": ""}}),
         ("tags", "note", ("the task has none", "ecs:ListTagsForResource"), TAGS, {"read_tags": dict}),
         ("tags", "problem", ("HTTP 403",), TAGS, {"read_tags": lambda: Unavailable("/taskWithTags: HTTP 403")}),
@@ -195,13 +185,9 @@ def test_each_finding_has_its_level_and_says_what_to_change(
 
 
 def test_bad_settings_are_problems_one_by_one() -> None:
-    environment = {
-        "ECS_CONTAINER_METADATA_URI_V4": "http://x",
-        "TASK_PROFILER_GPU": "maybe",
-        "TASK_PROFILER_STOP_SECONDS": "soon",
-    }
-    findings = found(context(settings=read_settings(environment)))["settings"]
-    assert [finding.level for finding in findings] == ["problem", "problem"]
+    bad = {"TASK_PROFILER_GPU": "maybe", "TASK_PROFILER_STOP_SECONDS": "soon"}
+    settings = read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://x", **bad})
+    assert [finding.level for finding in found(context(settings=settings))["settings"]] == ["problem", "problem"]
 
 
 def test_several_candidates_are_a_problem_and_each_is_checked() -> None:
@@ -240,10 +226,9 @@ def test_the_gpus_and_those_of_the_batch_are_named() -> None:
     findings = found(context(), probes)
     assert only(findings, "GPUs").text == "GPU 0: NVIDIA A10G (GPU-a)."
     assert only(findings, "batch's GPUs").level == "note"
-    findings = found(context(), replace(probes, visible_devices=lambda _: "GPU-a"))
-    assert only(findings, "batch's GPUs").text == "GPUs of the batch: GPU-a."
-    findings = found(context(), replace(probes, visible_devices=lambda _: "all"))
-    assert only(findings, "batch's GPUs").text == "All GPUs belong to the batch."
+    for visible, text in (("GPU-a", "GPUs of the batch: GPU-a."), ("all", "All GPUs belong to the batch.")):
+        seen = replace(probes, visible_devices=lambda _, visible=visible: visible)
+        assert only(found(context(), seen), "batch's GPUs").text == text
     chosen = replace(SETTINGS, accelerators=replace(SETTINGS.accelerators, gpu_uuids=("GPU-a",)))
     assert only(found(context(settings=chosen), probes), "batch's GPUs").level == "ok"
 

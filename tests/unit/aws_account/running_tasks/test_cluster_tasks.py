@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.running_tasks.cluster_tasks import RunningTasks
+from profiler.aws_account.running_tasks.watched_tasks import RunningTasks
 from profiler.core.errors import TaskProfilerError
 from tests.fakes import START_NS
 
@@ -42,8 +42,7 @@ class FakeEcs:
         self.tasks = {f"{PREFIX}task/jobs/id-{family}": self.task(family) for family in families}
         self.listed = list(self.tasks)
         self.described: list[str] = []
-        self.refused = False
-        self.failures: list[str] = []
+        self.refused = 0
 
     def task(self, family: str, **more: Any) -> dict[str, Any]:
         return {
@@ -67,9 +66,6 @@ class FakeEcs:
 
     def get_paginator(self, name: str) -> Any:
         assert name == "list_tasks"
-        if self.refused:
-            details = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded."}}
-            raise ClientError(details, "ListTasks")
         return SimpleNamespace(paginate=lambda **_: [{"taskArns": [arn]} for arn in self.listed])
 
     def describe_tasks(self, *, cluster: str, tasks: list[str]) -> Any:
@@ -79,9 +75,10 @@ class FakeEcs:
 
     def describe_task_definition(self, *, taskDefinition: str) -> Any:
         self.described.append(taskDefinition)
-        if self.failures:
-            code, message = self.failures.pop(0).split(": ", 1)
-            raise ClientError({"Error": {"Code": code, "Message": message}}, "DescribeTaskDefinition")
+        if self.refused:
+            self.refused -= 1
+            details = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
+            raise ClientError(details, "DescribeTaskDefinition")
         family = taskDefinition.rpartition("/")[2].partition(":")[0]
         return {"taskDefinition": {"containerDefinitions": DEFINITIONS.get(family, [BATCH])}}
 
@@ -144,7 +141,7 @@ def test_a_task_that_has_ended_is_described_once_more(exit_code: int | None, mor
 
 def test_a_definition_that_was_not_read_is_read_again_and_the_problem_is_named_meanwhile() -> None:
     ecs = FakeEcs("nightly", "nightly-load")
-    ecs.failures = ["ThrottlingException: Rate exceeded", "ThrottlingException: Rate exceeded"]
+    ecs.refused = 2
     tasks = tasks_of(ecs)
     assert [one.record.container.name for one in tasks.read(START_NS)] == ["", ""]
     (problem,) = tasks.problems
@@ -153,24 +150,21 @@ def test_a_definition_that_was_not_read_is_read_again_and_the_problem_is_named_m
     assert (tasks.problems, tasks.groups) == ((), ("/ecs/jobs", "/ecs/monitors"))
 
 
-def test_a_task_that_has_not_started_has_no_time() -> None:
+def test_a_task_that_has_not_started_has_no_time_and_those_of_services_are_left_out_unless_asked_for() -> None:
     ecs = FakeEcs("nightly")
     (arn,) = ecs.tasks
     ecs.tasks[arn] = {**ecs.task("nightly", lastStatus="PENDING", cpu="x"), "startedAt": None}
     (report,) = tasks_of(ecs).read(START_NS)
     assert (report.record.status, report.record.started_at, report.record.metrics.vcpu_size) == ("running", None, None)
-
-
-def test_tasks_of_services_are_left_out_unless_asked_for() -> None:
-    ecs = FakeEcs("nightly")
-    (arn,) = ecs.tasks
     ecs.tasks[arn] = ecs.task("nightly", group="service:api")
     assert tasks_of(ecs).read(START_NS) == ()
     assert len(tasks_of(ecs, with_services=True).read(START_NS)) == 1
 
 
 def test_what_ecs_refuses_is_a_sentence() -> None:
-    ecs = FakeEcs()
-    ecs.refused = True
+    def refuse(**_: Any) -> Any:
+        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded."}}, "ListTasks")
+
+    ecs: Any = SimpleNamespace(get_paginator=lambda _name: SimpleNamespace(paginate=refuse))
     with pytest.raises(TaskProfilerError, match="'jobs' cannot be listed: AWS returned ThrottlingException"):
         tasks_of(ecs).read(START_NS)

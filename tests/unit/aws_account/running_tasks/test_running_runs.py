@@ -30,11 +30,15 @@ def test_a_run_goes_on_if_its_newest_line_is_a_young_checkpoint() -> None:
     assert run.elapsed_ms(NOW_NS) == 600_000
     assert run.elapsed_ms(NOW_NS + 5 * NS_PER_SECOND) == 605_000
     assert (run.is_running, run.silent_ms) == (True, None)
-
-
-def test_other_lines_are_ignored() -> None:
-    lines = ("hello", '{"type":"task.checkpoint"', '{"type":"task.notice"}', '{"message":"\\"task.report\\""}', "[" * 9)
-    assert runs_of(*lines).refresh(NOW_NS) == ()
+    # Other lines are ignored.
+    others = (
+        "hello",
+        '{"type":"task.checkpoint"',
+        '{"type":"task.notice"}',
+        '{"message":"\\"task.report\\""}',
+        "[" * 9,
+    )
+    assert runs_of(*others).refresh(NOW_NS) == ()
 
 
 def test_a_run_without_a_line_for_ten_minutes_is_not_shown_and_before_that_its_age_is() -> None:

@@ -1,10 +1,10 @@
-"""Adds the monitor to a task definition, or explains in one sentence why this is not possible.
+"""Adds the monitor to a task definition, or removes it, and compares definitions: are they the same job?
 
-The other containers and the task's CPU and memory never change. Fields that are unknown here are
-kept.
+The other containers and the task's CPU and memory never change. Fields that are unknown here are kept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,9 +33,13 @@ from profiler.task_definitions.monitor_container import (
     OwnLog,
     StacksAccess,
     default_image,
+    refresh,
 )
-from profiler.task_definitions.refresh import refresh
 
+Difference = Literal["none", "monitor", "other"]
+
+# Lists whose order has no meaning, and the field that identifies an item. ECS may return them in another order.
+_NAMED = {"environment": "name", "secrets": "name", "tags": "key"}
 _MAX_CONTAINERS = 10
 
 
@@ -301,3 +305,59 @@ def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:
             "The Region of the monitor's log group is unknown: set it with --region, because awslogs on Fargate "
             "needs awslogs-region."
         )
+
+
+def remove_monitor(definition: Mapping[str, object], image: str | None = None) -> ChangedDefinition:
+    """Remove the monitor, what depends on it, and the pidMode that was added together with it.
+
+    ``image`` is the monitor's, if its repository has a name of the user's own. Raises TaskProfilerError if another
+    program's container has the monitor's name.
+    """
+    containers = read_containers(definition)
+    monitor = find_monitor(containers, image)
+    if monitor is None:
+        return ChangedDefinition(definition=definition)
+    raw = list(_raw_containers(definition))
+    own = raw.pop(containers.index(monitor))
+    notes = [
+        f"The container {container.name!r} no longer depends on the monitor."
+        for container in containers
+        if monitor.name in container.depends_on
+    ]
+    changed = {**definition, "containerDefinitions": [_independent_of(monitor.name, container) for container in raw]}
+    if mapping(own.get("dockerLabels")).get(PID_MODE_LABEL) == PID_MODE_ADDED:
+        changed.pop("pidMode", None)
+    return ChangedDefinition(definition=changed, notes=tuple(notes), had_monitor=True)
+
+
+def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[str, object]:
+    dependencies = list(mappings(container.get("dependsOn")))
+    left = [dependency for dependency in dependencies if dependency.get("containerName") != monitor]
+    if left == dependencies:
+        return container
+    without = {name: value for name, value in container.items() if name != "dependsOn"}
+    return without | ({"dependsOn": left} if left else {})
+
+
+def difference(first: Mapping[str, object], second: Mapping[str, object], image: str | None = None) -> Difference:
+    """Whether two definitions are equal, differ by the monitor alone, or differ in something else."""
+    if _comparable(first) == _comparable(second):
+        return "none"
+    try:
+        jobs = [_comparable(remove_monitor(definition, image).definition) for definition in (first, second)]
+    except TaskProfilerError:  # another program's container has the monitor's name
+        return "other"
+    return "monitor" if jobs[0] == jobs[1] else "other"
+
+
+def _comparable(value: object, field: str = "") -> object:
+    """The value without what ECS adds to a definition that it returns: empty lists, and ``cpu: 0``."""
+    if isinstance(value, Mapping):
+        items = {name: _comparable(item, name) for name, item in value.items() if (name, item) != ("cpu", 0)}
+        return {name: item for name, item in items.items() if item not in (None, [], {})}
+    if isinstance(value, list):
+        items_of_list = [_comparable(item) for item in value]
+        if field in _NAMED:
+            return sorted(items_of_list, key=lambda item: str(mapping(item).get(_NAMED[field])))
+        return items_of_list
+    return value

@@ -2,8 +2,7 @@
 
 import pytest
 
-from profiler.aws_account.monitor_log_groups import matching_log_groups
-from profiler.core.errors import TaskProfilerError
+from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 
 
 class Logs:
@@ -45,8 +44,3 @@ def test_only_patterns_are_listed_by_their_literal_prefix(
     logs = Logs(*GROUPS)
     assert matching_log_groups(lambda _service: logs, names) == expected
     assert logs.prefixes == prefixes
-
-
-def test_a_pattern_that_matches_nothing_is_named() -> None:
-    with pytest.raises(TaskProfilerError, match=r"No log group matches '/ecs/x\*': check --log-group"):
-        matching_log_groups(lambda _service: Logs(*GROUPS), ("/ecs/load", "/ecs/x*"))

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from profiler.aws_account.setup import image_docker
-from profiler.aws_account.setup.image_docker import Docker
-from profiler.aws_account.setup.image_repository import Login
+from profiler.aws_account.setup import monitor_image
+from profiler.aws_account.setup.monitor_image import Docker
 from profiler.core.errors import TaskProfilerError
 from tests.fake_docker import FakeDocker
 
 BOTH = "linux/amd64*, linux/arm64, linux/386"
 REGISTRY = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
-LOGIN = Login(registry=REGISTRY, user="AWS", password="hunter2")
+LOGIN = (REGISTRY, "AWS", "hunter2")
 IMAGE = f"{REGISTRY}/task-profiler:1"
 
 
@@ -77,7 +76,7 @@ def test_the_password_is_in_neither_a_command_line_nor_the_users_configuration(t
     others = {"credsStore": "desktop", "auths": {"ghcr.io": {}, REGISTRY: {}}, "credHelpers": {"gcr.io": "gcloud"}}
     (own / "config.json").write_text(json.dumps(others))
     before = {path: path.read_bytes() for path in own.rglob("*") if path.is_file()}
-    with docker(fake).signed_in(LOGIN):
+    with docker(fake).signed_in(*LOGIN):
         pass
     assert fake.commands() == [f"login --username AWS --password-stdin {REGISTRY}"]
     assert fake.password() == "hunter2"
@@ -89,21 +88,15 @@ def test_the_password_is_in_neither_a_command_line_nor_the_users_configuration(t
     }
     assert (tmp_path / "config" / "cli-plugins").exists()
     assert {path: path.read_bytes() for path in own.rglob("*") if path.is_file()} == before
-
-
-def test_a_refused_password_is_said(tmp_path: Path) -> None:
-    fake = FakeDocker(tmp_path, login=1)
-    with (
-        pytest.raises(TaskProfilerError, match=f"^Docker cannot sign in to {REGISTRY}: "),
-        docker(fake).signed_in(LOGIN),
-    ):
+    refusing = docker(FakeDocker(tmp_path / "refusing", login=1))
+    with pytest.raises(TaskProfilerError, match=f"^Docker cannot sign in to {REGISTRY}: "), refusing.signed_in(*LOGIN):
         pass
 
 
 def test_a_docker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeDocker(tmp_path)
     (fake.programs / "docker").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(image_docker, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(monitor_image, "_ANSWER_SECONDS", 0.01)
     with pytest.raises(TaskProfilerError, match=r"^docker version has not ended after 0 s: restart Docker"):
         docker(fake).check()
 
@@ -113,7 +106,7 @@ def test_the_end_by_sigterm_leaves_no_password(tmp_path: Path) -> None:
     folders = []
 
     def end() -> None:
-        with docker(FakeDocker(tmp_path)).signed_in(LOGIN) as signed_in:
+        with docker(FakeDocker(tmp_path)).signed_in(*LOGIN) as signed_in:
             folders.append(Path(signed_in._environment["DOCKER_CONFIG"]))
             signal.raise_signal(signal.SIGTERM)
 

@@ -1,0 +1,96 @@
+"""Clusters and log groups: those that match patterns of names, and whether Container Insights is on for a cluster.
+
+With Container Insights, past runs have numbers before anything is deployed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from itertools import chain
+from shlex import quote
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix
+from profiler.core.errors import TaskProfilerError
+
+_MAX_CLUSTERS = 100  # per call
+_ON = frozenset({"enabled", "enhanced"})
+# The list prices of us-east-1, 2026: https://aws.amazon.com/cloudwatch/pricing/
+_PRICE = (
+    "about 3 USD a month for each task family that runs all day (10 metrics at 0.30 USD, charged by the hour), and "
+    "0.50 USD per GB of events"
+)
+
+
+def matching_clusters(open_client: OpenClient, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The clusters that match the names, and a sentence about each name that matches none.
+
+    AWS is asked only for names with a wildcard. Raises TaskProfilerError if no cluster is found.
+    """
+    listed = [name for name in names if glob_prefix(name) == name]
+    if len(listed) < len(names):
+        listed += sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(open_client("ecs")).clusters())
+    found = {name: [one for one in listed if name == one or fnmatchcase(one, name)] for name in names}
+    advice = "check the name, --region and --profile."
+    missing = tuple(f"No ECS cluster matches {name!r}: {advice}" for name, matching in found.items() if not matching)
+    if len(missing) == len(found):
+        raise TaskProfilerError(" ".join(missing))
+    return tuple(dict.fromkeys(chain(*found.values()))), missing
+
+
+def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
+    """The log groups that match the names, which may have the wildcards ``*``, ``?`` and ``[]``.
+
+    AWS is asked only for names with a wildcard. Raises TaskProfilerError if one of them matches no group.
+    """
+    return tuple(dict.fromkeys(group for name in names for group in _matching(open_client, name)))
+
+
+def _matching(open_client: OpenClient, name: str) -> Iterable[str]:
+    prefix = glob_prefix(name)
+    if prefix == name:
+        return (name,)
+    listed = (str(group["logGroupName"]) for group in listed_groups(open_client, prefix))
+    found = [group for group in listed if fnmatchcase(group, name)]
+    if not found:
+        raise TaskProfilerError(f"No log group matches {name!r}: check --log-group, --region and --profile.")
+    return found
+
+
+def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str, object]]:
+    """The log groups whose name begins with the prefix, as DescribeLogGroups returns them. Raises TaskProfilerError."""
+    start = {"logGroupNamePrefix": prefix} if prefix else {}
+    with aws_errors("The log groups could not be read", "logs:DescribeLogGroups"):
+        for page in open_client("logs").get_paginator("describe_log_groups").paginate(**start):
+            yield from page["logGroups"]
+
+
+def create_log_group(open_client: OpenClient, name: str) -> bool:
+    """Create the group: ECS starts no container whose log group is missing. Returns False if it exists already."""
+    logs = open_client("logs")
+    with aws_errors(f"The log group {name!r} was not created, so no revision was registered"):
+        try:
+            logs.create_log_group(logGroupName=name)
+        except logs.exceptions.ResourceAlreadyExistsException:
+            return False
+    return True
+
+
+def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str]) -> Iterator[str]:
+    """The next steps for clusters with Container Insights on or off; none without permission to read the setting."""
+    found: dict[bool, list[str]] = {True: [], False: []}
+    with suppress(TaskProfilerError), aws_errors("Container Insights"):
+        described = open_client("ecs").describe_clusters(clusters=clusters[:_MAX_CLUSTERS], include=["SETTINGS"])
+        for cluster in described["clusters"]:
+            values = {one.get("name"): one.get("value") for one in cluster.get("settings", ())}
+            found[values.get("containerInsights") in _ON].append(quote(cluster["clusterName"]))
+    on, off = found[True], found[False]
+    if on:
+        options = " ".join(f"--container-insights {name}" for name in on)
+        yield f"Container Insights is on: task-profiler recommend {options} answers now."
+    if off:
+        yield (
+            f"Container Insights is off for {', '.join(off)}. With it, sizes need no monitor, but short peaks are not "
+            f"seen. Turning it on (aws ecs update-cluster-settings --cluster {off[0]} --settings "
+            f"name=containerInsights,value=enabled) costs {_PRICE}."
+        )
