@@ -83,7 +83,7 @@ def taskdef() -> None:
 @repeatable("--setting settings", "NAME=VALUE", "Set this environment variable of each monitor.")
 @_output_options
 @aws_options
-@implemented_in("profiler.cli.taskdef.monitor_commands", "add_monitor")
+@implemented_in("profiler.cli.taskdef_command", "add_monitor")
 def add_monitor() -> None:
     """Add the monitor container to the task definition in FILE, and print the new definition.
 
@@ -101,7 +101,7 @@ def add_monitor() -> None:
 @option("--image", "IMAGE", "The monitor's image, if its repository is not called task-profiler.")
 @_output_options
 @aws_options
-@implemented_in("profiler.cli.taskdef.monitor_commands", "remove_monitor_from")
+@implemented_in("profiler.cli.taskdef_command", "remove_monitor_from")
 def remove_monitor() -> None:
     """Remove the monitor container from the task definition in FILE, and print the definition without it.
 
@@ -131,7 +131,7 @@ def remove_monitor() -> None:
 @option("--stream-prefix", "PREFIX", "The batch's awslogs-stream-prefix.", default="ecs")
 @report_stream_option
 @stacks_option
-@implemented_in("profiler.cli.taskdef.monitor_commands", "print_container")
+@implemented_in("profiler.cli.taskdef_command", "print_container")
 def container() -> None:
     """Print the monitor's container definition, to paste into a definition that is kept in code."""
 

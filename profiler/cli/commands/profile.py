@@ -166,7 +166,7 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
     show_default=True,
     help="Print tables or one JSON object; github: annotations, and a table in $GITHUB_STEP_SUMMARY.",
 )
-@implemented_in("profiler.cli.compare.compare_command", "compare_sets")
+@implemented_in("profiler.cli.compare_command", "compare_sets")
 def compare() -> None:
     """Compare two sets of runs: medians, changes, verdicts.
 

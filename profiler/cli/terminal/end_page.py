@@ -25,11 +25,22 @@ from profiler.cli.styled_text import (
     shorten,
     wrapped,
 )
-from profiler.cli.terminal.change_line import change_spans
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, io_text, peak_text
-from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves, use_style
+from profiler.cli.terminal.page_parts import (
+    CPU,
+    GPU,
+    LABEL_WIDTH,
+    MAX_WIDTH,
+    MEMORY,
+    Curve,
+    View,
+    io_text,
+    peak_text,
+    run_curves,
+    use_style,
+)
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, longest_waits, short_legend, time_bar, wait_name
+from profiler.cli.terminal.two_runs import change_spans
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import local_time, with_local_times
 from profiler.record.hardware import gpu_totals, neuron_totals

@@ -5,8 +5,21 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 
 from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, shorten, wrapped
-from profiler.cli.terminal.page_parts import LABEL_WIDTH, Section, View, arrange, io_text, labelled, local, peak_text
-from profiler.cli.terminal.run_curves import CPU, MEMORY, NEAR_LIMIT, run_curves, use_style
+from profiler.cli.terminal.page_parts import (
+    CPU,
+    LABEL_WIDTH,
+    MEMORY,
+    NEAR_LIMIT,
+    Section,
+    View,
+    arrange,
+    io_text,
+    labelled,
+    local,
+    peak_text,
+    run_curves,
+    use_style,
+)
 from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.cli.terminal.two_runs import Comparison, compared_lines

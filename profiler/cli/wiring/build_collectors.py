@@ -1,7 +1,7 @@
-"""Builds the collectors of GPUs, Neuron devices and processes, and what adds the task's tags to its records.
+"""Builds the collectors of GPUs, Neuron devices and processes, and the client of the task metadata endpoint.
 
 The modules of a collector are imported only if this machine has its devices or visible processes, or if the settings
-enable it.
+enable it. `run` outside of ECS does without the client's modules, and the monitor without the modules of `run`.
 """
 
 import os
@@ -17,16 +17,24 @@ from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers import Unavailable
 from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
     from profiler.collectors.collector import TaskTags
     from profiler.collectors.nvidia.gpu_ownership import GpuScope
     from profiler.collectors.processes.discovery import LazyProcessCollector
+    from profiler.core.stop_request import SignalHandler
+    from profiler.local_run.local_record import Placement
+    from profiler.readers.ecs.endpoint_client import TaskMetadataSource
     from profiler.readers.linux.process_tree import ProcessReading
+
 
 # The driver's own averaging window for utilization is at least as long.
 _MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
+_TIMEOUT_SECONDS = 1.0
+# Long enough for the longest timeout.
+_TAGS_INTERVAL_SECONDS = 60.0
 
 
 def batch_processes(
@@ -95,8 +103,7 @@ def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, 
     """Request the tags of the task, if the settings enable them."""
     if not settings.tags:
         return ()
-    from profiler.cli.wiring.task_endpoint import tag_lookup  # only where it is enabled
-    from profiler.collectors.collector import TaskTags
+    from profiler.collectors.collector import TaskTags  # only where it is enabled
 
     read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
     return (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),)
@@ -170,3 +177,49 @@ def _accelerators(
         source = None if program is None else NeuronMonitorSource(program, period_seconds, clock, log)
         collectors.append(NeuronCollector(source, period_seconds, log, is_required=settings.neuron == "on"))
     return tuple(collectors)
+
+
+def metadata_source(
+    address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: "SignalHandler | None" = None
+) -> "TaskMetadataSource":
+    """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
+    from profiler.readers.ecs.container_stats import parse_device_mapper_majors
+    from profiler.readers.ecs.endpoint_client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+    from profiler.readers.linux import proc
+
+    return TaskMetadataSource(
+        HttpEndpoint(address, AdaptiveTimeout(interval_seconds), clock, stop_signal),
+        version,
+        parse_device_mapper_majors(proc.read_text("/proc/devices")),
+    )
+
+
+def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping[str, str] | Unavailable]:
+    """A function for a background thread that reads the task's tags over its own connection, within 5 s."""
+
+    def read_tags() -> Mapping[str, str] | Unavailable:
+        from profiler.readers.ecs.endpoint_client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+
+        endpoint = HttpEndpoint(address, AdaptiveTimeout(_TAGS_INTERVAL_SECONDS), clock)
+        try:
+            return TaskMetadataSource(endpoint, version).tags()
+        finally:
+            endpoint.close()
+
+    return read_tags
+
+
+def task_lookup(address: str, version: int) -> "Callable[[], Placement | None]":
+    """A function for a background thread that reads the ECS task of this process, within a second."""
+
+    def read_placement() -> "Placement | None":
+        from profiler.core.clock import SystemClock
+        from profiler.local_run.local_record import Placement
+
+        source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
+        task, own = source.task(), source.own_container()
+        if isinstance(task, Unavailable) or isinstance(own, Unavailable):
+            return None
+        return Placement(task=task, container=own)
+
+    return read_placement

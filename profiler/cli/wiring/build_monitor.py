@@ -4,8 +4,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, requested_tags
-from profiler.cli.wiring.task_endpoint import metadata_source
+from profiler.cli.wiring.build_collectors import (
+    accelerator_collectors,
+    batch_processes,
+    metadata_source,
+    requested_tags,
+)
 from profiler.collectors.collector import Collector
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import standard_outputs

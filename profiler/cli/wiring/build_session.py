@@ -168,7 +168,7 @@ def _task_lookup() -> "Callable[[], Placement | None] | None":
     endpoint = endpoint_address(os.environ)
     if endpoint is None:
         return None
-    from profiler.cli.wiring.task_endpoint import task_lookup  # only in ECS
+    from profiler.cli.wiring.build_collectors import task_lookup  # only in ECS
 
     return task_lookup(*endpoint)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.styled_text import BLOCKS
-from profiler.cli.terminal.change_line import change_spans
+from profiler.cli.terminal.two_runs import change_spans
 from profiler.record.record_model import Processor, Record
 from profiler.runs.comparison.usual_values import usual_range
 from tests.shown_runs import NOW_NS

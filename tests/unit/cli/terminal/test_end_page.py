@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.cli.terminal.end_page import MAX_LINES, EndView, end_lines, printed_summary, run_line, summary_sentence
-from profiler.cli.terminal.page_parts import MAX_WIDTH, View
-from profiler.cli.terminal.run_curves import run_curves
+from profiler.cli.terminal.page_parts import MAX_WIDTH, View, run_curves
 from profiler.cli.terminal.run_page import page_lines
 from profiler.core.text import columns_of
 from profiler.record.activity_model import TimeBreakdown, WaitTarget

@@ -1,11 +1,14 @@
-"""``task-profiler taskdef add-monitor`` and ``remove-monitor``: task definitions in files and in Amazon ECS."""
+"""``task-profiler taskdef``: task definitions in files, on standard input and in Amazon ECS."""
 
+import difflib
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import click
 from msgspec.structs import replace
@@ -15,10 +18,19 @@ from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, plan_addition, plan_removal
 from profiler.aws_account.setup.image_repository import has_default_image
 from profiler.cli.options import gathered, is_file_name
-from profiler.cli.printing import UNKNOWN, say, warn, write_json_lines
+from profiler.cli.printing import STDERR, UNKNOWN, is_terminal, say, warn, write_json_lines, write_out
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
-from profiler.cli.taskdef.definition_output import change_files
+from profiler.cli.styled_text import (
+    Column,
+    Line,
+    Span,
+    is_coloured,
+    line,
+    render_lines,
+    table,
+    table_width,
+    write_lines,
+)
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, ReportStream
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -28,7 +40,8 @@ from profiler.task_definitions.add_monitor import AddMonitorOptions
 from profiler.task_definitions.add_monitor import add_monitor as add_to
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
-from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.definition_files import ChangeDefinition, change_text, read_bytes, write_definition
+from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText
 from profiler.task_definitions.monitor_container import STACKS_VARIABLE, StacksAccess
 from profiler.task_definitions.permissions import policy
 from profiler.task_definitions.remove_monitor import remove_monitor
@@ -37,6 +50,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 _OPTIONS = {CONTAINER_VARIABLE: "--container", LOG_GROUP_VARIABLE: "--log-group", STACKS_VARIABLE: "--stacks"}
+STANDARD_INPUT = "-"
+_DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _TITLES = ("FAMILY", "BATCH", "STARTED BY", "ACTION", "NOTES")
 
 
@@ -344,3 +359,49 @@ def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> No
         "failed": counts["failed"],
     }
     warn(f"{len(planned)} families: " + ", ".join(f"{count} {what}" for what, count in parts.items() if count) + ".")
+
+
+def change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> None:
+    """Change the files, of which a hyphen is standard input, and write or print the result.
+
+    Raises UsageError if the options contradict each other, and TaskProfilerError, before a file is written, if one
+    cannot be read or changed.
+    """
+    if in_place and (STANDARD_INPUT in files):
+        raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
+    if in_place and out is not None:
+        raise UsageError("--in-place and -o are two destinations: use one of them.")
+    if len(files) > 1 and not in_place:
+        raise UsageError("Several files can only be changed in place: add --in-place, or name one FILE.")
+    changes = {file: change_text(read_input(file), source_name(file), change) for file in files}
+    for file, changed in changes.items():
+        for note in changed.notes:
+            warn(note if len(files) == 1 else f"{file}: {note}")
+        _print_diff(changed, source_name(file))
+        if out is not None:
+            write_definition(Path(out), changed.after, remedy="name another file with -o")
+        elif in_place and changed.is_changed:
+            write_definition(Path(file), changed.after, remedy="name another file with -o")
+        elif not in_place:
+            write_out(changed.after)
+
+
+def read_input(file: str) -> bytes:
+    """The content of a file, or of standard input for a hyphen. Raises TaskProfilerError if it cannot be read."""
+    return sys.stdin.buffer.read() if file == STANDARD_INPUT else read_bytes(Path(file))
+
+
+def source_name(file: str) -> str:
+    """The name of a file, or of standard input, for messages."""
+    return "standard input" if file == STANDARD_INPUT else file
+
+
+def _print_diff(changed: ChangedText, name: str) -> None:
+    """Print the difference on standard error if that is a terminal."""
+    if not is_terminal(STDERR):
+        return
+    old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
+    rows = difflib.unified_diff(old, new, name, f"{name} (new)", lineterm="")
+    lines = [line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows]
+    text = render_lines(lines, is_coloured=is_coloured(STDERR), encoding=sys.stderr.encoding)
+    click.echo(text, err=True, nl=False)
