@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from profiler.cli.app import group
-from profiler.cli.commands.look_back import report as command
+from profiler.cli.commands.runs import report as command
 from profiler.cli.report_command import StacksReader
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.activity_model import StacksLine

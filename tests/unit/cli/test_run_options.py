@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.cli.commands.profile import run as command
+from profiler.cli.commands.runs import run as command
 from profiler.cli.run_options import Format, RunOptions, parse_usual, printed_format
 
 _OPTIONS = tuple(name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts)

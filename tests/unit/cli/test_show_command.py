@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.commands.look_back import show as command
+from profiler.cli.commands.runs import show as command
 from profiler.cli.show_command import log_lines
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
 from profiler.cli.terminal.page_parts import Section, View, arrange

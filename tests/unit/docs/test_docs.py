@@ -9,7 +9,7 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 from profiler import decode
-from profiler.cli.commands.look_back import recommend
+from profiler.cli.commands.runs import recommend
 from profiler.forwarder.function_settings import (
     ALL_SUBJECTS,
     DEFAULT_GRACE_MINUTES,

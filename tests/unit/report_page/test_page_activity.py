@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from profiler.record.activity_model import ProcessSeries, StacksLine, StackStep, TimeBreakdown
 from profiler.record.record_model import Report
-from profiler.report_page.limited_gzip import array_of, compressed, first_that_fit
 from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, activity_texts
-from profiler.report_page.page_data import build_page_data
+from profiler.report_page.page_data import array_of, build_page_data, first_that_fit
+from profiler.report_page.page_series import compressed
 from tests import shown_runs
 from tests.report_page import parsed, report, run_of
 from tests.unit.report_page.test_html_document import INJECTIONS
