@@ -164,7 +164,7 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
             UNKNOWN if change.b is None else format_value(change.b, unit),
             percent_text(change.change_percent),
             interval_text(change),
-            FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else change.verdict,
+            _verdict(one),
         )
 
 
@@ -209,11 +209,11 @@ def interval_text(change: MedianChange) -> str:
 
 
 class ChangeLimit(Struct, frozen=True, kw_only=True):
-    """The result of a limit: the metrics whose whole interval is above it, and those whose result is unknown."""
+    """The result of a limit: the metrics whose whole interval is above it, and texts on those that are unknown."""
 
     percent: float
     exceeded: tuple[MetricChange, ...]
-    undecided: tuple[MetricChange, ...]
+    undecided: tuple[str, ...]
 
     def sentences(self) -> Iterator[str]:
         """The sentences about the metrics."""
@@ -224,34 +224,31 @@ class ChangeLimit(Struct, frozen=True, kw_only=True):
             )
             yield f"B is above A by more than {self.percent:g} %: {listed}."
         if self.undecided:
-            listed = ", ".join(map(_why_undecided, self.undecided))
-            yield f"It is unknown whether B is above A by more than {self.percent:g} %: {listed}."
+            yield f"It is unknown whether B is above A by more than {self.percent:g} %: {', '.join(self.undecided)}."
 
 
 def check_limit(changes: Sequence[MetricChange], percent: float, *, needs_all: bool) -> ChangeLimit:
     """Check the changes. ``needs_all``: metrics that no run has are undecided, because the user named them."""
     proven = (one for one in changes if one.change.verdict == "more" and one.change.low_percent is not None)
     exceeded = tuple(one for one in proven if (one.change.low_percent or 0) > percent)
-    undecided = tuple(one for one in changes if _is_undecided(one, percent, needs_all=needs_all))
+    reasons = ((one, _why_undecided(one, percent, needs_all=needs_all)) for one in changes)
+    undecided = tuple(_names(one, reason) for one, reason in reasons if reason is not None)
     return ChangeLimit(percent=percent, exceeded=exceeded, undecided=undecided)
 
 
-def _is_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> bool:
+def _why_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> str | None:
     change = one.change
     if not (one.known_a and one.known_b):
-        return needs_all or bool(one.known_a or one.known_b)
+        is_asked = needs_all or one.known_a or one.known_b
+        return f"no run of {'B' if one.known_a else 'A'} has it" if is_asked else None
     if change.verdict == "too few runs":
-        return change.high_percent is None or change.high_percent > percent
-    return change.verdict == "more" and change.low_percent is None
+        is_below = change.high_percent is not None and change.high_percent <= percent
+        return None if is_below else _verdict(one)
+    return "its median is 0 in A" if change.verdict == "more" and change.low_percent is None else None
 
 
-def _why_undecided(one: MetricChange) -> str:
-    change = one.change
-    if not (one.known_a and one.known_b):
-        return _names(one, f"no run of {'B' if one.known_a else 'A'} has it")
-    if change.verdict == "more":
-        return _names(one, "its median is 0 in A")
-    return _names(one, FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else change.verdict)
+def _verdict(one: MetricChange) -> str:
+    return FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else one.change.verdict
 
 
 def _names(one: MetricChange, *more: str) -> str:

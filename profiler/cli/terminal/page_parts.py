@@ -38,12 +38,17 @@ class View(Struct, frozen=True, kw_only=True):
     zone: tzinfo | None = None
 
 
-def labelled(label: str, text: str, view: View) -> Iterator[Line]:
+def label(name: str, style: str = "dim", width: int = LABEL_WIDTH) -> Span:
+    """The beginning of a line: a name, or as much space."""
+    return Span(f"{INDENT}{name:<{width}}", style)
+
+
+def labelled(name: str, text: str, view: View) -> Iterator[Line]:
     """A text after its label, on several lines if necessary; nothing without a text."""
     if text:
-        rows = wrapped(text, view.width, first=f"{INDENT}{label:<{LABEL_WIDTH}}")
-        for number, row in enumerate(rows):
-            yield line(Span(row[0].text, "dim"), *row[1:]) if number == 0 else row
+        first, *more = wrapped(text, view.width, first=label(name).text)
+        yield line(label(name), *first[1:])
+        yield from more
 
 
 def local(text: str | None, view: View) -> datetime | None:
