@@ -74,8 +74,7 @@ def add_monitor(
     profile: str | None,
 ) -> int:
     """Add the monitor container to the task definition in FILE, and print the new definition."""
-    files, request = files_and_request(names, request)
-    check_destination(request, has_files=bool(files), in_place=in_place, out=out, as_json=as_json)
+    files, request = files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
     for name, value in (("--image", image), ("--log-group", log_group)):
         if value is not None and not value.strip():
             raise UsageError(f"{name} is empty: give it a value or omit the option.")
@@ -127,8 +126,7 @@ def remove_monitor_from(
     profile: str | None,
 ) -> int:
     """Remove the monitor container from the task definition in FILE, and print the definition without it."""
-    files, request = files_and_request(names, request)
-    check_destination(request, has_files=bool(files), in_place=in_place, out=out, as_json=as_json)
+    files, request = files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
     if files:
 
         def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
@@ -224,19 +222,18 @@ def check_default_image(planned: Iterable[PlannedFamily], open_client: OpenClien
     warn(advice)
 
 
-def files_and_request(names: Sequence[str], request: RolloutRequest) -> tuple[tuple[str, ...], RolloutRequest]:
-    """The files of the arguments FILE|FAMILY, and the request with their families."""
+def files_and_request(
+    names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
+) -> tuple[tuple[str, ...], RolloutRequest]:
+    """The files of the arguments FILE|FAMILY, and the request with their families.
+
+    Raises UsageError for options that contradict each other.
+    """
     files = tuple(name for name in names if is_file_name(name))
     families = (name for name in names if name not in files)
-    return files, replace(request, globs=(*families, *request.globs))
-
-
-def check_destination(
-    request: RolloutRequest, *, has_files: bool, in_place: bool, out: str | None, as_json: bool
-) -> None:
-    """Refuse options that contradict each other. Raises UsageError."""
+    request = replace(request, globs=(*families, *request.globs))
     is_account = bool(request.globs or request.clusters)
-    if has_files == is_account or "" in (*request.globs, *request.clusters):
+    if bool(files) == is_account or "" in (*request.globs, *request.clusters):
         raise UsageError("Task definitions are missing: give a FILE (- is standard input), a FAMILY or --cluster NAME.")
     if is_account and (in_place or out is not None):
         raise UsageError("--in-place and -o write files: with --family or --cluster, use --register.")
@@ -246,10 +243,11 @@ def check_destination(
             "--register, --update-schedules, --scheduled, --services, --policy and --attach-policy need --family or "
             "--cluster: a file has no revision to compare with."
         )
-    if has_files and as_json:
+    if files and as_json:
         raise UsageError("--json prints the plan for families of ECS: the definition in a FILE is printed as it is.")
     if request.update_schedules and not request.register:
         raise UsageError("--update-schedules needs --register: without it, the plan lists the pinned schedules.")
+    return files, request
 
 
 def roll_out(
