@@ -139,7 +139,7 @@ def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
     assert all(parsed(made.series))
 
 
-def test_runs_that_do_not_fit_are_left_out_the_oldest_first() -> None:
+def test_runs_that_do_not_fit_are_left_out_the_oldest_first_but_never_all() -> None:
     ids = [incompressible(10_000) for _ in range(100)]
     made = build_page_data([run_of(report(task_id)) for task_id in ids], generated_at="", version="", max_bytes=500_000)
     shown = unpacked(made.text)
@@ -148,10 +148,8 @@ def test_runs_that_do_not_fit_are_left_out_the_oldest_first() -> None:
     assert shown["leftOut"] == {"runs": 100 - made.runs, "details": made.without_details}
     assert [run["id"] for run in shown["runs"]] == ids[: made.runs]
 
-
-def test_one_run_is_there_whatever_its_length() -> None:
-    made = build_page_data([run_of(report(incompressible(10_000)))], generated_at="", version="", max_bytes=1000)
-    assert made.runs == 1
+    long = build_page_data([run_of(report(incompressible(10_000)))], generated_at="", version="", max_bytes=1000)
+    assert long.runs == 1  # whatever its length
 
 
 def test_without_room_the_newest_runs_have_series() -> None:
@@ -168,14 +166,13 @@ def test_without_room_the_newest_runs_have_series() -> None:
     assert len(made.text) + len(made.series) <= 100_000
 
 
-def page_of(notices: list[ScheduleNoticeLine], account_id: str = "111122223333") -> Any:
-    runs = [run_of(shown_runs.etl(account_id=account_id))]
-    return unpacked(build_page_data(runs, generated_at="", version="", notices=notices).text)
+def test_a_missed_run_has_the_fields_of_a_run_and_is_in_the_lane_of_its_family_unless_the_places_differ() -> None:
+    def page_of(notice: ScheduleNoticeLine, account_id: str = "111122223333") -> Any:
+        runs = [run_of(shown_runs.etl(account_id=account_id))]
+        return unpacked(build_page_data(runs, generated_at="", version="", notices=[notice]).text)
 
-
-def test_a_missed_run_has_the_fields_by_which_runs_are_selected() -> None:
     missed = shown_runs.missed_notice()
-    data = page_of([replace(missed, cluster="arn:aws:ecs:us-west-2:111122223333:cluster/jobs")])
+    data = page_of(replace(missed, cluster="arn:aws:ecs:us-west-2:111122223333:cluster/jobs"))
     assert data["notices"] == [
         {
             "family": "nightly-etl",
@@ -187,13 +184,9 @@ def test_a_missed_run_has_the_fields_by_which_runs_are_selected() -> None:
             "text": missed.notice.message,
         }
     ]
-
-
-def test_a_missed_run_is_in_the_lane_of_its_family_unless_the_places_differ() -> None:
-    missed = shown_runs.missed_notice()
-    data = page_of([missed])
+    data = page_of(missed)
     assert {one["family"] for one in (*data["runs"], *data["notices"])} == {"nightly-etl"}
-    data = page_of([missed], account_id="2")
+    data = page_of(missed, account_id="2")
     families = [one["family"] for one in (*data["runs"], *data["notices"])]
     assert families == ["nightly-etl (2)", "nightly-etl (111122223333)"]
 
@@ -285,9 +278,6 @@ def test_the_course_of_the_memory_is_its_highest_value_in_each_part_of_the_run()
     assert memory_course(series_of([step(1000, memory_mb=70.0), step(24_000, memory_mb=35.0)])) == "z" + 23 * "i"
     gap = [step(1000, memory_mb=70.0), step(23_000, memory_mb=None), step(24_000, memory_mb=0.0)]
     assert memory_course(series_of(gap)) == "z" + 22 * "-" + "0"
-
-
-def test_a_run_with_less_than_two_values_has_no_course() -> None:
     unknown = step(2000, memory_mb=None)
     for steps in ((), (step(1000),), (step(1000), unknown), (step(0), step(0)), (step(1000, memory_mb=0.0),) * 2):
         assert memory_course(series_of(steps)) is None
@@ -321,16 +311,13 @@ def long_stacks(length: int) -> StacksLine:
     )
 
 
-def test_the_parts_of_the_time_have_the_order_of_the_breakdown() -> None:
+def test_the_parts_of_the_time_have_the_order_of_the_breakdown_and_a_run_that_nobody_looked_into_has_none() -> None:
     fields = activity_fields(WAITING.record)
     assert fields["time"] == [31.2, 4.1, 3, 55.4, 5, 0.2, 0, 0, 1.1]
     assert fields["targets"][0] == ["network", "10.0.3.9:5432", 48.3]
     assert "covered" not in fields
     partly = replace(WAITING.record, time_breakdown=TimeBreakdown(covered_percent=94.96))
     assert activity_fields(partly)["covered"] == 94.96
-
-
-def test_a_run_that_nobody_looked_into_has_no_fields() -> None:
     assert activity_fields(report().record) == {}
     assert activity_fields(replace(WAITING.record, time_breakdown=TimeBreakdown())).get("time") is None
 
