@@ -22,7 +22,6 @@ from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
     from profiler.collectors.collector import TaskTags
-    from profiler.collectors.nvidia.gpu_ownership import GpuScope
     from profiler.collectors.processes.discovery import LazyProcessCollector
     from profiler.core.stop_request import SignalHandler
     from profiler.local_run.local_record import Placement
@@ -81,24 +80,6 @@ def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str
     return lambda process: show(process.arguments) or None
 
 
-def accelerator_collectors(
-    settings: MonitorSettings, environment: Mapping[str, str], clock: Clock, log: Log
-) -> tuple[Collector, ...]:
-    """The collectors of the monitor's accelerators."""
-
-    def make_scope() -> "GpuScope":
-        from profiler.collectors.nvidia.gpu_ownership import GpuScope  # see the module's docstring
-        from profiler.collectors.processes.discovery import visible_devices
-
-        return GpuScope(settings.accelerators.gpu_uuids, visible_devices)
-
-    hour_usd = None if settings.prices is None else settings.prices.hour_usd
-    interval_seconds = settings.interval_seconds
-    return _accelerators(
-        settings.accelerators, environment, clock, log, interval_seconds, make_scope, hour_usd=hour_usd
-    )
-
-
 def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, ...]":
     """Request the tags of the task, if the settings enable them."""
     if not settings.tags:
@@ -109,57 +90,38 @@ def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, 
     return (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),)
 
 
-def local_collectors(
-    settings: AcceleratorSettings, environment: Mapping[str, str], clock: Clock, interval_seconds: float
-) -> tuple[Collector, ...]:
-    """The collectors of ``run``: the accelerators of this machine.
-
-    Other programs may use the visible GPUs, too, so only the environment shows which belong to the command.
-    """
-
-    def make_scope() -> "GpuScope":
-        from profiler.collectors.nvidia.gpu_ownership import GpuScope, own_selection  # see the module's docstring
-
-        return GpuScope(settings.gpu_uuids, default=own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", "")))
-
-    # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
-    return _accelerators(
-        settings,
-        environment,
-        clock,
-        Log(),
-        interval_seconds,
-        make_scope,
-        has_neuron_devices=lambda: bool(neuron_devices()),
-    )
-
-
-def _accelerators(
+def accelerator_collectors(
     settings: AcceleratorSettings,
     environment: Mapping[str, str],
     clock: Clock,
     log: Log,
     interval_seconds: float,
-    make_scope: "Callable[[], GpuScope]",
     *,
-    has_neuron_devices: Callable[[], bool] = lambda: True,
+    is_local: bool = False,
     hour_usd: float | None = None,
 ) -> tuple[Collector, ...]:
     """The collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
 
-    ``make_scope`` is called only where there are GPUs, ``has_neuron_devices`` only where there is a program named
-    neuron-monitor. ``hour_usd`` is the price of the task.
+    ``is_local``: for ``run``, beside other programs. ``hour_usd`` is the price of the task.
     """
     collectors: list[Collector] = []
     library_path = environment.get("LD_LIBRARY_PATH")
     if settings.gpu == "on" or (settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)):
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
+        from profiler.collectors.nvidia.gpu_ownership import GpuScope, own_selection
         from profiler.collectors.nvidia.nvml_library import load_binding
         from profiler.collectors.nvidia.nvml_source import NvmlSource
 
+        if is_local:  # other programs may use the visible GPUs, so only the environment shows which are the command's
+            own = own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", ""))
+            scope = GpuScope(settings.gpu_uuids, default=own)
+        else:
+            from profiler.collectors.processes.discovery import visible_devices
+
+            scope = GpuScope(settings.gpu_uuids, visible_devices)
         gpu = GpuCollector(
             NvmlSource(load_binding, clock),
-            make_scope(),
+            scope,
             clock,
             log,
             max(round(interval_seconds * NS_PER_SECOND), _MIN_GPU_INTERVAL_NS),
@@ -168,7 +130,9 @@ def _accelerators(
         )
         collectors.append(gpu)
     program = None if settings.neuron == "off" else find_neuron_monitor(environment.get("PATH"))
-    if settings.neuron == "on" or (settings.neuron == "auto" and program is not None and has_neuron_devices()):
+    # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
+    has_neuron = program is not None and (not is_local or bool(neuron_devices()))
+    if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
         from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
         from profiler.collectors.neuron.neuron_monitor_process import neuron_period_seconds
         from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource

@@ -50,7 +50,14 @@ def run_monitor(stop: SignalHandler) -> None:
     source = metadata_source(
         settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
     )
-    accelerators = accelerator_collectors(settings, os.environ, clock, log)
+    accelerators = accelerator_collectors(
+        settings.accelerators,
+        os.environ,
+        clock,
+        log,
+        settings.interval_seconds,
+        hour_usd=None if settings.prices is None else settings.prices.hour_usd,
+    )
     processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points, accelerators)
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
     host = with_processor(read_host())
