@@ -37,38 +37,34 @@ _TAGS_INTERVAL_SECONDS = 60.0
 
 
 def batch_processes(
-    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...] = ()
+    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...]
 ) -> "LazyProcessCollector":
     """The collector of the batch's processes, which starts when they become visible."""
     from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of  # `run` has its own collector
 
+    def make_collector() -> Collector:
+        from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector  # see the docstring
+        from profiler.collectors.processes.process_reader import ContainerProcesses
+        from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
+        from profiler.readers.linux.followed_process import ProcessExitWaiter
+        from profiler.readers.linux.thread_times import ThreadReader
+
+        machine = ProcessAccess(
+            open_processes=lambda docker_id: ContainerProcesses(
+                docker_id, clock.monotonic_ns, with_arguments=arguments != "off"
+            ),
+            open_cgroup=find_container_cgroup,
+            oom_kills=machine_oom_kills,
+            own_cpu_ns=time.thread_time_ns,
+            exit_waiter=ProcessExitWaiter(),
+            open_threads=lambda: ThreadReader(time.thread_time_ns),
+        )
+        show, idle_ns = _argument_formatter(arguments), partial(idle_gpu_ns, accelerators)
+        return ProcessCollector(machine, clock, interval_ns, show, series_points, idle_ns=idle_ns)
+
     return LazyProcessCollector(
-        is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
-        make_collector=lambda: _make_collector(arguments, clock, interval_ns, series_points, accelerators),
+        is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)), make_collector=make_collector
     )
-
-
-def _make_collector(
-    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...]
-) -> Collector:
-    from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector  # as the docstring says
-    from profiler.collectors.processes.process_reader import ContainerProcesses
-    from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
-    from profiler.readers.linux.followed_process import ProcessExitWaiter
-    from profiler.readers.linux.thread_times import ThreadReader
-
-    machine = ProcessAccess(
-        open_processes=lambda docker_id: ContainerProcesses(
-            docker_id, clock.monotonic_ns, with_arguments=arguments != "off"
-        ),
-        open_cgroup=find_container_cgroup,
-        oom_kills=machine_oom_kills,
-        own_cpu_ns=time.thread_time_ns,
-        exit_waiter=ProcessExitWaiter(),
-        open_threads=lambda: ThreadReader(time.thread_time_ns),
-    )
-    show, idle_ns = _argument_formatter(arguments), partial(idle_gpu_ns, accelerators)
-    return ProcessCollector(machine, clock, interval_ns, show, series_points, idle_ns=idle_ns)
 
 
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
