@@ -194,7 +194,7 @@ def test_the_page_for_contributors_names_code_that_exists() -> None:
     assert names - words - {"py"} == set()
 
 
-def tests_in(*folders: str) -> set[str]:
+def names_in(*folders: str) -> set[str]:
     paths = [path for folder in folders for path in (ROOT / "tests").glob(folder)]
     return {name for path in paths for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)}
 
@@ -202,8 +202,8 @@ def tests_in(*folders: str) -> set[str]:
 def test_every_test_on_the_page_of_faults_is_there_and_every_test_of_a_fault_is_on_the_page() -> None:
     named = set(re.findall(r"`(test_\w+)`", FAULTS))
     assert len(named) > 50
-    assert named - tests_in("**/test_*.py") == set()
-    assert tests_in("faults/test_monitor_faults.py", "faults/test_forwarder_faults.py") - named == set()
+    assert named - names_in("**/test_*.py") == set()
+    assert names_in("faults/test_monitor_faults.py", "faults/test_forwarder_faults.py") - named == set()
 
 
 def test_every_fault_names_a_test_at_its_end() -> None:
