@@ -19,34 +19,31 @@ SECTIONS = {
     "Now": ("watch", "schedules"),
     "AWS": ("setup", "taskdef", "doctor", "replay", "kibana", "notify"),
 }
-# The module of each command, and the first sentence of its help.
+# The module of each command below profiler.cli, and the first sentence of its help.
 COMMANDS = {
-    "run": ("profiler.cli.commands.profile:run", "Run a command and report its CPU, memory and I/O."),
-    "compare": ("profiler.cli.commands.profile:compare", "Compare two sets of runs: medians, changes, verdicts."),
-    "show": ("profiler.cli.commands.look_back:show", "Show one run: verdict, resource usage, comparison, advice."),
-    "history": ("profiler.cli.commands.look_back:history", "List past runs, newest first."),
-    "report": ("profiler.cli.commands.look_back:report", "Write an HTML page of past runs, with charts."),
-    "recommend": ("profiler.cli.commands.look_back:recommend", "Recommend task sizes based on past runs."),
-    "watch": ("profiler.cli.commands.look_back:watch", "Show what runs now: time, CPU, memory, notifications."),
-    "schedules": (
-        "profiler.cli.commands.look_back:schedules",
-        "List the schedules that start ECS tasks, and what became of them.",
-    ),
-    "setup": ("profiler.cli.commands.setup:setup", "Set up an AWS account: image, forwarder, monitors."),
-    "taskdef": ("profiler.cli.commands.aws:taskdef", "Add the monitor to ECS task definitions, and remove it."),
+    "run": ("commands.runs", "Run a command and report its CPU, memory and I/O."),
+    "compare": ("commands.runs", "Compare two sets of runs: medians, changes, verdicts."),
+    "show": ("commands.runs", "Show one run: verdict, resource usage, comparison, advice."),
+    "history": ("commands.runs", "List past runs, newest first."),
+    "report": ("commands.runs", "Write an HTML page of past runs, with charts."),
+    "recommend": ("commands.runs", "Recommend task sizes based on past runs."),
+    "watch": ("commands.runs", "Show what runs now: time, CPU, memory, notifications."),
+    "schedules": ("commands.runs", "List the schedules that start ECS tasks, and what became of them."),
+    "setup": ("commands.aws", "Set up an AWS account: image, forwarder, monitors."),
+    "taskdef": ("commands.aws", "Add the monitor to ECS task definitions, and remove it."),
     "doctor": (
-        "profiler.cli.commands.aws:doctor",
+        "commands.aws",
         "Show what can be measured in this container and what to change in the task definition.",
     ),
-    "replay": ("profiler.cli.commands.aws:replay", "Send the reports in a log group through the forwarder again."),
-    "kibana": ("profiler.cli.commands.setup:kibana", "Set up Elasticsearch or OpenSearch, and their dashboards."),
-    "notify": ("profiler.cli.commands.aws:notify", "Print the notification of a stopped task and send it."),
-    "monitor": ("profiler.cli.commands.aws:monitor", "Run as a sidecar of an ECS task."),
+    "replay": ("commands.aws", "Send the reports in a log group through the forwarder again."),
+    "kibana": ("commands.aws", "Set up Elasticsearch or OpenSearch, and their dashboards."),
+    "notify": ("commands.aws", "Print the notification of a stopped task and send it."),
+    "monitor": ("commands.aws", "Run as a sidecar of an ECS task."),
     "completion": (
-        "profiler.cli.completion_command",
+        "completion_command",
         "Print the script that completes commands, options, families, runs and files in this shell.",
     ),
-    "schema": ("profiler.cli.app:schema", "Print the JSON Schema of the record."),
+    "schema": ("app", "Print the JSON Schema of the record."),
 }
 _NO_JSON = "--json is for commands that print data as text, which this command does not."
 
@@ -60,8 +57,7 @@ class _LazyGroup(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute or "command")
+        command: click.Command = getattr(import_module(f"profiler.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature

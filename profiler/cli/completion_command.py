@@ -56,7 +56,7 @@ def names_of_past_runs(
 @click.command("completion", epilog="Example: task-profiler completion bash > ~/.task-profiler.bash")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
-def command(context: click.Context, shell: str) -> None:
+def completion(context: click.Context, shell: str) -> None:
     """Print the script that completes commands, options, families, runs and files in this shell.
 
     Let the shell read it when it starts, as with eval "$(task-profiler completion bash)" in ~/.bashrc.

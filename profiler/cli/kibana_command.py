@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
-from profiler.cli.options import SignIn, gathered
+from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -37,22 +37,20 @@ ShowRow = Callable[[str, str], None]
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 
-@gathered(SignIn, "sign_in")
+@gathered(SourceOptions, "options")
 def import_setup(
     *,
     ui_url: str | None,
-    url: str | None,
-    prefix: str,
     flavour: Flavour | None,
     keep_existing: bool,
     dry_run: bool,
     as_json: bool,
-    sign_in: SignIn,
+    options: SourceOptions,
 ) -> None:
     """Install index templates, this month's empty indices, lifecycle policies and dashboards."""
     show = _json_row if as_json else _text_row
-    address = _cluster_address(url, ui_url, prefix)
-    session = search_session(sign_in)
+    address, prefix = _cluster_address(options, ui_url), options.prefix
+    session = search_session(options)
     if ui_url is None:
         _install_templates(ClusterServer(address or "", session), prefix=prefix, dry_run=dry_run, show=show)
         return
@@ -80,22 +78,20 @@ def import_setup(
         show("would import" if dry_run else "imported", f"{len(objects)} objects ({chosen})")
 
 
-@gathered(SignIn, "sign_in")
+@gathered(SourceOptions, "options")
 def remove_setup(
     *,
     ui_url: str | None,
-    url: str | None,
-    prefix: str,
     with_data: bool,
     yes: bool,
     dry_run: bool,
     as_json: bool,
-    sign_in: SignIn,
+    options: SourceOptions,
 ) -> None:
     """Remove what import has installed: dashboards, index templates, lifecycle policies, empty indices."""
     show = _json_row if as_json else _text_row
-    address = _cluster_address(url, ui_url, prefix)
-    session = search_session(sign_in)
+    address, prefix = _cluster_address(options, ui_url), options.prefix
+    session = search_session(options)
     ui = DashboardsServer(ui_url, session) if ui_url else None
     removals = [*_dashboard_removals(ui, prefix)] if ui else []
     server = ClusterServer(address, session) if address else ui
@@ -134,12 +130,12 @@ def _dashboard_removals(ui: DashboardsServer, prefix: str) -> Iterator[Removal]:
     return dashboard_removals(ui, [*unique.values()])
 
 
-def _cluster_address(url: str | None, ui_url: str | None, prefix: str) -> str | None:
+def _cluster_address(options: SourceOptions, ui_url: str | None) -> str | None:
     """The address of the cluster, if there is one. Raises UsageError without any server, or for an invalid prefix."""
-    address = url or os.environ.get("ELASTICSEARCH_URL")
+    address = options.url or os.environ.get("ELASTICSEARCH_URL")
     if not address and not ui_url:
         raise UsageError("There is no server to work on: give --url, --elasticsearch, or both.")
-    if not _PREFIX.fullmatch(prefix):
+    if not _PREFIX.fullmatch(options.prefix):
         raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
     return address
 

@@ -18,7 +18,6 @@ from profiler.cli.run_options import joined_stacks
 from profiler.core.errors import UsageError
 from profiler.core.index_names import DEFAULT_PREFIX
 
-MAX_RUNS = 1_000_000
 _WHOLE_SENTENCE = 1_000  # characters
 Decorated = Callable[..., int | None]
 

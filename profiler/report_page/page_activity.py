@@ -12,8 +12,7 @@ from profiler.record.activity_model import StacksLine, TimeBreakdown
 from profiler.record.hardware import short_processor_name
 from profiler.record.record_model import Record, Report
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, is_long_cpu_wait
-from profiler.report_page.limited_gzip import compressed, to_json
-from profiler.report_page.page_series import finite_number, known_column
+from profiler.report_page.page_series import compressed, finite_number, known_column, to_json
 
 StacksOf = Callable[[Report], StacksLine | None]
 

@@ -6,6 +6,7 @@ The page must stay below 8 MB. If the data does not fit, details of runs and tim
 the oldest runs.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,9 +18,8 @@ from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import TaskSize
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
-from profiler.report_page.limited_gzip import array_of, compressed, first_that_fit, to_json
 from profiler.report_page.page_activity import StacksOf, activity_texts, no_stacks
-from profiler.report_page.page_series import Run, digits_of_values, finite_number, series_columns
+from profiler.report_page.page_series import Run, compressed, digits_of_values, finite_number, series_columns, to_json
 from profiler.report_page.run_fields import run_details, run_fields, without_none
 from profiler.runs.past_runs.families import evidence_of_past_runs
 from profiler.runs.past_runs.sampled_functions import MIN_SAMPLES
@@ -165,3 +165,27 @@ def _option(option: SizeOption) -> dict[str, Any]:
             "acceptable": option.acceptable,
         }
     )
+
+
+def first_that_fit(
+    values: Iterable[object], room: int, *, share: float = 1, at_least: int = 0
+) -> tuple[list[str], int]:
+    """Return the first values as JSON texts that fit into a share of the room, and the room that they leave.
+
+    ``room`` is in characters of the values compressed together. ``at_least`` values are returned even if they do not
+    fit.
+    """
+    texts = list(map(to_json, values))
+
+    def length(count: int) -> int:
+        return len(compressed(array_of(texts[:count])))
+
+    count = len(texts)
+    if length(count) > share * room:
+        count = max(bisect_right(range(count), share * room, key=length) - 1, min(at_least, count), 0)
+    return texts[:count], max(room - length(count), 0)
+
+
+def array_of(texts: Sequence[str], count: int = 0) -> str:
+    """The array of JSON texts, filled up with null to ``count`` elements."""
+    return f"[{','.join((*texts, *('null',) * (count - len(texts))))}]"

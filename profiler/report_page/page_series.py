@@ -1,7 +1,10 @@
-"""Time series of the report page as columns of numbers."""
+"""Time series of the report page as columns of numbers, and their JSON, compressed for ``DecompressionStream``."""
 
+import base64
+import json
 import math
 import string
+import zlib
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -19,6 +22,10 @@ _MAX_FINE_RUNS = 500
 _NOISE_DIGITS = 12
 _COURSE_PARTS, _MIN_COURSE_VALUES = 24, 2
 _DIGITS = string.digits + string.ascii_lowercase
+_GZIP_FORMAT = 31
+# A tenth less time for the whole page than level 6, for a tenth more bytes.
+_LEVEL = 4
+_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -130,3 +137,13 @@ def finite_number(value: Number | None) -> Number | None:
         return None
     rounded = round(value, _NOISE_DIGITS)
     return int(rounded) if rounded == int(rounded) else rounded
+
+
+def to_json(value: object) -> str:
+    """Encode as JSON in ASCII, without spaces."""
+    return _encoder.encode(value)
+
+
+def compressed(text: str) -> str:
+    """Compress a text in ASCII, as base64."""
+    return base64.b64encode(zlib.compress(text.encode("ascii"), _LEVEL, _GZIP_FORMAT)).decode("ascii")

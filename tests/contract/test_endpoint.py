@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profiler.cli.wiring.task_endpoint import tag_lookup
+from profiler.cli.wiring.build_collectors import tag_lookup
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.setup.dead_letters import redrive
-from profiler.cli.commands.setup import redrive as redrive_command
+from profiler.cli.commands.aws import redrive as redrive_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
 from tests.integration.test_lambda_zip import subscription_event

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.cli.taskdef.monitor_commands import parse_settings
+from profiler.cli.taskdef_command import parse_settings
 from profiler.core.errors import UsageError
 from tests.command_line import run_here
 from tests.terminals import open_terminal

@@ -204,7 +204,8 @@ def test_the_process_of_a_local_command_is_forked_before_the_rest_is_imported() 
 
 
 def test_reading_runs_from_a_file_does_not_wait_for_heavy_modules() -> None:
-    commands = [f"profiler.cli.{name}" for name in ("history_command", "show_command", "recommend_command", "compare")]
+    names = ("history_command", "show_command", "recommend_command", "compare_command")
+    commands = [f"profiler.cli.{name}" for name in names]
     reached = reached_by_top_level_imports(*commands, without=["boto3", "botocore", "requests"])
     assert "profiler.cli.styled_text" in reached
 

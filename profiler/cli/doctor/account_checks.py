@@ -40,7 +40,7 @@ from profiler.cli.styled_text import (
     wrapped,
     write_lines,
 )
-from profiler.cli.taskdef.definition_output import STANDARD_INPUT, read_input, source_name
+from profiler.cli.taskdef_command import STANDARD_INPUT, read_input, source_name
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_pages, open_source
 from profiler.core.clock import Clock

@@ -9,6 +9,7 @@ from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagn
 from profiler.cli.options import SourceOptions, gathered, is_file_name
 from profiler.cli.printing import terminal_columns, write_json_lines
 from profiler.cli.styled_text import Line, Span, line, wrapped, write_lines
+from profiler.cli.wiring.build_collectors import metadata_source, tag_lookup
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading
@@ -125,8 +126,6 @@ def _lines(finding: Finding, width: int | None) -> Iterator[Line]:
 def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float) -> DoctorContext | None:
     if endpoint_address(environment) is None:
         return None
-    from profiler.cli.wiring.task_endpoint import metadata_source  # only in ECS
-
     settings = read_settings(environment)
     source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
@@ -148,8 +147,6 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
         return DeliveryFailure(reason)
 
     def read_tags() -> Mapping[str, str] | Unavailable:
-        from profiler.cli.wiring.task_endpoint import tag_lookup  # only in ECS
-
         settings = read_settings(environment)
         return tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)()
 

@@ -24,6 +24,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:
+    from profiler.aws_account.setup.monitor_image import Docker, ImageBuild
     from profiler.aws_account.setup.setup_steps import SetupStep
 
 _STATES = {True: ("done", "green"), False: ("not done", "yellow"), None: ("unknown", "cyan")}
@@ -124,16 +125,21 @@ def build_image(
     uri = ecr.uri()
     if uri is not None and ecr.has_tag(tag):
         click.echo(f"In ECR already: {repository}:{tag}", err=True)
-    elif dry_run or not yes:
-        commands = [*_dry_run(ecr, uri, tag, platforms, options, profile)]
-        if as_json:
-            write_json_lines([{"isApplied": False, "commands": commands}])
-            return
-        say("\n".join(commands))
-        click.echo(NOT_APPLIED, err=True)
-        return
     else:
-        uri = _push(ecr, uri, tag, platforms, options)
+        from profiler.aws_account.setup.monitor_image import Docker  # subprocess, which an existing image does not need
+
+        docker = Docker(os.environ)
+        docker.check()
+        build = docker.plan(platforms, options)
+        if dry_run or not yes:
+            commands = [*_dry_run(ecr, uri, tag, build, profile)]
+            if as_json:
+                write_json_lines([{"isApplied": False, "commands": commands}])
+                return
+            say("\n".join(commands))
+            click.echo(NOT_APPLIED, err=True)
+            return
+        uri = _push(ecr, uri, tag, docker, build)
     for warning in ecr.warnings(tag):
         warn(warning)
     if as_json:
@@ -142,14 +148,10 @@ def build_image(
         say(f"{uri}:{tag}")
 
 
-def _push(ecr: ImageRepository, uri: str | None, tag: str, platforms: tuple[str, ...], options: tuple[str, ...]) -> str:
+def _push(ecr: ImageRepository, uri: str | None, tag: str, docker: "Docker", build: "ImageBuild") -> str:
     """Build and push the image; returns the repository's URI."""
-    # subprocess, which an existing image does not need
-    from profiler.aws_account.setup.monitor_image import Docker, build_context
+    from profiler.aws_account.setup.monitor_image import build_context  # as above
 
-    docker = Docker(os.environ)
-    docker.check()
-    build = docker.plan(platforms, options)
     if not build.platforms:
         warn("Docker's plugin buildx is not installed, so the image is for this machine's processor only.")
     login = ecr.login()
@@ -162,19 +164,11 @@ def _push(ecr: ImageRepository, uri: str | None, tag: str, platforms: tuple[str,
 
 
 def _dry_run(
-    ecr: ImageRepository,
-    uri: str | None,
-    tag: str,
-    platforms: tuple[str, ...],
-    options: tuple[str, ...],
-    profile: str | None,
+    ecr: ImageRepository, uri: str | None, tag: str, build: "ImageBuild", profile: str | None
 ) -> Iterator[str]:
     """The commands as a shell would run them. The build context of an installation does not exist before the build."""
-    from profiler.aws_account.setup.monitor_image import Docker, clone_folder  # as above
+    from profiler.aws_account.setup.monitor_image import clone_folder  # as above
 
-    docker = Docker(os.environ)
-    docker.check()
-    build = docker.plan(platforms, options)
     aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
     registry, _, _ = ecr.login()
     if uri is None:

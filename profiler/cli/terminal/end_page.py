@@ -25,11 +25,23 @@ from profiler.cli.styled_text import (
     shorten,
     wrapped,
 )
-from profiler.cli.terminal.change_line import change_spans
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, io_text, peak_text
-from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves, use_style
+from profiler.cli.terminal.page_parts import (
+    CPU,
+    GPU,
+    LABEL_WIDTH,
+    MAX_WIDTH,
+    MEMORY,
+    Curve,
+    View,
+    io_text,
+    label,
+    peak_text,
+    run_curves,
+    use_style,
+)
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, longest_waits, short_legend, time_bar, wait_name
+from profiler.cli.terminal.two_runs import change_spans
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import local_time, with_local_times
 from profiler.record.hardware import gpu_totals, neuron_totals
@@ -205,10 +217,10 @@ def _usage(record: Record, view: EndView) -> Iterator[_Part]:
     for number, (curve, text) in enumerate(rows):
         drawn = f"{curve.drawn(curve_width, view.glyphs)} "
         style = use_style(curve.label, is_near_limit=curve.is_near_limit)
-        yield _Part(2 + (number > 1), (line(_label(curve.label, "bold"), Span(drawn, style), text),))
+        yield _Part(2 + (number > 1), (line(label(curve.label, "bold", _LABEL_WIDTH), Span(drawn, style), text),))
     if times is not None and legend:
         bar = time_bar(times, curve_width, view.glyphs)
-        yield _Part(4, (line(_label("Time", "bold"), *bar, " ", *legend),))
+        yield _Part(4, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),))
 
 
 def _curves(record: Record, glyphs: Glyphs) -> Iterator[tuple[Curve, Sequence[str]]]:
@@ -261,24 +273,21 @@ def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, 
 def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
     width = view.width - len(INDENT) - _LABEL_WIDTH
     spans = change_spans(record, earlier, view.now_ns, width, view.glyphs) if earlier else ()
-    return (line(_label("change", "dim"), *spans),) if spans else ()
+    return (line(label("change", width=_LABEL_WIDTH), *spans),) if spans else ()
 
 
-def _label(label: str, style: str) -> Span:
-    return Span(f"{INDENT}{label:<{_LABEL_WIDTH}}", style)
-
-
-def _labelled(label: str, text: str, view: EndView) -> tuple[Line, ...]:
+def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:
     """One line, cut if it is too long; none without a text."""
     room = view.width - len(INDENT) - _LABEL_WIDTH
-    return (line(_label(label, "dim"), shorten(printable(text), room, view.glyphs)),) if text else ()
+    return (line(label(name, width=_LABEL_WIDTH), shorten(printable(text), room, view.glyphs)),) if text else ()
 
 
-def _wrapped(label: str, text: str, view: EndView) -> tuple[Line, ...]:
-    rows = _rows(text, f"{INDENT}{label:<{_LABEL_WIDTH}}", view)
+def _wrapped(name: str, text: str, view: EndView) -> tuple[Line, ...]:
+    start = label(name, width=_LABEL_WIDTH)
+    rows = _rows(text, start.text, view)
     if not rows:
         return ()
-    first = line(_label(label, "dim"), *rows[0][1:])
+    first = line(start, *rows[0][1:])
     if len(rows) <= _MAX_WRAPPED:
         return first, *rows[1:]
     rest = " ".join("".join(span.text for span in row).strip() for row in rows[_MAX_WRAPPED - 1 :])

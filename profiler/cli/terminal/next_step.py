@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from profiler.cli.styled_text import Glyphs
-from profiler.cli.terminal.run_curves import NEAR_LIMIT
+from profiler.cli.terminal.page_parts import NEAR_LIMIT
 from profiler.cli.terminal.time_bar import time_parts
 from profiler.record.activity_model import WaitTarget
 from profiler.record.gpu_idle import gpu_advice

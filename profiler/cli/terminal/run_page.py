@@ -5,8 +5,22 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 
 from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, shorten, wrapped
-from profiler.cli.terminal.page_parts import LABEL_WIDTH, Section, View, arrange, io_text, labelled, local, peak_text
-from profiler.cli.terminal.run_curves import CPU, MEMORY, NEAR_LIMIT, run_curves, use_style
+from profiler.cli.terminal.page_parts import (
+    CPU,
+    LABEL_WIDTH,
+    MEMORY,
+    NEAR_LIMIT,
+    Section,
+    View,
+    arrange,
+    io_text,
+    label,
+    labelled,
+    local,
+    peak_text,
+    run_curves,
+    use_style,
+)
 from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.cli.terminal.two_runs import Comparison, compared_lines
@@ -189,7 +203,7 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
         texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, bar.peak_text or peak))
         room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
         yield line(
-            Span(f"{INDENT}{shorten(bar.label, LABEL_WIDTH - 1, view.glyphs):<{LABEL_WIDTH}}", "bold"),
+            label(shorten(bar.label, LABEL_WIDTH - 1, view.glyphs), "bold"),
             *_drawn(bar, view.glyphs),
             texts,
             Span(f"  {bar.note}" if len(bar.note) <= room else "", "dim"),
@@ -292,7 +306,7 @@ def _curves(record: Record, series: Series, moments: Sequence[Moment], view: Vie
     width = max(view.width - len(INDENT) - LABEL_WIDTH - max(map(len, (*names, end))) - 1, 20)
     for curve, name in zip(shown, names, strict=True):
         drawn = curve.drawn(width, view.glyphs)
-        yield line(Span(f"{INDENT}{curve.label:<{LABEL_WIDTH}}", "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
+        yield line(label(curve.label, "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
     yield _axis(series_length_ms(record, series), moments, width)
 
 
@@ -306,7 +320,7 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
         cells[place] = str(number)
     if cells[0] == " ":
         cells[0] = "0"
-    return line(" " * (len(INDENT) + LABEL_WIDTH), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
+    return line(label("", ""), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
 
 
 def _gpu_use(record: Record, view: View) -> Iterator[Line]:
@@ -361,9 +375,9 @@ def _process_memory(process: Process) -> str | None:
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
-    for label, texts in (
+    for name, texts in (
         ("what if", what_if_texts(advice, record, view.glyphs)),
         ("advice", advice_texts(advice, record)),
     ):
         for number, text in enumerate(texts):
-            yield from labelled(label if number == 0 else "", text, view)
+            yield from labelled("" if number else name, text, view)

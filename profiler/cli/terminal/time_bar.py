@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line, shorten
-from profiler.cli.terminal.page_parts import LABEL_WIDTH
+from profiler.cli.terminal.page_parts import LABEL_WIDTH, label
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
 from profiler.record.units import format_duration, format_percent
@@ -62,7 +62,7 @@ def time_lines(record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
     parts = () if times is None else _parts(times)
     if times is not None and parts:
         room = width - len(INDENT) - LABEL_WIDTH
-        yield line(Span(f"{INDENT}{'Time':<{LABEL_WIDTH}}", "bold"), *_bar(parts, room, glyphs))
+        yield line(label("Time", "bold"), *_bar(parts, room, glyphs))
         yield from _legend(parts, times.covered_percent, room, glyphs)
         yield from _waits(times, room, glyphs)
     yield from _cpu_wait(record)
@@ -131,11 +131,11 @@ def _legend(parts: Sequence[_Part], covered_percent: float | None, width: int, g
     for entry in entries:
         length = sum(len(span.text) for span in entry)
         if row and used + 2 + length > width:
-            yield _below(*row)
+            yield line(label("", ""), *row)
             row, used = [], 0
         row += [Span("  "), *entry] if row else entry
         used += length + (2 if used else 0)
-    yield _below(*row)
+    yield line(label("", ""), *row)
 
 
 def _entries(parts: Sequence[_Part], glyphs: Glyphs) -> list[tuple[Span, Span]]:
@@ -153,23 +153,16 @@ def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """The longest waits of the run."""
     shown = longest_waits(times)
     if not shown and times.network_percent is None and (times.other_percent or 0) >= _MIN_UNKNOWN_PERCENT:
-        label = Span(f"{INDENT}{'waits':<{LABEL_WIDTH}}", "dim")
-        yield line(label, Span(shorten(_UNKNOWN, width, glyphs), "dim"))
+        yield line(label("waits"), Span(shorten(_UNKNOWN, width, glyphs), "dim"))
     for number, target in enumerate(shown):
-        label = Span(f"{INDENT}{'waits' if number == 0 else '':<{LABEL_WIDTH}}", "dim")
         percent = f"{format_percent(min(target.percent, 100)):>5}  "
-        yield line(label, percent, shorten(wait_name(target), width - 7, glyphs))
+        yield line(label("" if number else "waits"), percent, shorten(wait_name(target), width - 7, glyphs))
 
 
 def _cpu_wait(record: Record) -> Iterator[Line]:
     if not is_long_cpu_wait(record):
         return
     metrics = record.metrics
-    label = Span(f"{INDENT}{'CPU wait':<{LABEL_WIDTH}}", "dim")
     percent = format_percent(min(metrics.cpu_wait_percent or 0, 100))
     duration = format_duration((metrics.cpu_wait_seconds or 0) * 1000)
-    yield line(label, f"{percent:>5}  of the time that threads could run, {duration} in total")
-
-
-def _below(*spans: Span) -> Line:
-    return line(" " * (len(INDENT) + LABEL_WIDTH), *spans)
+    yield line(label("CPU wait"), f"{percent:>5}  of the time that threads could run, {duration} in total")

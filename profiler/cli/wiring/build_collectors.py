@@ -1,7 +1,7 @@
-"""Builds the collectors of GPUs, Neuron devices and processes, and what adds the task's tags to its records.
+"""Builds the collectors of GPUs, Neuron devices and processes, and the client of the task metadata endpoint.
 
 The modules of a collector are imported only if this machine has its devices or visible processes, or if the settings
-enable it.
+enable it. `run` outside of ECS does without the client's modules, and the monitor without the modules of `run`.
 """
 
 import os
@@ -17,51 +17,54 @@ from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers import Unavailable
 from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
     from profiler.collectors.collector import TaskTags
-    from profiler.collectors.nvidia.gpu_ownership import GpuScope
     from profiler.collectors.processes.discovery import LazyProcessCollector
+    from profiler.core.stop_request import SignalHandler
+    from profiler.local_run.local_record import Placement
+    from profiler.readers.ecs.endpoint_client import TaskMetadataSource
     from profiler.readers.linux.process_tree import ProcessReading
+
 
 # The driver's own averaging window for utilization is at least as long.
 _MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
+_TIMEOUT_SECONDS = 1.0
+# Long enough for the longest timeout.
+_TAGS_INTERVAL_SECONDS = 60.0
 
 
 def batch_processes(
-    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...] = ()
+    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...]
 ) -> "LazyProcessCollector":
     """The collector of the batch's processes, which starts when they become visible."""
     from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of  # `run` has its own collector
 
+    def make_collector() -> Collector:
+        from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector  # see the docstring
+        from profiler.collectors.processes.process_reader import ContainerProcesses
+        from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
+        from profiler.readers.linux.followed_process import ProcessExitWaiter
+        from profiler.readers.linux.thread_times import ThreadReader
+
+        machine = ProcessAccess(
+            open_processes=lambda docker_id: ContainerProcesses(
+                docker_id, clock.monotonic_ns, with_arguments=arguments != "off"
+            ),
+            open_cgroup=find_container_cgroup,
+            oom_kills=machine_oom_kills,
+            own_cpu_ns=time.thread_time_ns,
+            exit_waiter=ProcessExitWaiter(),
+            open_threads=lambda: ThreadReader(time.thread_time_ns),
+        )
+        show, idle_ns = _argument_formatter(arguments), partial(idle_gpu_ns, accelerators)
+        return ProcessCollector(machine, clock, interval_ns, show, series_points, idle_ns=idle_ns)
+
     return LazyProcessCollector(
-        is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
-        make_collector=lambda: _make_collector(arguments, clock, interval_ns, series_points, accelerators),
+        is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)), make_collector=make_collector
     )
-
-
-def _make_collector(
-    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...]
-) -> Collector:
-    from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector  # as the docstring says
-    from profiler.collectors.processes.process_reader import ContainerProcesses
-    from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
-    from profiler.readers.linux.followed_process import ProcessExitWaiter
-    from profiler.readers.linux.thread_times import ThreadReader
-
-    machine = ProcessAccess(
-        open_processes=lambda docker_id: ContainerProcesses(
-            docker_id, clock.monotonic_ns, with_arguments=arguments != "off"
-        ),
-        open_cgroup=find_container_cgroup,
-        oom_kills=machine_oom_kills,
-        own_cpu_ns=time.thread_time_ns,
-        exit_waiter=ProcessExitWaiter(),
-        open_threads=lambda: ThreadReader(time.thread_time_ns),
-    )
-    show, idle_ns = _argument_formatter(arguments), partial(idle_gpu_ns, accelerators)
-    return ProcessCollector(machine, clock, interval_ns, show, series_points, idle_ns=idle_ns)
 
 
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
@@ -73,86 +76,48 @@ def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str
     return lambda process: show(process.arguments) or None
 
 
-def accelerator_collectors(
-    settings: MonitorSettings, environment: Mapping[str, str], clock: Clock, log: Log
-) -> tuple[Collector, ...]:
-    """The collectors of the monitor's accelerators."""
-
-    def make_scope() -> "GpuScope":
-        from profiler.collectors.nvidia.gpu_ownership import GpuScope  # see the module's docstring
-        from profiler.collectors.processes.discovery import visible_devices
-
-        return GpuScope(settings.accelerators.gpu_uuids, visible_devices)
-
-    hour_usd = None if settings.prices is None else settings.prices.hour_usd
-    interval_seconds = settings.interval_seconds
-    return _accelerators(
-        settings.accelerators, environment, clock, log, interval_seconds, make_scope, hour_usd=hour_usd
-    )
-
-
 def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, ...]":
     """Request the tags of the task, if the settings enable them."""
     if not settings.tags:
         return ()
-    from profiler.cli.wiring.task_endpoint import tag_lookup  # only where it is enabled
-    from profiler.collectors.collector import TaskTags
+    from profiler.collectors.collector import TaskTags  # only where it is enabled
 
     read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
     return (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),)
 
 
-def local_collectors(
-    settings: AcceleratorSettings, environment: Mapping[str, str], clock: Clock, interval_seconds: float
-) -> tuple[Collector, ...]:
-    """The collectors of ``run``: the accelerators of this machine.
-
-    Other programs may use the visible GPUs, too, so only the environment shows which belong to the command.
-    """
-
-    def make_scope() -> "GpuScope":
-        from profiler.collectors.nvidia.gpu_ownership import GpuScope, own_selection  # see the module's docstring
-
-        return GpuScope(settings.gpu_uuids, default=own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", "")))
-
-    # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
-    return _accelerators(
-        settings,
-        environment,
-        clock,
-        Log(),
-        interval_seconds,
-        make_scope,
-        has_neuron_devices=lambda: bool(neuron_devices()),
-    )
-
-
-def _accelerators(
+def accelerator_collectors(
     settings: AcceleratorSettings,
     environment: Mapping[str, str],
     clock: Clock,
     log: Log,
     interval_seconds: float,
-    make_scope: "Callable[[], GpuScope]",
     *,
-    has_neuron_devices: Callable[[], bool] = lambda: True,
+    is_local: bool = False,
     hour_usd: float | None = None,
 ) -> tuple[Collector, ...]:
     """The collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
 
-    ``make_scope`` is called only where there are GPUs, ``has_neuron_devices`` only where there is a program named
-    neuron-monitor. ``hour_usd`` is the price of the task.
+    ``is_local``: for ``run``, beside other programs. ``hour_usd`` is the price of the task.
     """
     collectors: list[Collector] = []
     library_path = environment.get("LD_LIBRARY_PATH")
     if settings.gpu == "on" or (settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)):
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
+        from profiler.collectors.nvidia.gpu_ownership import GpuScope, own_selection
         from profiler.collectors.nvidia.nvml_library import load_binding
         from profiler.collectors.nvidia.nvml_source import NvmlSource
 
+        if is_local:  # other programs may use the visible GPUs, so only the environment shows which are the command's
+            own = own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", ""))
+            scope = GpuScope(settings.gpu_uuids, default=own)
+        else:
+            from profiler.collectors.processes.discovery import visible_devices
+
+            scope = GpuScope(settings.gpu_uuids, visible_devices)
         gpu = GpuCollector(
             NvmlSource(load_binding, clock),
-            make_scope(),
+            scope,
             clock,
             log,
             max(round(interval_seconds * NS_PER_SECOND), _MIN_GPU_INTERVAL_NS),
@@ -161,7 +126,9 @@ def _accelerators(
         )
         collectors.append(gpu)
     program = None if settings.neuron == "off" else find_neuron_monitor(environment.get("PATH"))
-    if settings.neuron == "on" or (settings.neuron == "auto" and program is not None and has_neuron_devices()):
+    # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
+    has_neuron = program is not None and (not is_local or bool(neuron_devices()))
+    if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
         from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
         from profiler.collectors.neuron.neuron_monitor_process import neuron_period_seconds
         from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
@@ -170,3 +137,49 @@ def _accelerators(
         source = None if program is None else NeuronMonitorSource(program, period_seconds, clock, log)
         collectors.append(NeuronCollector(source, period_seconds, log, is_required=settings.neuron == "on"))
     return tuple(collectors)
+
+
+def metadata_source(
+    address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: "SignalHandler | None" = None
+) -> "TaskMetadataSource":
+    """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
+    from profiler.readers.ecs.container_stats import parse_device_mapper_majors
+    from profiler.readers.ecs.endpoint_client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+    from profiler.readers.linux import proc
+
+    return TaskMetadataSource(
+        HttpEndpoint(address, AdaptiveTimeout(interval_seconds), clock, stop_signal),
+        version,
+        parse_device_mapper_majors(proc.read_text("/proc/devices")),
+    )
+
+
+def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping[str, str] | Unavailable]:
+    """A function for a background thread that reads the task's tags over its own connection, within 5 s."""
+
+    def read_tags() -> Mapping[str, str] | Unavailable:
+        from profiler.readers.ecs.endpoint_client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+
+        endpoint = HttpEndpoint(address, AdaptiveTimeout(_TAGS_INTERVAL_SECONDS), clock)
+        try:
+            return TaskMetadataSource(endpoint, version).tags()
+        finally:
+            endpoint.close()
+
+    return read_tags
+
+
+def task_lookup(address: str, version: int) -> "Callable[[], Placement | None]":
+    """A function for a background thread that reads the ECS task of this process, within a second."""
+
+    def read_placement() -> "Placement | None":
+        from profiler.core.clock import SystemClock
+        from profiler.local_run.local_record import Placement
+
+        source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
+        task, own = source.task(), source.own_container()
+        if isinstance(task, Unavailable) or isinstance(own, Unavailable):
+            return None
+        return Placement(task=task, container=own)
+
+    return read_placement

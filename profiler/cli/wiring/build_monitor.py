@@ -4,8 +4,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, requested_tags
-from profiler.cli.wiring.task_endpoint import metadata_source
+from profiler.cli.wiring.build_collectors import (
+    accelerator_collectors,
+    batch_processes,
+    metadata_source,
+    requested_tags,
+)
 from profiler.collectors.collector import Collector
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import standard_outputs
@@ -46,7 +50,14 @@ def run_monitor(stop: SignalHandler) -> None:
     source = metadata_source(
         settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
     )
-    accelerators = accelerator_collectors(settings, os.environ, clock, log)
+    accelerators = accelerator_collectors(
+        settings.accelerators,
+        os.environ,
+        clock,
+        log,
+        settings.interval_seconds,
+        hour_usd=None if settings.prices is None else settings.prices.hour_usd,
+    )
     processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points, accelerators)
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
     host = with_processor(read_host())

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from profiler.cli.run_options import RunOptions, printed_format
-from profiler.cli.wiring.build_collectors import local_collectors
+from profiler.cli.wiring.build_collectors import accelerator_collectors
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
+from profiler.core.log import Log
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
@@ -56,14 +57,16 @@ class RunSession:
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
-        settings = SettingsReader(os.environ)
+        settings, seconds = SettingsReader(os.environ), options.interval_seconds
         plan = RunPlan(
             name=options.name,
-            interval_seconds=options.interval_seconds,
+            interval_seconds=seconds,
             labels=labels,
             find_labels=_find_labels,
             fetch_placement=_task_lookup(),
-            collectors=local_collectors(settings.accelerators(), os.environ, clock, options.interval_seconds),
+            collectors=accelerator_collectors(
+                settings.accelerators(), os.environ, clock, Log(), seconds, is_local=True
+            ),
             prices=settings.prices(),
             series_points=settings.series_points(),
             stuck_minutes=settings.stuck_minutes(),
@@ -168,7 +171,7 @@ def _task_lookup() -> "Callable[[], Placement | None] | None":
     endpoint = endpoint_address(os.environ)
     if endpoint is None:
         return None
-    from profiler.cli.wiring.task_endpoint import task_lookup  # only in ECS
+    from profiler.cli.wiring.build_collectors import task_lookup  # only in ECS
 
     return task_lookup(*endpoint)
 

@@ -12,8 +12,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.cli.compare.change_texts import comparison_lines
-from profiler.cli.compare.compare_command import comparison_as_json
+from profiler.cli.compare_command import comparison_as_json, comparison_lines
 from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import BLOCKS, render_lines
 from profiler.cli.terminal.page_parts import View

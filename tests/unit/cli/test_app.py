@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from profiler.aws_account.stack_state import DEFAULT_STACK
 from profiler.cli.app import group
-from profiler.cli.commands.profile import METRIC_NAMES
+from profiler.cli.commands.runs import METRIC_NAMES
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.version import __version__

@@ -11,8 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.cli.app import group
-from profiler.cli.compare.change_texts import check_limit, comparison_lines
-from profiler.cli.compare.compare_command import annotations, append_summary
+from profiler.cli.compare_command import annotations, append_summary, check_limit, comparison_lines
 from profiler.cli.styled_text import render_lines
 from profiler.core.errors import UsageError
 from profiler.record.record_model import Distribution, Report

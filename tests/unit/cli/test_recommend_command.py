@@ -186,9 +186,8 @@ def test_check_ends_with_3_for_a_risk_or_a_saving(
 
 
 def test_the_saving_that_fails_the_check_is_an_option() -> None:
-    source = kept([report()])
-    for saving, code in (("75", 3), ("75.1", 0)):
-        assert call("--from", source, "--check", "--min-saving", saving) == code
+    words = ("--from", kept([report()]), "--check", "--min-saving")
+    assert [call(*words, saving) for saving in ("75", "75.1")] == [3, 0]
 
 
 def test_filters_select_the_runs_that_count(capfd: pytest.CaptureFixture[str]) -> None:
@@ -270,13 +269,9 @@ def test_applying_again_changes_nothing(capfd: pytest.CaptureFixture[str]) -> No
     assert "task.json has the recommended size already." in capfd.readouterr().err
 
 
-def test_a_local_run_is_applied_as_a_size_that_fargate_has() -> None:
-    source = kept([report(launch_type="LOCAL", size=None, peak_mb=900, p95=0.5)])
-    changed = applied(definition(), "--from", source)
+def test_a_local_run_is_applied_as_a_size_that_fargate_has_and_another_family_if_it_is_one() -> None:
+    changed = applied(definition(), "--from", kept([report(launch_type="LOCAL", size=None, peak_mb=900, p95=0.5)]))
     assert (changed["cpu"], changed["memory"]) == ("512", "2048")
-
-
-def test_another_family_can_be_applied_if_it_is_one() -> None:
     source = kept([report(), report(family="weekly", peak_mb=4000)])
     assert applied(definition(), "weekly", "--from", source)["memory"] == "5120"
     with pytest.raises(UsageError, match="--apply takes one family"):
@@ -320,7 +315,9 @@ def in_accounts(*accounts: str | None) -> list[Report]:
     ]
 
 
-def test_families_of_one_name_in_several_accounts_are_apart(capfd: pytest.CaptureFixture[str]) -> None:
+def test_families_of_one_name_in_several_accounts_are_apart_and_only_they_name_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     source = kept(in_accounts("111122223333", "444455556666"))
     found = Printed(capfd, "nightly", "--json", "--from", source)
     assert [(one["accountId"], one["region"], one["runs"]) for one in found.objects] == [
@@ -332,6 +329,12 @@ def test_families_of_one_name_in_several_accounts_are_apart(capfd: pytest.Captur
     assert [each["accountId"] for each in one.objects] == ["444455556666"]
     with pytest.raises(TaskProfilerError, match="No run in"):
         call("--task-region", "eu-west-1", "--from", source)
+    several = Printed(capfd, "--from", kept(in_accounts("111122223333", "444455556666", None)))
+    assert several.out.splitlines()[0].split() == ["Family", "Account", "Runs", "Current", "Recommended", "Saving"]
+    assert "nightly (unknown account)" in Printed(capfd, "nightly", "--from", source).out
+    alone = Printed(capfd, "--from", kept(in_accounts("111122223333")))
+    assert alone.out.splitlines()[0].split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
+    assert "1111" not in alone.out
 
 
 def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: pytest.CaptureFixture[str]) -> None:
@@ -352,13 +355,3 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: py
 
 
 MACHINE: dict[str, Any] = {"vcpu_size": 4, "memory_size_mb": 16_000, "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1))}
-
-
-def test_the_table_has_an_account_only_where_there_are_several(capfd: pytest.CaptureFixture[str]) -> None:
-    source = kept(in_accounts("111122223333", "444455556666", None))
-    several = Printed(capfd, "--from", source)
-    assert several.out.splitlines()[0].split() == ["Family", "Account", "Runs", "Current", "Recommended", "Saving"]
-    assert "nightly (unknown account)" in Printed(capfd, "nightly", "--from", source).out
-    one = Printed(capfd, "--from", kept(in_accounts("111122223333")))
-    assert one.out.splitlines()[0].split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
-    assert "1111" not in one.out

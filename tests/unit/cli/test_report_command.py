@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from profiler.cli.app import group
-from profiler.cli.commands.look_back import report as command
+from profiler.cli.commands.runs import report as command
 from profiler.cli.report_command import StacksReader
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.activity_model import StacksLine
@@ -56,7 +56,7 @@ def keep(file: Path, *task_ids: str) -> None:
         history.add(encode(report(task_id, day=day)), report(task_id, day=day), (point,), max_runs=100)
 
 
-def test_the_history_becomes_a_page(here: Path) -> None:
+def test_the_history_becomes_a_page_and_json_names_the_file_and_counts_the_runs(here: Path) -> None:
     keep(here / "history.sqlite3", "a", "b")
     result = call()
     assert result.exit_code == 0
@@ -67,6 +67,10 @@ def test_the_history_becomes_a_page(here: Path) -> None:
     assert [run["id"] for run in data["runs"]] == ["b", "a"]
     assert data["series"][0] == {"ms": [1000], "vcpu": [0.5], "mb": [1]}
     assert [path.name for path in here.iterdir() if path.name.startswith(".")] == []
+    expected = {"file": "task-report.html", "bytes": file.stat().st_size, "runs": 2}
+    assert json.loads(call("--json").stdout) == expected
+    for option in ("--json", "--open"):
+        assert f"{option} needs a file" in str(call(option, "-o", "-").exception)
 
 
 def test_the_page_on_standard_output_is_all_that_is_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,29 +118,18 @@ def test_files_that_cannot_be_used_are_a_sentence(here: Path) -> None:
         assert f"{name} {sentence}" in str(error)
 
 
-def test_a_page_for_one_run_has_the_last_success_to_compare_with(here: Path) -> None:
+def test_a_page_for_one_run_has_the_last_success_and_open_says_when_it_cannot_show_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep(here / "history.sqlite3", "a", "b", "c")
     assert call("--run", "b").stdout.startswith("task-report.html: 1 run, ")
     assert [run["id"] for run in data_of(here / "task-report.html")["runs"]] == ["b", "a"]
-
-
-def test_open_shows_the_page_and_says_when_it_cannot(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(here / "history.sqlite3", "a")
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     result = call("--open")
     assert opened == [(here / "task-report.html").as_uri()]
     assert result.exit_code == 0
     assert "No browser could be started: open task-report.html" in result.stderr
-
-
-def test_json_names_the_file_and_counts_the_runs(here: Path) -> None:
-    keep(here / "history.sqlite3", "a", "b")
-    result = call("--json")
-    size = (here / "task-report.html").stat().st_size
-    assert json.loads(result.stdout) == {"file": "task-report.html", "bytes": size, "runs": 2}
-    for option in ("--json", "--open"):
-        assert f"{option} needs a file" in str(call(option, "-o", "-").exception)
 
 
 @pytest.mark.parametrize("order", [None, "sorted"])

@@ -1,23 +1,29 @@
-"""Due times that ECS has forgotten, judged with the tasks of past runs; and AWS's reasons."""
+"""The table of schedules; due times that ECS has forgotten, judged with the tasks of past runs; AWS's reasons."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from profiler.cli.schedules_command import judge_account, past_tasks
+from profiler.cli.schedules_command import ScheduleRow, judge_account, order_of, past_tasks, schedule_row, table_lines
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey
+from profiler.record.usual_duration import UsualDuration
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, TaskEvent
+from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.schedule_model import DueTime, Schedule
 from tests.fake_cloudtrail import FakeCloudTrail, event, run_task
 from tests.fakes import FakeClock
 from tests.run_sources import NOW_NS, ListedRuns, run
+from tests.terminals import texts
 
 CLUSTER = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
+NOW = parse_ns("2026-11-20T08:00:00Z") or 0
+MINUTE_MS = 60_000
 HOUR_NS = 3600 * NS_PER_SECOND
 
 
@@ -40,8 +46,9 @@ class Ecs:
 
 
 def schedule(hours_ago: float, **more: Any) -> Schedule:
-    arn = "arn:aws:ecs:eu-west-1:123456789012:task-definition/nightly"
-    identity: dict[str, Any] = {"kind": "schedule", "name": "nightly", "definition_arn": arn, "cluster_arn": CLUSTER}
+    name = more.get("name", "nightly")
+    arn = f"arn:aws:ecs:eu-west-1:123456789012:task-definition/{name}"
+    identity: dict[str, Any] = {"kind": "schedule", "name": name, "definition_arn": arn, "cluster_arn": CLUSTER}
     created_ns = NOW_NS - round(hours_ago * HOUR_NS) - 24 * HOUR_NS
     return Schedule(**identity | {"expression": "rate(1 day)", "created_ns": created_ns} | more)
 
@@ -66,16 +73,13 @@ def past_run(hours_ago: float, started_by: str | None = "chronos-schedule/nightl
     return PastRun(report=run("a1", hours_ago, family="nightly", **place), event=TaskEvent(started_by=started_by))
 
 
-def test_a_due_time_that_ecs_has_forgotten_is_answered_by_a_past_run_of_the_schedule() -> None:
+def test_a_due_time_that_ecs_has_forgotten_is_answered_by_a_past_run_which_does_not_prove_a_late_task() -> None:
     assert judged(schedule(5)).outcome == "unknown"
     assert judged(schedule(5), [past_run(4.99)]).outcome == "ran"
     for other in (past_run(4.99, None), past_run(4.99, "someone"), past_run(6)):
         assert judged(schedule(5), [other]).outcome == "unknown"
-
-
-def test_a_past_run_does_not_prove_a_late_task() -> None:
-    due = judged(schedule(5), [past_run(4.5)])
-    assert (due.outcome, due.task) == ("unknown", None)
+    late = judged(schedule(5), [past_run(4.5)])
+    assert (late.outcome, late.task) == ("unknown", None)
 
 
 def test_a_source_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,13 +105,10 @@ MOMENT = format_ms(NOW_NS - HOUR_NS // 2)
 RULE = schedule(0, kind="rule", created_ns=None, expression=f"cron({MOMENT[14:16]} {MOMENT[11:13]} * * ? *)")
 
 
-def test_a_rule_that_was_enabled_after_its_due_time_is_unknown() -> None:
+def test_a_rule_that_was_enabled_after_its_due_time_or_changed_before_its_late_task_is_unknown() -> None:
     assert judged(RULE).outcome == "missed"
     enabled = event("EnableRule", format_ms(NOW_NS - HOUR_NS // 4), {"name": "nightly"})
     assert judged(RULE, cloudtrail=FakeCloudTrail(enabled)).outcome == "unknown"
-
-
-def test_a_late_task_of_a_rule_that_was_changed_is_unknown() -> None:
     created_ns = NOW_NS - HOUR_NS // 9
     assert judged(RULE, created_ns=created_ns).outcome == "late"
     put = event("PutRule", format_ms(NOW_NS - HOUR_NS // 20), {"name": "nightly"})
@@ -145,3 +146,85 @@ def test_only_runs_whose_starter_is_known_are_tasks() -> None:
     assert task.created_ns == NOW_NS - 3 * HOUR_NS
     assert (task.started_by, task.exit_code) == ("chronos-schedule/daily", 3)
     assert task.stopped_ns is not None
+
+
+def listed(name: str, expression: str, **more: Any) -> Schedule:
+    return schedule(9, name=name, expression=expression, created_ns=NOW - 10**15, **more)
+
+
+def due(outcome: Any, moment: str = "2026-11-20T02:00:00Z", reason: str | None = None) -> DueTime:
+    return DueTime(due_ns=parse_ns(moment) or 0, outcome=outcome, reason=reason)
+
+
+def rows() -> list[ScheduleRow]:
+    judged = (
+        (listed("nightly-etl", "cron(0 2 * * ? *)"), due("ran"), 20),
+        (listed("load", "cron(30 7 * * ? *)", time_zone="Europe/Berlin"), due("missed"), None),
+        (listed("hourly-import", "rate(1 hour)", group="imports"), due("overlapped", reason="It still ran."), 70),
+        (listed("weekly-a", "cron(0 2 ? * MON *)"), due("unknown", reason="ECS forgot."), None),
+        (listed("weekly-b", "cron(0 2 ? * MON *)"), due("unknown", reason="ECS forgot."), None),
+    )
+    made = [
+        schedule_row(
+            JudgedSchedule(schedule=one, due_times=(last,)),
+            UsualDuration(median_ms=minutes * MINUTE_MS, p95_ms=minutes * MINUTE_MS, runs=9) if minutes else None,
+            NOW,
+        )
+        for one, last, minutes in judged
+    ]
+    made.append(schedule_row(JudgedSchedule(schedule=listed("new", "cron(0 9 * * ? *)")), None, NOW))
+    return sorted(made, key=order_of)
+
+
+def shown(width: int | None) -> str:
+    return "".join(f"{row}\n" for row in texts(table_lines(rows(), width)))
+
+
+WIDE = """\
+Schedule               Expression                        Last due (UTC)    Outcome     Next due            Usual
+load                   cron(30 7 * * ? *) Europe/Berlin  2026-11-20 02:00  missed      2026-11-21 06:30        -
+imports/hourly-import  rate(1 hour) UTC                  2026-11-20 02:00  overlapped  2026-11-20 08:13   1h 10m
+weekly-a               cron(0 2 ? * MON *) UTC           2026-11-20 02:00  unknown     2026-11-23 02:00        -
+weekly-b               cron(0 2 ? * MON *) UTC           2026-11-20 02:00  unknown     2026-11-23 02:00        -
+nightly-etl            cron(0 2 * * ? *) UTC             2026-11-20 02:00  ran         2026-11-21 02:00  20m 00s
+new                    cron(0 9 * * ? *) UTC             -                 none        2026-11-20 09:00        -
+
+- imports/hourly-import: It still ran.
+- imports/hourly-import: takes 1h 10m, due every 1h 00m.
+- weekly-a, weekly-b: ECS forgot.
+"""
+
+
+def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    assert shown(None) == shown(140) == WIDE
+    narrow = shown(80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert narrow.partition("\n\n")[2] == WIDE.partition("\n\n")[2]  # the sentences fit
+
+
+@pytest.mark.usefixtures("los_angeles")
+def test_the_times_of_the_sentences_are_those_of_the_table() -> None:
+    late = replace(rows()[0], last_ns=parse_ns("2026-11-20T01:00:00Z"), reason="It ran at 2026-11-20T01:00:06.000Z.")
+    text = "\n".join(texts(table_lines([late], None)))
+    assert "(PST/PDT)" in text
+    assert text.count("2026-11-19 17:00") == 2
+    assert late.as_json()["reason"] == "It ran at 2026-11-20T01:00:06.000Z."
+
+
+def test_a_row_as_json() -> None:
+    (row,) = [one for one in rows() if one.schedule.name == "hourly-import"]
+    assert row.as_json() == {
+        "name": "hourly-import",
+        "kind": "schedule",
+        "expression": "rate(1 hour)",
+        "timeZone": "UTC",
+        "cluster": "jobs",
+        "family": "hourly-import",
+        "lastDue": "2026-11-20T02:00:00.000Z",
+        "outcome": "overlapped",
+        "reason": "It still ran.",
+        "nextDue": "2026-11-20T08:13:20.000Z",
+        "usualDurationMs": 4_200_000,
+        "overlap": "takes 1h 10m, due every 1h 00m",
+    }

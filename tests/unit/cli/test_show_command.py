@@ -1,6 +1,5 @@
 """``task-profiler show``: the page of each kind of run, and the command."""
 
-import json
 import re
 from collections.abc import Sequence
 from datetime import UTC
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.commands.look_back import show as command
+from profiler.cli.commands.runs import show as command
 from profiler.cli.show_command import log_lines
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
 from profiler.cli.terminal.page_parts import Section, View, arrange
@@ -255,7 +254,8 @@ def test_a_changed_image_is_shown_by_its_tag_or_its_digest(
     assert [(row.this, row.other) for row in rows if row.name == "image"] == ([] if expected is None else [expected])
 
 
-def test_a_number_that_only_one_run_has_and_one_that_was_zero() -> None:
+def test_a_number_that_only_one_run_has_one_that_was_zero_and_those_that_look_alike() -> None:
+    """200 bytes and nothing are both 0 MB."""
     that = etl(metrics=replace(etl().record.metrics, block_read_bytes=0, max_pids=None), revision="25")
     found = compared(etl(), that, is_complete=True).rows
     rows = {row.name: (row.other, row.change_percent, row.is_changed) for row in found}
@@ -264,6 +264,9 @@ def test_a_number_that_only_one_run_has_and_one_that_was_zero() -> None:
     assert rows["revision"] == ("25", None, True)
     assert rows["duration"] == ("19m 42s", None, False)
     assert "GPU average" not in rows
+    found = compared(etl_with(block_write_bytes=0), etl_with(block_write_bytes=200), is_complete=True).rows
+    (written,) = [row for row in found if row.name == "written"]
+    assert (written.this, written.other, written.change, written.is_changed) == ("0 MB", "0 MB", "=", False)
 
 
 def test_parts_of_the_time_that_changed_are_shown_with_the_processors() -> None:
@@ -345,7 +348,7 @@ def show(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     return capfd.readouterr().out
 
 
-def test_the_latest_run_is_shown_and_compared_with_the_last_success(
+def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     text = show(capfd, "--from", str(file))
@@ -353,6 +356,8 @@ def test_the_latest_run_is_shown_and_compared_with_the_last_success(
     assert "(based on 3 runs)" in text
     assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c8044f2):" in text
     assert "  (fewer than five runs)" in text
+    line = show(capfd, "nightly-etl", "--from", str(file), "--json")
+    assert line.encode() == encode(shown_runs.out_of_memory()) + b"\n"
 
 
 @pytest.mark.parametrize(
@@ -371,12 +376,6 @@ def test_a_successful_run_is_compared_only_if_asked(
     assert "Compared" not in show(capfd, "158d", "--from", str(file))
 
 
-def test_json_is_the_record_line(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    line = show(capfd, "nightly-etl", "--from", str(file), "--json")
-    assert line.encode() == encode(shown_runs.out_of_memory()) + b"\n"
-    assert json.loads(line)
-
-
 def test_each_container_of_a_task_with_a_report_is_shown(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Neither is chosen by the order of the lines."""
     batch = etl(containers=(OtherContainer(name="side"), OtherContainer(name="task-monitor")))
@@ -390,13 +389,6 @@ def test_each_container_of_a_task_with_a_report_is_shown(file: Path, capfd: pyte
     assert "container batch" not in alone
 
 
-def test_numbers_that_look_alike_have_not_changed() -> None:
-    """200 bytes and nothing are both 0 MB."""
-    rows = compared(etl_with(block_write_bytes=0), etl_with(block_write_bytes=200), is_complete=True).rows
-    (written,) = [row for row in rows if row.name == "written"]
-    assert (written.this, written.other, written.change, written.is_changed) == ("0 MB", "0 MB", "=", False)
-
-
 def test_what_the_gpus_did() -> None:
     report = made("gpu")
     shown = page(report, width=120)
@@ -408,13 +400,6 @@ def test_what_the_gpus_did() -> None:
     ]
     never_idle = replace(report, record=replace(report.record, gpu_idle=None))
     assert "  GPU      SM active 30 %" in page(never_idle)
-
-
-def test_a_run_with_more_workers_than_cpus_has_the_remedy() -> None:
-    report = etl_with(cpu_wait_seconds=4000.0, cpu_wait_percent=75.6)
-    shown = page(replace(report, record=replace(report.record, visible=Visible(memory_mb=4200, cpus=8))))
-    assert "           it sees 8 CPUs and may use 2: set the number of workers." in shown
-    assert not [one for one in page(report) if "it sees" in one]
 
 
 def test_a_run_that_waited() -> None:

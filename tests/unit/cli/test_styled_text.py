@@ -1,4 +1,9 @@
-"""Tables of the command line."""
+"""What goes to a terminal: tables, wrapped texts, and the progress of a long operation."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,7 +13,7 @@ from msgspec.structs import replace
 from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import Column, Span, table, wrapped
 from tests.shown_runs import etl, failure, out_of_memory
-from tests.terminals import texts
+from tests.terminals import shown_on_terminal, texts
 
 COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
 WORDS = st.text("abcXYZ019", min_size=1, max_size=30)
@@ -60,3 +65,35 @@ def test_the_history_has_a_line_for_each_run(width: int | None, left_out: set[st
 
 def test_a_number_and_its_unit_stay_on_one_line() -> None:
     assert texts(wrapped("the largest has 69 MB", 20, first="")) == ["the largest has", "69 MB"]
+
+
+PROGRAM = """
+import os
+from profiler.cli.progress import progress_row
+with progress_row(os.environ) as show:
+    show("3 runs", None)
+    show("9 runs", 0.5)  # too soon after the last one
+    print("registered", flush=True)
+"""
+
+
+def in_terminal(output: Path, **environment: str) -> str:
+    """What the program writes to a terminal that is its standard error."""
+    settings = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
+    with output.open("wb") as file:
+        shown = shown_on_terminal([sys.executable, "-c", PROGRAM], settings | environment, stdout=file.fileno())
+    assert (shown[1], output.read_bytes()) == (0, b"registered\n")
+    return shown[0]
+
+
+def test_the_progress_is_in_the_bottom_row_until_the_end(tmp_path: Path) -> None:
+    written = in_terminal(tmp_path / "output")
+    assert "3 runs …" in written
+    assert "9 runs" not in written
+    assert written.endswith("\x1b[r\x1b8")
+
+
+def test_without_a_terminal_or_its_control_codes_there_is_no_progress(tmp_path: Path) -> None:
+    assert in_terminal(tmp_path / "output", TERM="dumb") == ""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"registered\n", b"")

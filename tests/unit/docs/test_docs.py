@@ -1,4 +1,4 @@
-"""The documentation names what the code has."""
+"""The documentation names what the code has, and the page of faults the tests that there are."""
 
 import re
 import shlex
@@ -9,7 +9,6 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 from profiler import decode
-from profiler.cli.commands.look_back import recommend
 from profiler.forwarder.function_settings import (
     ALL_SUBJECTS,
     DEFAULT_GRACE_MINUTES,
@@ -27,6 +26,9 @@ from tests.unit.deployment.test_template import PARAMETERS, QUERIES, is_in_the_r
 from tests.unit.forwarder.notices.test_slack_messages import OOM as OUT_OF_MEMORY
 from tests.unit.forwarder.notices.test_slack_messages import text_of
 
+PAGES = pytest.mark.parametrize("page", pages(), ids=str)
+FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()
+FAULTS = (ROOT / "docs" / "faults.md").read_text()
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -66,13 +68,6 @@ def test_every_region_with_a_price_is_documented() -> None:
     assert PRICE_TABLE_DATE in page
 
 
-def test_every_option_of_recommend_is_documented() -> None:
-    page = "".join((ROOT / "docs" / name).read_text() for name in ("right-size.md", "commands.md"))
-    options = {name for parameter in recommend.params for name in parameter.opts if name.startswith("--")}
-    assert len(options) >= 12
-    assert {name for name in options if name not in page} == set()
-
-
 def test_the_costs_of_metrics_are_those_of_their_number() -> None:
     page = (ROOT / "docs" / "operate.md").read_text()
     few, all_of_them = len(DEFAULT_EMF_METRICS), len(EMF_METRICS)
@@ -109,9 +104,6 @@ def test_the_name_of_a_live_metric_shows_its_type() -> None:
     assert {one.full_name.endswith("_total") for one in LIVE_METRICS if one.kind == "gauge"} == {False}
 
 
-PAGES = pytest.mark.parametrize("page", pages(), ids=str)
-
-
 def test_an_import_shows_as_many_objects_as_there_are() -> None:
     objects = len((ROOT / "kibana" / "kibana.ndjson").read_text().splitlines())
     page = (ROOT / "docs" / "dashboards.md").read_text()
@@ -122,9 +114,6 @@ def test_an_import_shows_as_many_objects_as_there_are() -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = [target for target in LINK.findall((ROOT / page).read_text()) if "://" not in target]
     assert [target for target in targets if not (ROOT / page.parent / target).exists()] == []
-
-
-FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()
 
 
 def variable_of(parameter: str) -> str:
@@ -203,3 +192,21 @@ def test_the_page_for_contributors_names_code_that_exists() -> None:
     words = {word for path in files for word in re.findall(r"\w+", path.read_text())}
     assert {"RunSource", "accepts"} <= names
     assert names - words - {"py"} == set()
+
+
+def names_in(*folders: str) -> set[str]:
+    paths = [path for folder in folders for path in (ROOT / "tests").glob(folder)]
+    return {name for path in paths for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)}
+
+
+def test_every_test_on_the_page_of_faults_is_there_and_every_test_of_a_fault_is_on_the_page() -> None:
+    named = set(re.findall(r"`(test_\w+)`", FAULTS))
+    assert len(named) > 50
+    assert named - names_in("**/test_*.py") == set()
+    assert names_in("faults/test_monitor_faults.py", "faults/test_forwarder_faults.py") - named == set()
+
+
+def test_every_fault_names_a_test_at_its_end() -> None:
+    faults = [line for line in FAULTS.partition("## Limits")[0].splitlines() if line.startswith("- ")]
+    assert len(faults) > 50
+    assert [line for line in faults if not re.search(r"[.:] (`test_\w+` ?)+$", line)] == []

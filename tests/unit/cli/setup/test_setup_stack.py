@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from profiler.aws_account.setup.stack_deployment import StackRequest
-from profiler.cli.commands.setup import stack
+from profiler.cli.commands.aws import stack
 from profiler.cli.setup.stack_output import SearchCluster
 from profiler.core.errors import TaskProfilerError
 from tests.http_server import FakeHttpServer

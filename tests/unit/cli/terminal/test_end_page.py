@@ -1,4 +1,4 @@
-"""The end of ``run``: its lines for each kind of run, on terminals of each width."""
+"""The end of ``run``: its lines for each kind of run, on terminals of each width; the lines of change and of advice."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -6,15 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.cli.terminal.end_page import MAX_LINES, EndView, end_lines, printed_summary, run_line, summary_sentence
-from profiler.cli.terminal.page_parts import MAX_WIDTH, View
-from profiler.cli.terminal.run_curves import run_curves
+from profiler.cli.terminal.next_step import next_step
+from profiler.cli.terminal.page_parts import MAX_WIDTH, View, run_curves
 from profiler.cli.terminal.run_page import page_lines
+from profiler.cli.terminal.two_runs import change_spans
 from profiler.core.text import columns_of
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import (
@@ -22,16 +23,20 @@ from profiler.record.record_model import (
     Distribution,
     Metrics,
     Monitor,
+    Processor,
     Recommendation,
     Record,
     Report,
     Series,
+    TaskSize,
     decode,
 )
+from profiler.runs.comparison.usual_values import usual_range
 from profiler.runs.past_runs.run_source import PastRun
 from tests.shown_runs import NOW_NS, STARTED
 from tests.terminals import texts
 from tests.unit.cli.test_any_record import changed_lines
+from tests.values import present
 
 TIMES = TimeBreakdown(
     on_cpu_percent=61,
@@ -286,3 +291,171 @@ def test_an_idle_run_is_a_flat_line() -> None:
 @pytest.mark.parametrize("name", ["a\x1b[31m\nb", "日本語ジョブ", "ジョブ" * 40, "\u200d" * 9])
 def test_wide_and_escaped_names_fit_the_terminal(name: str, width: int) -> None:
     assert max(map(columns_of, shown(etl(family=name), width=width))) <= width
+
+
+NOTHING = "nothing notable since the last success 2 h ago"
+
+
+def text(record: Record, earlier: Sequence[Record], width: int = 110, now_ns: int = NOW_NS) -> str:
+    return "".join(span.text for span in change_spans(record, earlier, now_ns, width, BLOCKS))
+
+
+def changes(record: dict[str, Any], last_metrics: dict[str, Any], width: int = 110) -> str:
+    return text(etl(**record).record, [last(**last_metrics)] * 5, width)
+
+
+@pytest.mark.parametrize(
+    ("last_metrics", "expected"),
+    [
+        ({}, NOTHING),
+        ({"max_memory_used_mb": 1500}, "memory +23 % (1.5 GB → 1.8 GB) since the last success 2 h ago"),
+        ({"max_memory_used_mb": 1500, "memory_peak_source": "sampled"}, NOTHING),
+        ({"cpu_seconds": 29.8}, "CPU time -50 % (29.8 s → 14.9 s) since the last success 2 h ago"),
+        ({"duration_ms": 100}, "duration 124× (100 ms → 12.4 s) since the last success 2 h ago"),
+        ({"duration_ms": None, "cpu_seconds": 0}, NOTHING),
+    ],
+)
+def test_only_what_changed_by_5_percent_is_said(last_metrics: dict[str, Any], expected: str) -> None:
+    assert changes({}, last_metrics) == expected
+
+
+def test_milliseconds_of_a_short_run_are_noise() -> None:
+    short = {"duration_ms": 12, "cpu_seconds": 0.004}
+    assert changes({"metrics": short}, {"duration_ms": 4, "cpu_seconds": 0.001}) == ""
+    assert "duration" not in changes({"metrics": {"duration_ms": 340}}, {"duration_ms": 300, "cpu_seconds": 1})
+
+
+def test_a_narrow_terminal_loses_the_values_before_the_changes() -> None:
+    faster = {"duration_ms": 24_000, "max_memory_used_mb": 900}
+    assert changes({}, faster, 70) == "duration -48 %, memory +105 % since the last success 2 h ago"
+    assert changes({}, faster, 30) == "duration -48 %"
+    assert changes({}, faster, 5) == ""
+
+
+def test_a_run_that_failed_is_not_compared_but_the_last_success_is_named() -> None:
+    failed = {"status": "failure", "exit_code": 3}
+    assert changes(failed, {}) == "the last success 2 h ago took 12.4 s and 1.8 GB of memory"
+    assert changes(failed, {"duration_ms": None}) == ""
+
+
+def test_another_commit_and_another_processor_are_named() -> None:
+    commits = ({"gitCommit": "a" * 40}, {"gitCommit": "b" * 40})
+    own, other = (etl(labels=labels).record for labels in commits)
+    assert text(own, [other] * 5) == "nothing notable since the last success 5 h ago at bbbbbbb"
+    own, other = replace(own, processor=Processor(model="7R13")), replace(other, processor=Processor(model="8259CL"))
+    assert text(own, [other] * 5).endswith("5 h ago on another processor")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, ""), (1, " 1 s ago"), (119, " 119 s ago"), (120, " 2 min ago"), (7200, " 2 h ago"), (200_000, " 2 days ago")],
+)
+def test_how_long_ago_the_last_success_ended(seconds: int, expected: str) -> None:
+    now_ns = NOW_NS - 2 * 3600 * 10**9 + (seconds + 8) * 10**9  # 07:10 is 2 h 2 min 45 s before NOW
+    other = replace(last(), finished_at="2026-11-20T07:12:53.000Z")
+    assert text(etl().record, [other] * 5, now_ns=now_ns).endswith(f"success{expected}")
+
+
+def test_a_difference_within_the_familys_own_spread_is_noise() -> None:
+    """Durations from 9 to 16 s, median 12 s: two median deviations are 4 s. 12.4 s is usual, 18 s is not."""
+    times_ms = (9_000, 10_000, 12_000, 14_000, 16_000)
+    earlier = [last(duration_ms=duration_ms) for duration_ms in times_ms]
+    for usual_ms in (12_430, 15_900):
+        assert text(etl({"duration_ms": usual_ms}).record, earlier) == NOTHING
+    shown = text(etl({"duration_ms": 18_000}).record, earlier)
+    assert shown == "duration +100 % (9.0 s → 18.0 s) since the last success 2 h ago"
+
+
+def test_fewer_than_five_runs_have_no_change_in_percent() -> None:
+    own, one = etl().record, last(duration_ms=10_000)
+    assert text(own, [one] * 4) == "duration 10.0 s → 12.4 s since the last success 2 h ago (fewer than five runs)"
+    assert text(own, [last()]) == "nothing notable since the last success 2 h ago (fewer than five runs)"
+    assert text(own, [one] * 5) == "duration +24 % (10.0 s → 12.4 s) since the last success 2 h ago"
+
+
+@given(st.lists(st.floats(0.001, 1e9), min_size=5, max_size=50))
+@settings(max_examples=300)
+def test_half_of_the_runs_are_always_within_the_usual_range(values: list[float]) -> None:
+    usual = usual_range(values)
+    assert sum(map(present(usual).holds, values)) * 2 >= len(values)
+    assert usual_range(values[:4]) is None
+
+
+RECOMMEND = "task-profiler recommend etl"
+ENOUGH = f"2 vCPU, 2.5 GB would have been enough ({RECOMMEND})."
+
+
+def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] = (), **record: Any) -> str | None:
+    step = next_step(etl(metrics, **record).record, waits, BLOCKS, RECOMMEND)
+    return None if step is None else step.text
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({}, ENOUGH),
+        ({"max_memory_used_mb": 4000}, "only 96 MB of memory was left: with a little more data it would be killed."),
+        (
+            {"vcpu_saturated_percent": 80.0},
+            "it used all of its CPU (2 vCPU) for 80 % of the time: with 4 vCPU it would take 0.6 to 1× as long.",
+        ),
+        (
+            {"vcpu_saturated_percent": 80.0, "max_pids": 2},
+            (
+                "it used all of its CPU (2 vCPU) for 80 % of the time, but with at most 2 threads: "
+                "more CPUs would hardly help."
+            ),
+        ),
+        (
+            {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0},
+            "its threads waited 6.0 s in total for a CPU: up to 9 threads shared 2 vCPU, perhaps with other programs.",
+        ),
+        (
+            {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0, "max_pids": 2},
+            "its threads waited 6.0 s in total for a CPU: other programs used the CPUs, or it works in short bursts.",
+        ),
+        (
+            {"vcpu_used": Distribution(avg=0.98, p95=1.0, max=1.2)},
+            "it kept one of 2 CPUs busy: more CPUs help only if it works in parallel.",
+        ),
+        ({"vcpu_used": Distribution(avg=0.98, p95=1.9, max=2)}, ENOUGH),
+    ],
+)
+def test_the_advice_follows_from_the_numbers(metrics: dict[str, Any], expected: str) -> None:
+    assert advice(metrics) == expected
+
+
+def test_out_of_memory_comes_first_whatever_the_end() -> None:
+    text = "give it more memory than 4 GB or process less data at a time."
+    assert advice({"vcpu_saturated_percent": 90.0}, likely_out_of_memory=True) == text
+    unsized = advice({"memory_size_mb": None}, likely_out_of_memory=True, status="failure", recommendation=None)
+    assert unsized == text.replace(" than 4 GB", "")
+    sized = advice(likely_out_of_memory=True, status="failure", recommendation=Recommendation(vcpu=1, memory_mb=5120))
+    assert sized == f"give it 5 GB of memory ({RECOMMEND}) or process less data at a time."
+
+
+def test_a_long_wait_is_named_unless_its_kind_is_unknown() -> None:
+    waits = (
+        WaitTarget(kind="other", target="other", percent=60),
+        WaitTarget(kind="network", target="db:5432", percent=55),
+    )
+    step = present(next_step(etl().record, waits, BLOCKS, RECOMMEND))
+    assert step.text == "55 % of the time it waited for db:5432 (network): more CPU or memory would not help there."
+    assert step.names_wait
+    assert advice(waits=waits[:1]) == ENOUGH
+
+
+@pytest.mark.parametrize(
+    ("lock", "named"), [(53, "53 % of the time it waited for a lock:"), (45, "46 % of the time it waited for db:5432")]
+)
+def test_a_target_is_not_named_beside_a_longer_wait_without_one(lock: float, named: str) -> None:
+    waits = (WaitTarget(kind="network", target="db:5432", percent=46),)
+    times = TimeBreakdown(on_cpu_percent=1, network_percent=46, lock_percent=lock, waiting_for=waits)
+    assert (advice(waits=waits, time_breakdown=times) or "").startswith(named)
+
+
+def test_a_failed_run_and_a_task_with_a_size_get_no_size() -> None:
+    assert advice(status="failure", exit_code=1) is None
+    assert advice(task_size=TaskSize(vcpu=2, memory_mb=4096)) is None
+    assert advice(recommendation=None) is None
+    assert advice({"duration_ms": 999}) is None

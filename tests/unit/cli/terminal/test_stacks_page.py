@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.commands.look_back import show as command
+from profiler.cli.commands.runs import show as command
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
 from profiler.core.errors import TaskProfilerError

@@ -1,11 +1,14 @@
-"""``task-profiler taskdef add-monitor`` and ``remove-monitor``: task definitions in files and in Amazon ECS."""
+"""``task-profiler taskdef``: task definitions in files, on standard input and in Amazon ECS."""
 
+import difflib
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import click
 from msgspec.structs import replace
@@ -14,10 +17,19 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest, plan_addition, plan_removal
 from profiler.aws_account.setup.monitor_image import has_default_image
 from profiler.cli.options import gathered, is_file_name
-from profiler.cli.printing import UNKNOWN, say, warn, write_json_lines
+from profiler.cli.printing import STDERR, UNKNOWN, is_terminal, say, warn, write_json_lines, write_out
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
-from profiler.cli.taskdef.definition_output import change_files
+from profiler.cli.styled_text import (
+    Column,
+    Line,
+    Span,
+    is_coloured,
+    line,
+    render_lines,
+    table,
+    table_width,
+    write_lines,
+)
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, ReportStream
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -25,7 +37,8 @@ from profiler.core.version import __version__
 from profiler.settings import read_settings
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
-from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.definition_files import ChangeDefinition, change_text, read_bytes, write_definition
+from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_monitor
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_container import STACKS_VARIABLE, StacksAccess
@@ -35,6 +48,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 _OPTIONS = {CONTAINER_VARIABLE: "--container", LOG_GROUP_VARIABLE: "--log-group", STACKS_VARIABLE: "--stacks"}
+STANDARD_INPUT = "-"
+_DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _TITLES = ("FAMILY", "BATCH", "STARTED BY", "ACTION", "NOTES")
 
 
@@ -57,8 +72,7 @@ def add_monitor(
     profile: str | None,
 ) -> int:
     """Add the monitor container to the task definition in FILE, and print the new definition."""
-    files, request = files_and_request(names, request)
-    check_destination(request, has_files=bool(files), in_place=in_place, out=out, as_json=as_json)
+    files, request = files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
     for name, value in (("--image", image), ("--log-group", log_group)):
         if value is not None and not value.strip():
             raise UsageError(f"{name} is empty: give it a value or omit the option.")
@@ -110,8 +124,7 @@ def remove_monitor_from(
     profile: str | None,
 ) -> int:
     """Remove the monitor container from the task definition in FILE, and print the definition without it."""
-    files, request = files_and_request(names, request)
-    check_destination(request, has_files=bool(files), in_place=in_place, out=out, as_json=as_json)
+    files, request = files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
     if files:
 
         def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
@@ -207,19 +220,18 @@ def check_default_image(planned: Iterable[PlannedFamily], open_client: OpenClien
     warn(advice)
 
 
-def files_and_request(names: Sequence[str], request: RolloutRequest) -> tuple[tuple[str, ...], RolloutRequest]:
-    """The files of the arguments FILE|FAMILY, and the request with their families."""
+def files_and_request(
+    names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
+) -> tuple[tuple[str, ...], RolloutRequest]:
+    """The files of the arguments FILE|FAMILY, and the request with their families.
+
+    Raises UsageError for options that contradict each other.
+    """
     files = tuple(name for name in names if is_file_name(name))
     families = (name for name in names if name not in files)
-    return files, replace(request, globs=(*families, *request.globs))
-
-
-def check_destination(
-    request: RolloutRequest, *, has_files: bool, in_place: bool, out: str | None, as_json: bool
-) -> None:
-    """Refuse options that contradict each other. Raises UsageError."""
+    request = replace(request, globs=(*families, *request.globs))
     is_account = bool(request.globs or request.clusters)
-    if has_files == is_account or "" in (*request.globs, *request.clusters):
+    if bool(files) == is_account or "" in (*request.globs, *request.clusters):
         raise UsageError("Task definitions are missing: give a FILE (- is standard input), a FAMILY or --cluster NAME.")
     if is_account and (in_place or out is not None):
         raise UsageError("--in-place and -o write files: with --family or --cluster, use --register.")
@@ -229,10 +241,11 @@ def check_destination(
             "--register, --update-schedules, --scheduled, --services, --policy and --attach-policy need --family or "
             "--cluster: a file has no revision to compare with."
         )
-    if has_files and as_json:
+    if files and as_json:
         raise UsageError("--json prints the plan for families of ECS: the definition in a FILE is printed as it is.")
     if request.update_schedules and not request.register:
         raise UsageError("--update-schedules needs --register: without it, the plan lists the pinned schedules.")
+    return files, request
 
 
 def roll_out(
@@ -342,3 +355,49 @@ def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> No
         "failed": counts["failed"],
     }
     warn(f"{len(planned)} families: " + ", ".join(f"{count} {what}" for what, count in parts.items() if count) + ".")
+
+
+def change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> None:
+    """Change the files, of which a hyphen is standard input, and write or print the result.
+
+    Raises UsageError if the options contradict each other, and TaskProfilerError, before a file is written, if one
+    cannot be read or changed.
+    """
+    if in_place and (STANDARD_INPUT in files):
+        raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
+    if in_place and out is not None:
+        raise UsageError("--in-place and -o are two destinations: use one of them.")
+    if len(files) > 1 and not in_place:
+        raise UsageError("Several files can only be changed in place: add --in-place, or name one FILE.")
+    changes = {file: change_text(read_input(file), source_name(file), change) for file in files}
+    for file, changed in changes.items():
+        for note in changed.notes:
+            warn(note if len(files) == 1 else f"{file}: {note}")
+        _print_diff(changed, source_name(file))
+        if out is not None:
+            write_definition(Path(out), changed.after, remedy="name another file with -o")
+        elif in_place and changed.is_changed:
+            write_definition(Path(file), changed.after, remedy="name another file with -o")
+        elif not in_place:
+            write_out(changed.after)
+
+
+def read_input(file: str) -> bytes:
+    """The content of a file, or of standard input for a hyphen. Raises TaskProfilerError if it cannot be read."""
+    return sys.stdin.buffer.read() if file == STANDARD_INPUT else read_bytes(Path(file))
+
+
+def source_name(file: str) -> str:
+    """The name of a file, or of standard input, for messages."""
+    return "standard input" if file == STANDARD_INPUT else file
+
+
+def _print_diff(changed: ChangedText, name: str) -> None:
+    """Print the difference on standard error if that is a terminal."""
+    if not is_terminal(STDERR):
+        return
+    old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
+    rows = difflib.unified_diff(old, new, name, f"{name} (new)", lineterm="")
+    lines = [line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows]
+    text = render_lines(lines, is_coloured=is_coloured(STDERR), encoding=sys.stderr.encoding)
+    click.echo(text, err=True, nl=False)

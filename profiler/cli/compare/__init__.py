@@ -1,1 +1,0 @@
-"""``task-profiler compare``: two sets of runs, metric by metric."""

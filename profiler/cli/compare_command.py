@@ -1,0 +1,333 @@
+"""``task-profiler compare``: two sets of runs, metric by metric: for a person, as JSON, and for GitHub Actions.
+
+In GitHub Actions: error annotations, and a table in the summary of the job.
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.printing import UNKNOWN, say, warn, warned_notes, write_json_lines
+from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, table_width, wrapped, write_lines
+from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
+from profiler.core.clock import SystemClock
+from profiler.core.errors import UsageError
+from profiler.core.text import on_one_line, printable
+from profiler.core.timestamps import format_local, local_zone
+from profiler.record.record_model import known_peak_source
+from profiler.record.units import format_percent, format_value
+from profiler.record.worth_a_word import counted_cpu_wait, cpu_wait_percent
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange, compare_metrics
+from profiler.runs.comparison.median_change import MedianChange
+from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
+from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS
+from profiler.runs.past_runs.run_source import start_ns
+from profiler.sizing.on_fargate import cost_on_fargate
+from profiler.sizing.prices import PriceOverrides
+
+_SIGNIFICANT_DIGITS = 15
+_DIGITS = 7  # enough that an interval above 0 does not begin at 0
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
+_MANY_PERCENT = 1000
+_SEEN_PERCENT = 5
+_MIN_WAIT_POINTS = 10
+_STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
+METRIC_TITLES = ("", "A", "B", "Change", "95 % interval", "Verdict")
+_METRIC_COLUMNS = tuple(
+    Column(title, is_right=title in METRIC_TITLES[1:5], folds=title == "Verdict") for title in METRIC_TITLES
+)
+
+
+@gathered(SourceOptions, "options")
+def compare_sets(
+    *,
+    options: SourceOptions,
+    a: str,
+    b: str,
+    last: int,
+    container: str | None,
+    names: tuple[str, ...],
+    limit_percent: float | None,
+    on_fargate: str | None,
+    output_format: str,
+) -> int:
+    """Compare two sets of runs: medians, changes, verdicts."""
+    if not (a and b):
+        raise UsageError("The name of a set is empty: name a family or run IDs.")
+    if options.families or options.statuses:
+        raise UsageError("--family and --status do not apply: A and B name the families, of which successes count.")
+    clock = SystemClock()
+    selection = SetSelection(runs=run_filter(options, clock), last=last, container=container)
+    source = open_source(options, os.environ, clock)
+    with warned_notes(source):
+        sets, remarks = read_run_sets(source, (a, b), selection)
+    for remark in remarks:
+        warn(remark)
+    overrides = PriceOverrides() if on_fargate is None else price_overrides(os.environ, on_fargate)
+    a_records, b_records = (
+        [replace(record, cost=cost_on_fargate(record, on_fargate, overrides)) for record in one.records] for one in sets
+    )
+    if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
+        warn(
+            f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate does not have, or the "
+            "price is unknown. task-profiler recommend --on-fargate prices the sizes that Fargate has."
+        )
+    metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
+    changes = compare_metrics(a_records, b_records, metrics)
+    limit = None if limit_percent is None else check_limit(changes, limit_percent, needs_all=bool(names))
+    sentences = () if limit is None else tuple(limit.sentences())
+    conditions = list(conditions_of_comparison(sets))
+    if output_format == "json":
+        left_out = (f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text)
+        for sentence in (*left_out, *conditions):  # the object has no field for them
+            warn(sentence)
+        write_json_lines([comparison_as_json(sets, changes)])
+    elif output_format == "text":
+        write_lines(comparison_lines(sets, changes, table_width()))
+    else:
+        write_lines(comparison_lines(sets, changes, None))
+        if limit is not None:
+            say("".join(annotations(sets, limit)), end="")
+        notes = [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
+        append_summary(sets, changes, notes, os.environ)
+    for sentence in sentences:
+        warn(sentence)
+    return 3 if limit is not None and limit.exceeded else 0
+
+
+def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], width: int | None) -> Iterator[Line]:
+    """Draw both sets, then the metrics that a run has."""
+    columns = [Column(name, is_right=name == "Runs", folds=name in ("Runs of", "Left out")) for name in set_titles()]
+    yield from table(columns, set_rows(sets), width=width)
+    for sentence in conditions_of_comparison(sets):
+        yield from wrapped(sentence, width, first="")
+    yield EMPTY
+    rows: list[tuple[str | Span, ...]] = [
+        (*row[:-1], Span(row[-1], _STYLES.get(one.change.verdict, "")))
+        for one, row in zip(known_changes(changes), metric_rows(changes), strict=True)
+    ]
+    yield from table(_METRIC_COLUMNS, rows, width=width)
+    for sentence in limits_of_comparison(sets, changes):
+        yield from wrapped(sentence, width, first="")
+
+
+def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
+    """Other differences between the sets that can explain a change before the code does."""
+    waits, counted = (
+        [[wait for record in one.records if (wait := read(record)) is not None] for one in sets]
+        for read in (lambda record: cpu_wait_percent(record.metrics), counted_cpu_wait)
+    )
+    if all(waits):
+        a, b = map(median, waits)
+        if any(map(median, counted)) and abs(a - b) >= _MIN_WAIT_POINTS:
+            yield (
+                f"Threads that could run waited for a CPU {format_percent(a)} of the time in A and {format_percent(b)} "
+                "in B: other work on the machine may explain a change in duration."
+            )
+    kernel = [sum(known_peak_source(record.metrics) == "kernel" for record in one.records) for one in sets]
+    peaks = [sum(record.metrics.max_memory_used_mb is not None for record in one.records) for one in sets]
+    if all(peaks) and 0 < sum(kernel) < sum(peaks):
+        yield (
+            f"The memory peak is the kernel's in {kernel[0]} of {peaks[0]} runs of A and in {kernel[1]} of {peaks[1]} "
+            "of B. The others were sampled and may have been higher."
+        )
+
+
+def set_titles() -> tuple[str, ...]:
+    """The titles of the columns of the sets."""
+    return ("", "Runs of", "Runs", f"Started ({local_zone()})", "Left out")
+
+
+def set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
+    """A row for each set."""
+    for name, one in zip("AB", sets, strict=True):
+        days = sorted((format_local(start_ns(report)) or "")[:10] for report in one.reports)
+        started = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+        yield name, one.text, str(len(one.reports)), started, one.left_out_text or UNKNOWN
+
+
+def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
+    """A row for each metric that a run has."""
+    for one in known_changes(changes):
+        change, unit = one.change, one.metric.unit
+        yield (
+            one.metric.title,
+            UNKNOWN if change.a is None else format_value(change.a, unit),
+            UNKNOWN if change.b is None else format_value(change.b, unit),
+            percent_text(change.change_percent),
+            interval_text(change),
+            _verdict(one),
+        )
+
+
+def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
+    """The metrics that at least one run has; all metrics if no run has any."""
+    return [one for one in changes if one.known_a or one.known_b] or changes
+
+
+def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
+    """The metrics that not all runs have, and how many runs are needed where there are too few."""
+    titles: dict[str, list[str]] = {}
+    for one in known_changes(changes):
+        counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)
+        parts = [
+            f"{known} of {len(of.reports)} runs of {name}" for name, known, of in counts if known < len(of.reports)
+        ]
+        if parts:
+            titles.setdefault(" and ".join(parts), []).append(one.metric.title)
+    for runs, metrics in titles.items():
+        yield f"Known for {runs}: {', '.join(metrics)}."
+    few = [one for one in changes if one.known_a and one.known_b and one.change.verdict == "too few runs"]
+    needed = [f"{one.metric.title} {one.change.runs_needed}" for one in few if one.change.runs_needed is not None]
+    if needed:
+        yield f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: {', '.join(needed)}."
+    elif any(min(one.known_a, one.known_b) < MIN_RUNS for one in few):
+        yield f"At least {MIN_RUNS} runs per side are needed."
+
+
+def percent_text(percent: float | None) -> str:
+    """A change, with its sign."""
+    if percent is None:
+        return UNKNOWN
+    return f"{round(percent, 1) + 0.0:+.1f} %" if abs(percent) < _MANY_PERCENT else f"{percent:+.3g} %"
+
+
+def interval_text(change: MedianChange) -> str:
+    """The 95 % interval of a change. An end that is unknown is unbounded."""
+    low, high = change.low_percent, change.high_percent
+    if low is None:
+        return UNKNOWN if high is None else f"at most {percent_text(high)}"
+    return f"{percent_text(low)} or more" if high is None else f"{percent_text(low)[:-2]} to {percent_text(high)}"
+
+
+class ChangeLimit(Struct, frozen=True, kw_only=True):
+    """The result of a limit: the metrics whose whole interval is above it, and texts on those that are unknown."""
+
+    percent: float
+    exceeded: tuple[MetricChange, ...]
+    undecided: tuple[str, ...]
+
+    def sentences(self) -> Iterator[str]:
+        """The sentences about the metrics."""
+        if self.exceeded:
+            listed = ", ".join(
+                f"{_names(one)} {percent_text(one.change.change_percent)} ({interval_text(one.change)})"
+                for one in self.exceeded
+            )
+            yield f"B is above A by more than {self.percent:g} %: {listed}."
+        if self.undecided:
+            yield f"It is unknown whether B is above A by more than {self.percent:g} %: {', '.join(self.undecided)}."
+
+
+def check_limit(changes: Sequence[MetricChange], percent: float, *, needs_all: bool) -> ChangeLimit:
+    """Check the changes. ``needs_all``: metrics that no run has are undecided, because the user named them."""
+    proven = (one for one in changes if one.change.verdict == "more" and one.change.low_percent is not None)
+    exceeded = tuple(one for one in proven if (one.change.low_percent or 0) > percent)
+    reasons = ((one, _why_undecided(one, percent, needs_all=needs_all)) for one in changes)
+    undecided = tuple(_names(one, reason) for one, reason in reasons if reason is not None)
+    return ChangeLimit(percent=percent, exceeded=exceeded, undecided=undecided)
+
+
+def _why_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> str | None:
+    change = one.change
+    if not (one.known_a and one.known_b):
+        is_asked = needs_all or one.known_a or one.known_b
+        return f"no run of {'B' if one.known_a else 'A'} has it" if is_asked else None
+    if change.verdict == "too few runs":
+        is_below = change.high_percent is not None and change.high_percent <= percent
+        return None if is_below else _verdict(one)
+    return "its median is 0 in A" if change.verdict == "more" and change.low_percent is None else None
+
+
+def _verdict(one: MetricChange) -> str:
+    return FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else one.change.verdict
+
+
+def _names(one: MetricChange, *more: str) -> str:
+    return f"{one.metric.title} ({', '.join((one.metric.name, *more))})"
+
+
+def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
+    """The object of ``--format json``; unknown figures are null."""
+    a, b = ({"set": one.text, "runs": len(one.reports)} for one in sets)
+    return {"a": a, "b": b, "metrics": {one.metric.name: _change_as_json(one.change) for one in changes}}
+
+
+def _change_as_json(change: MedianChange) -> Mapping[str, object]:
+    return {
+        "a": _plain(change.a),
+        "b": _plain(change.b),
+        "changePercent": _rounded(change.change_percent),
+        "lowPercent": _rounded(change.low_percent),
+        "highPercent": _rounded(change.high_percent),
+        "verdict": change.verdict,
+        "runsNeeded": change.runs_needed,
+    }
+
+
+def _rounded(percent: float | None) -> float | None:
+    return None if percent is None else round(percent, _DIGITS) + 0.0
+
+
+def _plain(value: float | None) -> float | None:
+    """The value without a rounding error, and a whole number without its decimal point."""
+    rounded = value if value is None else float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
+    return int(rounded) if rounded is not None and rounded.is_integer() else rounded
+
+
+def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
+    """A workflow command for each metric above the limit."""
+    for one in limit.exceeded:
+        change = one.change
+        before, after = (format_value(value or 0, one.metric.unit) for value in (change.a, change.b))
+        message = (
+            f"{one.metric.title} {percent_text(change.change_percent)} ({interval_text(change)}), above the limit of "
+            f"{limit.percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
+        )
+        title = _data(f"task-profiler compare: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
+        yield f"::error title={title}::{_data(message)}\n"
+
+
+def append_summary(
+    sets: Sequence[RunSet], changes: Sequence[MetricChange], sentences: Sequence[str], environment: Mapping[str, str]
+) -> None:
+    """Append the tables and the sentences to the summary. A summary that cannot be written is a warning."""
+    path = environment.get(SUMMARY_VARIABLE)
+    if not path:
+        warn(f"{SUMMARY_VARIABLE} is not set, so no summary was written: GitHub Actions sets it.")
+        return
+    parts = (
+        "",
+        f"### {_markdown(f'{sets[1].text} compared with {sets[0].text}')}",
+        "",
+        *_table(METRIC_TITLES, metric_rows(changes)),
+        "",
+        *_table(set_titles(), set_rows(sets)),
+        *(line for sentence in sentences for line in ("", _markdown(sentence))),
+    )
+    try:
+        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
+            file.write("\n".join(parts) + "\n")
+    except OSError as error:
+        warn(f"The summary {path} cannot be written ({error.strerror}): check {SUMMARY_VARIABLE}.")
+
+
+def _table(titles: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
+    for cells in (titles, ["---"] * len(titles), *rows):
+        yield f"| {' | '.join(map(_markdown, cells))} |"
+
+
+def _markdown(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", on_one_line(text))
+
+
+def _data(text: str) -> str:
+    return printable(text).replace("%", "%25")

@@ -1,1 +1,0 @@
-"""``task-profiler taskdef``: task definitions in files, standard input and Amazon ECS."""

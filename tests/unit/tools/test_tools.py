@@ -1,0 +1,119 @@
+"""The tools of this repository: coverage floors, the fuzzer's settings, releases, the site and the README's picture."""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from markdown_it import MarkdownIt
+
+from tests.documentation import ROOT, pages
+from tools.coverage_floors import below
+from tools.release import CHECKSUMS, ReleaseError, run, write_checksums
+from tools.site_hooks import BrokenLinkError, indent_lists, link_to_repository
+from tools.terminal_picture import PICTURE, RUNS, draw, printed
+
+REPOSITORY = "https://github.com/task-profiler/task-profiler"
+DOCS = [page for page in pages() if page.parts[0] == "docs"]
+MATH = "profiler/core/optional_math.py"
+FLOORS = {"total": 80, "pure": 95, "pure_modules": [MATH, "profiler/sizing/*.py"]}
+
+
+def report(total: float, files: Mapping[str, float]) -> dict[str, Any]:
+    """A report as coverage writes it as JSON, reduced to what is read."""
+    return {
+        "totals": {"percent_covered": total},
+        "files": {path: {"summary": {"percent_covered": percent}} for path, percent in files.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    ("total", "known", "trend", "sentence"),
+    [
+        (79.99, 95, 95, "The tests cover 79.99 % of everything; the floor is 80 %."),
+        (80, 94.99, 95, f"The tests cover 94.99 % of {MATH}; the floor of a pure module is 95 %."),
+        (80, 95, 50, "The tests cover 50.00 % of profiler/sizing/reasons.py; the floor of a pure module is 95 %."),
+    ],
+)
+def test_each_floor_is_checked_by_itself(total: float, known: float, trend: float, sentence: str) -> None:
+    files = {MATH: known, "profiler/sizing/reasons.py": trend}
+    assert list(below(FLOORS, report(total, files))) == [sentence]
+
+
+def test_a_pattern_that_matches_no_file_is_an_error() -> None:
+    """A module that was moved would otherwise be left out without a word."""
+    assert list(below(FLOORS, report(90, {MATH: 100}))) == [
+        "No measured file matches profiler/sizing/*.py: correct pure_modules in pyproject.toml."
+    ]
+
+
+def test_the_tests_try_the_same_examples_on_every_machine(pytestconfig: pytest.Config) -> None:
+    if pytestconfig.getoption("--hypothesis-profile"):
+        pytest.skip("make fuzz has seeds of its own")
+    assert settings.get_current_profile_name() == "same-examples"
+    assert settings.default is not None
+    assert settings.default.derandomize
+
+
+def test_sha256sum_accepts_the_checksums(tmp_path: Path) -> None:
+    (tmp_path / "b.zip").write_bytes(b"b")
+    (tmp_path / "a.whl").write_bytes(b"a")
+    assert [line.split()[1] for line in write_checksums(tmp_path).splitlines()] == ["a.whl", "b.zip"]
+    check = ["sha256sum", "--check", "--strict", CHECKSUMS]
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    (tmp_path / "a.whl").write_bytes(b"changed")
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True, check=False).returncode == 1
+
+
+def test_a_failed_command_is_named_with_its_output(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match=r"^sh -c echo no; exit 3 failed in .*:\nno\n$"):
+        run("sh", "-c", "echo no; exit 3", folder=tmp_path)
+
+
+def html(markdown: str) -> str:
+    """The page as GitHub renders it. An empty line between items adds paragraphs, which say nothing."""
+    return re.sub(r"</?p>|\n", "", MarkdownIt().enable("table").render(markdown))
+
+
+@pytest.mark.parametrize("page", DOCS, ids=str)
+def test_a_page_keeps_its_content(page: Path) -> None:
+    text = (ROOT / page).read_text()
+    assert html(indent_lists(text)) == html(text)
+
+
+def test_lists_are_indented_by_four_and_begin_after_an_empty_line() -> None:
+    text = "Intro:\n1. One\n   two\n\n   ```sh\n   run\n     it\n   ```\n   - inner\n     text\n2. Next\nEnd\n"
+    assert indent_lists(text) == (
+        "Intro:\n\n1. One\n    two\n\n    ```sh\n    run\n      it\n    ```\n\n"
+        "    - inner\n        text\n2. Next\nEnd\n"
+    )
+
+
+def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
+    text = (
+        "[a](../lambda/template.yaml) [b](../taskdef) [c](../SECURITY.md#reporting) [d](image.md)\n\n[e]: ../Makefile\n"
+    )
+    assert link_to_repository(text, "deployment.md", REPOSITORY, "v1") == (
+        f"[a]({REPOSITORY}/blob/v1/lambda/template.yaml) [b]({REPOSITORY}/tree/v1/taskdef) "
+        f"[c]({REPOSITORY}/blob/v1/SECURITY.md#reporting) [d](image.md)\n\n[e]: {REPOSITORY}/blob/v1/Makefile\n"
+    )
+    inside = "[a](../cost.md) [b](../how-to/clusters.md)"
+    assert link_to_repository(inside, "how-to/aws-batch.md", REPOSITORY, "v1") == inside
+
+
+def test_a_link_to_a_file_that_is_not_there_fails() -> None:
+    with pytest.raises(BrokenLinkError, match=r"docs/how-to/x\.md has a link to lambda/gone\.py"):
+        link_to_repository("[a](../../lambda/gone.py)", "how-to/x.md", REPOSITORY, "main")
+
+
+def test_the_picture_is_the_commands_output() -> None:
+    assert PICTURE.read_text() == draw(printed(RUNS)), "run python -m tools.terminal_picture"
+
+
+def test_the_picture_loads_nothing_and_runs_nothing() -> None:
+    picture = PICTURE.read_text()
+    assert set(re.findall(r"https?://[^\"<) ]+", picture)) == {"http://www.w3.org/2000/svg"}
+    assert "<script" not in picture
