@@ -60,7 +60,7 @@ from profiler.forwarder.task.find_report import CloudWatchTail, EcsDefinitions, 
 from profiler.forwarder.task_notices import TaskNotices
 from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
-from profiler.record.task_event import parse_stopped_task
+from profiler.record.task_end import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules

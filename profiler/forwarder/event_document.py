@@ -24,8 +24,7 @@ from profiler.forwarder.task.find_report import WAIT_RESERVED_SECONDS, ReportLin
 from profiler.forwarder.task.task_containers import LogStream
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.record_model import Container, Metrics, Record, Report
-from profiler.record.task_end import Outcome
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, Outcome, StoppedTask
 
 
 def event_documents(

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.core.aws_clients import AwsClient
-from profiler.core.aws_error_codes import SERVER_FAULT, error_code, error_status, is_throttled
+from profiler.core.aws_clients import SERVER_FAULT, AwsClient, error_code, error_status, is_throttled
 from profiler.core.ecs_terms import task_id
 from profiler.core.text import on_one_line
 from profiler.forwarder.delivery_errors import DeliveryError

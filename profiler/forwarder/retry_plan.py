@@ -13,8 +13,7 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import integer, mappings, text
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.record.spot_price import FARGATE_SPOT
-from profiler.record.task_end import ran_out_of_memory
-from profiler.record.task_event import StoppedTask
+from profiler.record.task_end import StoppedTask, ran_out_of_memory
 from profiler.record.units import format_memory
 from profiler.schedules.task_matching import STARTERS
 from profiler.sizing.fargate import LEGAL_SIZES

@@ -27,7 +27,7 @@ from profiler.forwarder.task.find_report import ReportFinder, ReportLine
 from profiler.forwarder.task.task_containers import TaskContainers, docker_labels, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
 from profiler.record.spot_price import cost_on
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
 # Starts a run again that was killed for memory: (its end, its task definition). Raises ForwarderError.

@@ -18,7 +18,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation_time import InvocationTime
 from profiler.forwarder.search_cluster.family_runs import FamilyMemory
 from profiler.forwarder.task.find_report import ReportLine
-from profiler.record.task_event import EventContainer, parse_stopped_task
+from profiler.record.task_end import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import (
     create_idempotency_table,

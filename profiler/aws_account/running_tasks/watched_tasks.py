@@ -8,8 +8,7 @@ from profiler.aws_account.running_tasks.running_runs import FollowedLogs, Runnin
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import parse_ns
-from profiler.record.family_identity import family_key
-from profiler.record.usual_duration import UsualDuration
+from profiler.record.family_identity import UsualDuration, family_key
 from profiler.runs.past_runs.families import UsualDurations
 
 

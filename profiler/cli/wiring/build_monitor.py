@@ -14,10 +14,9 @@ from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitorLoop, Runtime
-from profiler.monitor.measurement_warnings import OutputWarning, SwapWarning
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
-from profiler.monitor.task_sampler import TaskSampler
+from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.endpoint_client import check_address
 from profiler.readers.linux.host import (

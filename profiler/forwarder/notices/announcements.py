@@ -16,8 +16,7 @@ from profiler.forwarder.task.find_report import ReportLine
 from profiler.forwarder.task.task_containers import LogStream
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
-from profiler.record.task_end import Outcome
-from profiler.record.task_event import StoppedTask
+from profiler.record.task_end import Outcome, StoppedTask
 
 _S = TypeVar("_S", bound=Struct)
 _Result = TypeVar("_Result")

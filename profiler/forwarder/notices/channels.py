@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from profiler.core.aws_clients import AwsClient
-from profiler.core.aws_error_codes import error_code
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.forwarder.delivery_errors import NoticeError
 from profiler.forwarder.function_settings import NoticeSettings, fetch_secret
 from profiler.forwarder.invocation_time import TimeBudget

@@ -10,8 +10,8 @@ from profiler.forwarder.delivery_errors import SearchClusterError
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.forwarder.search_cluster.interface import SearchCluster, terms
 from profiler.forwarder.task_lines import read_line
+from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 from profiler.record.record_model import Record, Report
-from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 
 _MIN_RUNS = 8
 # By family and name of the ECS cluster.

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.core.aws_error_codes import ACCESS_DENIED, error_code, is_throttled
+from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
 from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError
 from profiler.forwarder.invocation_time import TimeBudget, sleep_before_deadline
 from profiler.forwarder.task.task_containers import LogStream

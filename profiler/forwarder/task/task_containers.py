@@ -7,8 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.json_fields import mapping, mappings
-from profiler.record.task_end import Outcome, judge_candidates
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
 
 if TYPE_CHECKING:  # forward_logs imports this module for LogStream, and identifies no containers
     from profiler.core.container_roles import ContainerRoles

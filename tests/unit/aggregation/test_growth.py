@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.aggregation.growth import MIN_RUN_NS, Growth, GrowthToLimit
+from profiler.aggregation.run_notices import MIN_RUN_NS, Growth, GrowthToLimit
 from tests.fakes import seconds
 from tests.values import present
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.aggregation.idle_time import IdleTime
+from profiler.aggregation.run_notices import IdleTime
 from tests.fakes import seconds
 from tests.values import present
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.cli.schedules_command import ScheduleRow, order_of, schedule_row, table_lines
 from profiler.core.timestamps import parse_ns
-from profiler.record.usual_duration import UsualDuration
+from profiler.record.family_identity import UsualDuration
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.schedule_model import DueTime, Schedule
 from tests.terminals import texts

@@ -15,7 +15,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.task.task_containers import TaskContainers, identify_containers
 from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, StoppedTask
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 
 ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"

@@ -17,8 +17,7 @@ from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, 
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.forwarder.task.find_report import ReportLine
 from profiler.forwarder.task.task_containers import LogStream, batch_container
-from profiler.record.task_end import determine_outcome
-from profiler.record.task_event import StoppedTask
+from profiler.record.task_end import StoppedTask, determine_outcome
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line

@@ -32,7 +32,7 @@ from profiler.forwarder.task.task_containers import LogStream
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, StoppedTask
 from tests.fakes import FakeInvocationTime
 from tests.notices import FakeChannel, KeyTable, report_line
 from tests.shown_runs import stuck_notice, waiting_stacks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.monitor.measurement_warnings import OutputWarning, SwapWarning
+from profiler.monitor.task_sampler import OutputWarning, SwapWarning
 from profiler.readers.linux.host import SwapCounters
 from profiler.record.record_model import Container, Monitor, Record
 from tests.fakes import FakeStdout

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
-from profiler.record.emf import EMF_METRICS, emf_members
 from profiler.record.record_model import Container, Cost, Distribution, Interval, Metrics, Record, Report, decode
+from profiler.record.report_metrics import EMF_METRICS, emf_members
 from profiler.settings import DEFAULT_EMF_METRICS
 
 RECORD = Record(

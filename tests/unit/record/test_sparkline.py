@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.record.sparkline import GAP, sparkline
+from profiler.record.units import GAP, sparkline
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.record_model import Container, Cost, Distribution, Gpu, Metrics, Recommendation, Record, Report
-from profiler.record.text_line import report_text
+from profiler.record.report_metrics import report_text
 
 _METRICS = Metrics(
     duration_ms=612345,

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from profiler.forwarder.task.task_containers import LogStream, batch_container, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
-from profiler.record.task_end import determine_outcome
-from profiler.record.task_event import EventContainer, StoppedTask, parse_stopped_task
+from profiler.record.task_end import EventContainer, StoppedTask, determine_outcome, parse_stopped_task
 from tests.sidecars import awslogs
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
