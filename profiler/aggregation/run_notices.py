@@ -252,13 +252,6 @@ class IdleTime:
         return rate > _BURST_BYTES_PER_SECOND + usual
 
 
-class NoticeSettings(Struct, frozen=True, kw_only=True):
-    """After how many idle minutes a batch is stuck (0: never), and after how many seconds it is overdue."""
-
-    stuck_minutes: float = 30.0
-    expected_seconds: float | None = None
-
-
 class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
     """The counters and sizes of a batch at a moment; None is unknown.
 
@@ -292,12 +285,22 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class RunNotices:
-    """The notices of one run, in constant memory. Each kind is found once."""
+    """The notices of one run, in constant memory. Each kind is found once.
 
-    def __init__(self, settings: NoticeSettings, started_ns: int, *, interval_ns: int = NS_PER_SECOND) -> None:
+    A batch is stuck after ``stuck_minutes`` without work (0: never), and overdue after ``expected_seconds``.
+    """
+
+    def __init__(
+        self,
+        started_ns: int,
+        *,
+        stuck_minutes: float = 30.0,
+        expected_seconds: float | None = None,
+        interval_ns: int = NS_PER_SECOND,
+    ) -> None:
         self._started_ns = started_ns
-        self._expected_seconds = settings.expected_seconds
-        window_ns = round(settings.stuck_minutes * 60 * NS_PER_SECOND)
+        self._expected_seconds = expected_seconds
+        window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         max_step_ns = max(_MAX_STEP_NS, round(_MAX_INTERVALS * interval_ns))
         self._idle = IdleTime(window_ns, max_step_ns=max_step_ns) if window_ns else None
         self._memory: GrowthToLimit | None = GrowthToLimit(started_ns)

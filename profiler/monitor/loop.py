@@ -6,17 +6,17 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.run_end import RunEnd, StopEvidence, ended
-from profiler.aggregation.run_notices import Finding, NoticeReading, NoticeSettings, RunNotices
+from profiler.aggregation.run_notices import Finding, NoticeReading, RunNotices
 from profiler.aggregation.task_record import container_limits
-from profiler.collectors.collector import Collector, final_readings, stop_collectors
-from profiler.core.clock import Clock, StopRequest, Ticker
+from profiler.collectors.collector import final_readings, stop_collectors
+from profiler.core.clock import Clock, StopRequest
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
@@ -58,10 +58,7 @@ class BatchNotices:
     """The notices of all batches of the task."""
 
     def __init__(self, settings: MonitorSettings, sampler: TaskSampler, clock: Clock) -> None:
-        self._settings = NoticeSettings(
-            stuck_minutes=settings.stuck_minutes, expected_seconds=settings.expected_seconds
-        )
-        self._interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
+        self._settings = settings
         self._sampler = sampler
         self._clock = clock
         self._batches: dict[str, _Batch] = {}
@@ -73,7 +70,13 @@ class BatchNotices:
         if batch is None:
             if container.started_ns is None:
                 return
-            notices = RunNotices(self._settings, container.started_ns, interval_ns=self._interval_ns)
+            settings = self._settings
+            notices = RunNotices(
+                container.started_ns,
+                stuck_minutes=settings.stuck_minutes,
+                expected_seconds=settings.expected_seconds,
+                interval_ns=round(settings.interval_seconds * NS_PER_SECOND),
+            )
             batch = self._batches[container.name] = _Batch(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
         usage = self._sampler.usages.get(container.name)
         if usage is not None and usage.samples != batch.samples:
@@ -137,15 +140,6 @@ class BatchNotices:
         )
 
 
-class Runtime(Struct, frozen=True, kw_only=True):
-    """The clock, the ticks, the stop request and the log of the loop."""
-
-    clock: Clock
-    ticker: Ticker
-    stop: StopRequest
-    log: Log
-
-
 class ReportTarget(Struct):
     """One container to report on."""
 
@@ -157,35 +151,29 @@ class ReportTarget(Struct):
 
 
 class MonitorLoop:
-    """Samples and reports. :meth:`run` is called once."""
+    """Samples and reports, with the reporter's settings, sampler and collectors. :meth:`run` is called once."""
 
     def __init__(
         self,
-        settings: MonitorSettings,
-        sampler: TaskSampler,
         reporter: Reporter,
         delivery: Delivery,
-        runtime: Runtime,
-        *,
-        collectors: Sequence[Collector] = (),
+        stop: StopRequest,
+        log: Log,
         exporter: "PrometheusExporter | None" = None,
     ) -> None:
-        self._settings = settings
-        self._sampler = sampler
         self._reporter = reporter
+        self._settings, self._sampler, self._collectors = reporter.settings, reporter.sampler, reporter.collectors
+        self._ticker, self._clock = reporter.ticker, reporter.clock
         self._delivery = delivery
-        self._ticker = runtime.ticker
-        self._clock = runtime.clock
-        self._stop = runtime.stop
-        self._log = runtime.log
-        self._collectors = collectors
+        self._stop = stop
+        self._log = log
         self._exporter = exporter
         self._targets: dict[str, ReportTarget] = {}
         self._awaited: tuple[str, ...] = ()  # the batches without a report, as of the last read of the task
         self._selection = BatchSelection(names=())
-        self._notices: BatchNotices | None = BatchNotices(settings, sampler, self._clock)
-        self._has_due_time = settings.expected_seconds is not None
-        self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
+        self._notices: BatchNotices | None = BatchNotices(self._settings, self._sampler, self._clock)
+        self._has_due_time = self._settings.expected_seconds is not None
+        self._checkpoint_ns = round(self._settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
     def run(self) -> None:

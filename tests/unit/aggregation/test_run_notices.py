@@ -14,7 +14,6 @@ from profiler.aggregation.run_notices import (
     GrowthToLimit,
     IdleTime,
     NoticeReading,
-    NoticeSettings,
     RunNotices,
 )
 from profiler.core.timestamps import format_ms
@@ -307,7 +306,7 @@ def found(
     *, minutes: float = 60, memory_per_minute: float = 0, disk_per_minute: float = 0, **values: float | None
 ) -> list[tuple[float, Finding]]:
     """What is found in which minute of an idle run that starts with 10 % of its memory and disk."""
-    notices = RunNotices(NoticeSettings(**values), START_NS)  # type: ignore[arg-type]
+    notices = RunNotices(START_NS, **values)  # type: ignore[arg-type]
     findings: list[tuple[float, Finding]] = []
     for at in range(0, int(60 * minutes) + 1, 10):
         at_ns = START_NS + seconds(at)
@@ -327,7 +326,7 @@ def found(
 
 
 def notice(finding: Finding, wait: Wait | None = None) -> Notice:
-    return RunNotices(NoticeSettings(), START_NS).describe(finding, lambda _: wait)
+    return RunNotices(START_NS).describe(finding, lambda _: wait)
 
 
 def test_a_stuck_run() -> None:
@@ -360,7 +359,7 @@ def test_what_a_run_waits_for_is_named_as_far_as_it_is_known() -> None:
 def test_the_wait_is_that_of_the_time_that_the_notice_is_about() -> None:
     asked: list[int] = []
     for _, finding in found(expected_seconds=3000):
-        RunNotices(NoticeSettings(), START_NS + 1).describe(finding, asked.append)
+        RunNotices(START_NS + 1).describe(finding, asked.append)
     assert asked == [START_NS, START_NS + 1]  # since it is idle, and the whole time of what takes too long
 
 
@@ -394,7 +393,7 @@ def test_memory_that_grows_to_its_limit() -> None:
 def test_all_kinds_are_found_once_and_listed() -> None:
     findings = found(minutes=100, expected_seconds=60, memory_per_minute=8, disk_per_minute=170)
     assert sorted(finding.kind for _, finding in findings) == ["disk", "memory", "overdue", "stuck"]
-    notices = RunNotices(NoticeSettings(), START_NS)
+    notices = RunNotices(START_NS)
     for _, finding in findings[:2]:
         notices.describe(finding, lambda _: None)
     assert notices.raised == (
@@ -424,7 +423,7 @@ _COUNTS = st.one_of(st.none(), st.integers(0, 2**62))
 )
 @settings(max_examples=40, deadline=None)
 def test_any_readings_give_notices_that_can_be_described(readings: list[NoticeReading]) -> None:
-    notices = RunNotices(NoticeSettings(stuck_minutes=0.001, expected_seconds=1), 0)
+    notices = RunNotices(0, stuck_minutes=0.001, expected_seconds=1)
     for reading in readings:
         overdue = notices.overdue(reading.at_ns)
         for finding in (*notices.add(reading), *((overdue,) if overdue else ())):

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import asdict
-from tests.unit.core.test_container_roles import INJECTED, ROUTER, SIDECARS
 
 from profiler.forwarder.delivery_errors import (
     DeliveryError,
@@ -37,6 +36,7 @@ from profiler.record.task_end import EventContainer, StoppedTask
 from tests.fakes import FakeInvocationTime
 from tests.notices import FakeChannel, KeyTable, report_line
 from tests.shown_runs import stuck_notice, waiting_stacks
+from tests.unit.core.test_ecs_terms import INJECTED, ROUTER, SIDECARS
 from tests.unit.forwarder.task.test_task_event import container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"

@@ -11,7 +11,7 @@ from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector
 from profiler.core.clock import ClockJumpDetector, Ticker
-from profiler.monitor.loop import MonitorLoop, Runtime
+from profiler.monitor.loop import MonitorLoop
 from profiler.monitor.prometheus.exporter import PrometheusExporter
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
@@ -189,25 +189,10 @@ class World:
             devices=self.devices,
         )
         ticker = Ticker(self.clock.monotonic_ns(), interval_ns)
-        reporter = Reporter(
-            self.settings,
-            sampler,
-            ticker=ticker,
-            clock=self.clock,
-            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
-            collectors=self.collectors,
-        )
+        own_usage = OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1)
+        reporter = Reporter(self.settings, sampler, ticker, self.clock, lambda: own_usage, self.collectors)
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
-        monitor = MonitorLoop(
-            self.settings,
-            sampler,
-            reporter,
-            delivery,
-            Runtime(clock=self.clock, ticker=ticker, stop=self.stop, log=self.log),
-            collectors=self.collectors,
-            exporter=self.exporter,
-        )
-        monitor.run()
+        MonitorLoop(reporter, delivery, self.stop, self.log, self.exporter).run()
         return self
 
     def report(self) -> dict[str, Any]:
