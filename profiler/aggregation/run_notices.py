@@ -277,9 +277,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     kind: "NoticeKind"
     since_ns: int
     at_ns: int
-    vcpu: float = 0.0
-    network: float = 0.0
-    block: float = 0.0
+    idle: IdleTime | None = None
     expected_seconds: float = 0.0
     growth: Growth | None = None
 
@@ -303,40 +301,35 @@ class RunNotices:
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         max_step_ns = max(_MAX_STEP_NS, round(_MAX_INTERVALS * interval_ns))
         self._idle = IdleTime(window_ns, max_step_ns=max_step_ns) if window_ns else None
-        self._memory: GrowthToLimit | None = GrowthToLimit(started_ns)
-        self._disk: GrowthToLimit | None = GrowthToLimit(started_ns)
+        self._growths: dict[NoticeKind, GrowthToLimit] = {
+            "memory": GrowthToLimit(started_ns),
+            "disk": GrowthToLimit(started_ns),
+        }
         self.raised: tuple[RaisedNotice, ...] = ()
 
     def add(self, reading: NoticeReading) -> list[Finding]:
         """Add a reading; returns the conditions that are met for the first time."""
-        findings, at_ns, idle = [], reading.at_ns, self._idle
+        findings: list[Finding] = []
+        at_ns, idle = reading.at_ns, self._idle
         if (
             idle is not None
             and idle.add(at_ns, reading.cpu_ns, reading.network_bytes, reading.block_bytes, reading.own_line_ns)
             and idle.since_ns is not None
         ):
             self._idle = None
-            findings.append(
-                Finding(
-                    kind="stuck",
-                    since_ns=idle.since_ns,
-                    at_ns=at_ns,
-                    vcpu=idle.vcpu,
-                    network=idle.network,
-                    block=idle.block,
-                )
-            )
-        if self._memory is not None and reading.memory_used_bytes is not None:
-            growth = self._memory.add(at_ns, reading.memory_used_bytes, reading.memory_size_bytes)
-            if growth is not None:
-                self._memory = None
-                findings.append(Finding(kind="memory", since_ns=growth.since_ns, at_ns=at_ns, growth=growth))
-        if self._disk is not None and reading.disk_used_mb is not None:
-            growth = self._disk.add(at_ns, reading.disk_used_mb, reading.disk_size_mb)
-            if growth is not None:
-                self._disk = None
-                findings.append(Finding(kind="disk", since_ns=growth.since_ns, at_ns=at_ns, growth=growth))
+            findings.append(Finding(kind="stuck", since_ns=idle.since_ns, at_ns=at_ns, idle=idle))
+        self._add_use("memory", at_ns, reading.memory_used_bytes, reading.memory_size_bytes, findings)
+        self._add_use("disk", at_ns, reading.disk_used_mb, reading.disk_size_mb, findings)
         return findings
+
+    def _add_use(
+        self, kind: "NoticeKind", at_ns: int, used: float | None, size: float | None, findings: list[Finding]
+    ) -> None:
+        following = self._growths.get(kind)
+        growth = None if following is None or used is None else following.add(at_ns, used, size)
+        if growth is not None:
+            del self._growths[kind]
+            findings.append(Finding(kind=kind, since_ns=growth.since_ns, at_ns=at_ns, growth=growth))
 
     def overdue(self, now_ns: int) -> Finding | None:
         """The finding, returned once, that the run takes longer than expected. No reading is necessary."""
@@ -385,7 +378,19 @@ def describe(finding: Finding, started_ns: int, waiting_for: str | None) -> "Not
             growth_mb_per_minute=round(per_minute, 3),
             minutes_left=round(growth.minutes_left, 1),
         )
-    elif finding.kind == "overdue":
+    elif finding.idle is not None:
+        message = (
+            f"The run used less than {QUIET_VCPU:g} vCPU and {QUIET_BYTES_PER_SECOND // 1024} KB/s of network and disk "
+            f"for {since}"
+        )
+        evidence = NoticeEvidence(
+            minutes=since_minutes,
+            vcpu_used=round(finding.idle.vcpu, VCPU_DIGITS),
+            network_bytes_per_second=round(finding.idle.network),
+            block_bytes_per_second=round(finding.idle.block),
+            waiting_for=waiting_for,
+        )
+    else:
         elapsed_ns = finding.at_ns - started_ns
         message = (
             f"The run has taken {format_duration(elapsed_ns / NS_PER_MS)}; "
@@ -394,18 +399,6 @@ def describe(finding: Finding, started_ns: int, waiting_for: str | None) -> "Not
         evidence = NoticeEvidence(
             elapsed_seconds=round(elapsed_ns / NS_PER_SECOND, 1),
             expected_seconds=finding.expected_seconds,
-            waiting_for=waiting_for,
-        )
-    else:
-        message = (
-            f"The run used less than {QUIET_VCPU:g} vCPU and {QUIET_BYTES_PER_SECOND // 1024} KB/s of network and disk "
-            f"for {since}"
-        )
-        evidence = NoticeEvidence(
-            minutes=since_minutes,
-            vcpu_used=round(finding.vcpu, VCPU_DIGITS),
-            network_bytes_per_second=round(finding.network),
-            block_bytes_per_second=round(finding.block),
             waiting_for=waiting_for,
         )
     if evidence.waiting_for is not None:

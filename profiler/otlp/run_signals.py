@@ -278,35 +278,36 @@ def _spans(run: ExportedRun, ids: _Ids, ended: list[Message]) -> list[Message]:
     record = run.record
     parent = {} if ids.parent is None else {"parentSpanId": ids.parent.span_id}
     flags = {} if ids.parent is None else {"flags": _REMOTE_PARENT | ids.parent.flags}
-    root: Message = {
-        "traceId": ids.trace,
-        "spanId": ids.root,
-        **parent,
-        **flags,
-        "name": service_name(record),
-        "kind": _KIND_INTERNAL,
-        "startTimeUnixNano": str(run.begin_ns),
-        "endTimeUnixNano": str(run.end_ns),
-        "attributes": [*ended, *label_attributes(record)],
-        "events": list(_events(run)),
-        "status": _status(run),
-    }
-    return [root, *_children(run, ids)]
-
-
-def _children(run: ExportedRun, ids: _Ids) -> Iterator[Message]:
+    spans: list[Message] = [
+        {
+            "traceId": ids.trace,
+            "spanId": ids.root,
+            **parent,
+            **flags,
+            "name": service_name(record),
+            "kind": _KIND_INTERNAL,
+            "startTimeUnixNano": str(run.begin_ns),
+            "endTimeUnixNano": str(run.end_ns),
+            "attributes": [*ended, *label_attributes(record)],
+            "events": list(_events(run)),
+            "status": _status(run),
+        }
+    ]
     phases = (_PULL, run.pull_started_ns, run.pull_stopped_ns), (_INIT, run.pull_stopped_ns, run.started_ns)
     for name, begin_ns, end_ns in phases:
         if begin_ns is not None and end_ns is not None and begin_ns <= end_ns:
-            yield {
-                "traceId": ids.trace,
-                "spanId": span_id(run.record.task_id, name),
-                "parentSpanId": ids.root,
-                "name": name,
-                "kind": _KIND_INTERNAL,
-                "startTimeUnixNano": str(begin_ns),
-                "endTimeUnixNano": str(end_ns),
-            }
+            spans.append(
+                {
+                    "traceId": ids.trace,
+                    "spanId": span_id(record.task_id, name),
+                    "parentSpanId": ids.root,
+                    "name": name,
+                    "kind": _KIND_INTERNAL,
+                    "startTimeUnixNano": str(begin_ns),
+                    "endTimeUnixNano": str(end_ns),
+                }
+            )
+    return spans
 
 
 def _status(run: ExportedRun) -> Message:
