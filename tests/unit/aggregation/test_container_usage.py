@@ -22,8 +22,8 @@ HOST = Host(vcpu=VCPU, memory_bytes=2**34)
 class Feed:
     """Feeds samples whose ``read`` moves with the monotonic clock, by default."""
 
-    def __init__(self, started: float | None = 0, *, series_points: int = 0) -> None:
-        self.usage = ContainerUsage(seconds(1), series_points)
+    def __init__(self, started: float | None = 0, *, series_points: int = 0, machine: Host | None = None) -> None:
+        self.usage = ContainerUsage(seconds(1), series_points, machine or Host())
         self.started_ns = None if started is None else START_NS + seconds(started)
 
     def add(
@@ -35,6 +35,7 @@ class Feed:
         received: float | None = None,
         docker_id: str = "a",
         shares_network: bool = False,
+        began: float | None = None,
         **more: int,
     ) -> bool:
         memory_bytes = None if memory_mib is None else memory_mib * MIB
@@ -44,6 +45,7 @@ class Feed:
             epoch=docker_id,
             received_ns=seconds(at if received is None else received),
             started_ns=self.started_ns,
+            attempt_started_ns=None if began is None else START_NS + seconds(began),
             shares_network=shares_network,
         )
 
@@ -76,39 +78,36 @@ def test_without_a_known_start_the_first_sample_gives_no_rate() -> None:
 @pytest.mark.parametrize(("cpu", "total"), [(50.5, 50.5), (2.0, 52.0)])
 def test_a_new_docker_id_with_more_than_its_time_allows_continues_the_counters(cpu: float, total: float) -> None:
     """It started 1 s ago on 2 CPUs: 2 s can be its own, 50.5 s cannot."""
-    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
-    for at, docker_id, cpu_seconds in ((25, "a", 50.0), (26, "b", cpu)):
-        taken = sample(START_NS + seconds(at), cpu_seconds)
-        usage.add(taken, epoch=docker_id, received_ns=seconds(at), started_ns=START_NS)
-    assert usage.cpu_seconds == total
+    feed = Feed(machine=Host(vcpu=2))
+    feed.add(25, cpu=50.0)
+    feed.add(26, cpu=cpu, docker_id="b")
+    assert feed.usage.cpu_seconds == total
 
 
 def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
-    usage = ContainerUsage(seconds(1), 10)
+    feed = Feed(series_points=10)
     for at, cpu, began in ((1, 1.0, 0), (2, 2.0, 0), (8, 1.0, 7)):
-        taken = sample(START_NS + seconds(at), cpu, 10 * MIB)
-        usage.add(
-            taken, epoch="a", received_ns=seconds(at), started_ns=START_NS, attempt_started_ns=START_NS + seconds(began)
-        )
-    assert usage.cpu_seconds == 3.0
-    series = present(None if usage.series is None else usage.series.values())
+        feed.add(at, cpu, 10, began=began)
+    assert feed.usage.cpu_seconds == 3.0
+    series = series_of(feed)
     assert series.vcpu_used == (1, 1, None, None, None, None, None, 1)
     assert series.memory_used_mb == (10, 10, None, None, None, None, None, 10)
 
 
 @pytest.mark.parametrize(("memory_mib", "is_possible"), [(1536, True), (1600, False)])
 def test_memory_that_the_machine_does_not_have_is_left_out(memory_mib: int, *, is_possible: bool) -> None:
-    usage = ContainerUsage(seconds(1), machine=Host(memory_bytes=1024 * MIB))
-    usage.add(sample(START_NS + seconds(1), 0.5, memory_mib * MIB), received_ns=seconds(1), started_ns=START_NS)
+    feed = Feed(machine=Host(memory_bytes=1024 * MIB))
+    feed.add(1, 0.5, memory_mib)
+    usage = feed.usage
     assert (usage.memory_max_bytes is not None, usage.impossible) == (is_possible, 0 if is_possible else 1)
 
 
 @pytest.mark.parametrize(("cpu", "is_possible"), [(130.0, True), (133.0, False), (24_282.0, False)])
 def test_cpu_time_that_all_cpus_cannot_have_provided_is_left_out(cpu: float, *, is_possible: bool) -> None:
     """On 2 CPUs in 6 s, with 60 s for late counters."""
-    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
-    usage.add(sample(START_NS + seconds(6), cpu), received_ns=seconds(6), started_ns=START_NS)
-    assert (usage.cpu_seconds, usage.impossible) == ((cpu, 0) if is_possible else (None, 1))
+    feed = Feed(machine=Host(vcpu=2))
+    feed.add(6, cpu)
+    assert (feed.usage.cpu_seconds, feed.usage.impossible) == ((cpu, 0) if is_possible else (None, 1))
 
 
 def test_a_counter_that_falls_by_little_is_no_restart() -> None:

@@ -164,9 +164,7 @@ def test_no_mark_is_lost_and_everybody_is_counted(steps: list[list[ProcessReadin
 
 
 def ended(name: str, mib: int = 100) -> ProcessReading:
-    return ProcessReading(
-        pid=7, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, name=name, rss_bytes=mib * MIB, peak_bytes=mib * MIB
-    )
+    return process(7, name, mark=mib)
 
 
 def kills(steps: Sequence[Step], *, on_fargate: bool = False) -> MemoryKills | None:
