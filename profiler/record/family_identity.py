@@ -11,7 +11,6 @@ from msgspec import Struct
 from profiler.record.record_model import Record, RecordHead
 
 MAX_RUNS_OF_A_FAMILY = 20
-_TWENTIETHS = 20
 
 
 class FamilyKey(Struct, frozen=True):
@@ -76,5 +75,5 @@ def usual_duration(durations_ms: Sequence[float]) -> UsualDuration | None:
         return None
     from statistics import median, quantiles  # slow to import
 
-    p95_ms = quantiles(durations_ms, n=_TWENTIETHS, method="inclusive")[-1] if durations_ms[1:] else durations_ms[0]
+    p95_ms = quantiles(durations_ms, n=20, method="inclusive")[-1] if durations_ms[1:] else durations_ms[0]
     return UsualDuration(median_ms=median(durations_ms), p95_ms=p95_ms, runs=len(durations_ms))

@@ -105,4 +105,4 @@ def _exporter(reporter: Reporter, accelerators: Sequence[Collector], log: JsonLo
         read_instance=read_instance,
         interval_ns=round(settings.interval_seconds * NS_PER_SECOND),
     )
-    return PrometheusExporter(settings.prometheus_port, builder, reporter.clock, log)
+    return PrometheusExporter(settings.prometheus_port, builder, log)
