@@ -21,27 +21,26 @@ from profiler.record.record_model import (
 from profiler.record.report_metrics import EMF_METRICS, emf_members, report_text
 from profiler.settings import DEFAULT_EMF_METRICS
 
-_METRICS = Metrics(
-    duration_ms=612345,
-    billed_duration_ms=631000,
-    init_duration_ms=18000,
-    vcpu_size=0.5,
-    vcpu_used=Distribution(avg=0.39, max=0.5),
-    cpu_utilization_percent=Distribution(avg=78.4),
-    cpu_seconds=240.1,
-    memory_size_mb=2048,
-    memory_used_mb=Distribution(avg=300.25),
-    max_memory_used_mb=512,
-    memory_peak_source="sampled",
-)
-_RECORD = Record(
+SUCCESS = Record(
     task_id="158d1c80",
     family="nightly-etl",
     container=Container(name="batch"),
     status="success",
     exit_code=0,
     likely_out_of_memory=False,
-    metrics=_METRICS,
+    metrics=Metrics(
+        duration_ms=612345,
+        billed_duration_ms=631000,
+        init_duration_ms=18000,
+        vcpu_size=0.5,
+        vcpu_used=Distribution(avg=0.39, max=0.5),
+        cpu_utilization_percent=Distribution(avg=78.4),
+        cpu_seconds=240.1,
+        memory_size_mb=2048,
+        memory_used_mb=Distribution(avg=300.25),
+        max_memory_used_mb=512,
+        memory_peak_source="sampled",
+    ),
 )
 RECORD = Record(
     task_id="0123",
@@ -60,12 +59,12 @@ RECORD = Record(
 )
 
 
-def _text(record: Record) -> str:
-    return report_text(Report(time="2026-11-20T03:12:45.123Z", type="task.report", record=record))
+def report(record: Record = RECORD) -> Report:
+    return Report(time="2026-11-20T03:12:45.123Z", type="task.report", record=record)
 
 
 def test_a_whole_report() -> None:
-    assert _text(_RECORD).split("\t") == [
+    assert report_text(report(SUCCESS)).split("\t") == [
         "REPORT TaskId: 158d1c80",
         "Duration: 612345.00 ms",
         "Billed Duration: 631000 ms",
@@ -97,20 +96,16 @@ def test_a_whole_report() -> None:
     ],
 )
 def test_a_part_of_the_line(changes: dict[str, Any], said: str) -> None:
-    assert said in _text(replace(_RECORD, **changes))
+    assert said in report_text(report(replace(SUCCESS, **changes)))
 
 
 def test_cost_and_advice_come_last() -> None:
     advice = Recommendation(vcpu=0.25, memory_mb=1024, saving_percent=50.5, reasons=("One run\tused little.", "Few."))
-    text = _text(replace(_RECORD, cost=Cost(usd=0.00822833), recommendation=advice))
+    text = report_text(report(replace(SUCCESS, cost=Cost(usd=0.00822833), recommendation=advice)))
     assert text.endswith(
         "\tCost: 0.008228 USD\tRecommended vCPU: 0.25\tRecommended Memory: 1024 MB\tSaving: 50.5 %"
         "\tAdvice: One run used little. Few."
     )
-
-
-def report(record: Record = RECORD, time: str = "2026-11-20T03:12:45.123Z", kind: Any = "task.report") -> Report:
-    return Report(time=time, type=kind, record=record)
 
 
 def members(record: Record = RECORD, names: tuple[str, ...] = tuple(EMF_METRICS)) -> dict[str, Any]:
