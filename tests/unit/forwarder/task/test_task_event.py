@@ -152,6 +152,7 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
         "stopped scheduler",
     ),
     ("ServiceSchedulerInitiated", GENERIC, 137, OOM, "stopped scheduler"),
+    ("ServiceSchedulerInitiatedNewly", "ServiceSchedulerInitiated", 1, None, "failure exit"),  # a code is exact
     (None, "Task failed ELB health checks in (target-group arn:aws:x)", 0, None, "stopped scheduler"),
     ("InfrastructureHealth", None, 0, None, "stopped infrastructure"),
     ("infrastructurehealth", GENERIC, None, None, "stopped infrastructure"),
