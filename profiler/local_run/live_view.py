@@ -20,17 +20,8 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, BottomRows, Part, Row, Terminal, bar
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.units import (
-    LEAST_MB,
-    LEAST_VCPU,
-    MIB,
-    curve_top,
-    format_count,
-    format_memory,
-    format_part,
-    format_vcpu,
-    sparkline,
-)
+from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, sparkline
+from profiler.record.units import MIB, format_count, format_memory, format_part, format_vcpu
 
 if TYPE_CHECKING:
     from profiler.record.family_identity import UsualDuration

@@ -1,4 +1,4 @@
-"""Units: conversion into the record's units, and the text of durations, sizes, money and series for people.
+"""Units: conversion into the record's units, and the text of durations, sizes and money for people.
 
 Every output for people uses the ``format_`` functions: terminal, recommendation, Slack message. The
 HTML report has the same functions in JavaScript (``report_page/assets/modules/formats.js``); a browser test
@@ -9,8 +9,7 @@ if they are not 0.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Number
@@ -29,15 +28,6 @@ _MAX_DIGITS = 20
 _PERCENT, _MANY_PERCENT = 100, 1000
 # From here on a float has no fraction, and scaling it could overflow.
 _ALL_WHOLE = 2.0**53
-GAP = " "
-"""The character of a part of the series without a measurement."""
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_ASCII_BLOCKS = "_.:-=+*#"
-# Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
-MIN_SHARE_OF_LIMIT = 0.3
-# The least top of each curve: what is below it is noise, which must not fill a chart. The report page has both rules,
-# too: the page's data carries them.
-LEAST_VCPU, LEAST_MB, LEAST_PERCENT = 0.1, 1.0, 10.0
 
 
 def as_number(value: float | None) -> Number | None:
@@ -204,28 +194,3 @@ def _round_half_up(value: float, digits: int = 0) -> int:
         scale: int = 10**digits
         return int(value) * scale
     return math.floor(value * float(f"1e{digits}") + 0.5)
-
-
-def curve_top(highest: float, limit: float | None, least: float) -> tuple[float, bool]:
-    """The top of a curve: the limit or, if that is far above, the highest value; and whether it is the limit."""
-    top = max(highest, least)
-    return (float(limit), True) if limit and top >= MIN_SHARE_OF_LIMIT * limit else (top, False)
-
-
-def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_only: bool = False) -> str:
-    """Draw a series on one line, with one character for each value, at most ``width``; None is a gap.
-
-    A longer series is divided into ``width`` buckets of almost equal size, and each bucket shows its largest value, so
-    that no peak is lost; one without any value is ``GAP``. Values above ``top`` are drawn with the highest block.
-    """
-    length = min(max(width, 0), len(values))
-    blocks = _ASCII_BLOCKS if ascii_only else _BLOCKS
-    bounds = [bucket * len(values) // length for bucket in range(length + 1)] if length else [0]
-    return "".join(_character(values[start:end], blocks, top) for start, end in pairwise(bounds))
-
-
-def _character(bucket: Sequence[float | None], blocks: str, top: float) -> str:
-    measured = [value for value in bucket if value is not None]
-    if not measured:
-        return GAP
-    return blocks[math.floor(min(max(measured) / top, 1) * (len(blocks) - 1) + 0.5)]

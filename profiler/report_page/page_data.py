@@ -16,7 +16,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import TaskSize
-from profiler.record.units import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
+from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.report_page.limited_gzip import array_of, compressed, first_that_fit, to_json
 from profiler.report_page.page_activity import StacksOf, activity_texts, no_stacks
 from profiler.report_page.page_series import Run, digits_of_values, finite_number, series_columns

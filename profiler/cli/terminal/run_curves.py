@@ -4,17 +4,8 @@ from collections.abc import Callable, Sequence
 
 from profiler.cli.styled_text import Glyphs
 from profiler.record.record_model import Number, Record, Series
-from profiler.record.units import (
-    LEAST_MB,
-    LEAST_PERCENT,
-    LEAST_VCPU,
-    curve_top,
-    format_memory,
-    format_part,
-    format_percent,
-    format_vcpu,
-    sparkline,
-)
+from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
+from profiler.record.units import format_memory, format_part, format_percent, format_vcpu
 
 CPU, MEMORY, GPU = "CPU", "Memory", "GPU"
 _STYLES = {CPU: "blue", MEMORY: "magenta"}

@@ -18,8 +18,9 @@ from profiler.record.hardware import gpu_idle_texts, gpu_totals, neuron_totals, 
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record, TaskSize
 from profiler.record.run_outcome import describe_exit_code
+from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
 from profiler.record.spot_price import is_on_spot
-from profiler.record.units import LEAST_MB, LEAST_VCPU, format_duration, format_memory, format_usd, format_vcpu
+from profiler.record.units import format_duration, format_memory, format_usd, format_vcpu
 
 JsonObject = dict[str, Any]
 

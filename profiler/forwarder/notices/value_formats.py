@@ -8,18 +8,9 @@ from profiler.forwarder.notices.announcements import EndedTask
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Metrics, Process, Recommendation, Record
 from profiler.record.run_outcome import EndStatus, describe_cause
+from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.task_end import Outcome
-from profiler.record.units import (
-    GAP,
-    MIB,
-    curve_top,
-    format_duration,
-    format_memory,
-    format_peak,
-    format_percent,
-    format_task_size,
-    sparkline,
-)
+from profiler.record.units import MIB, format_duration, format_memory, format_peak, format_percent, format_task_size
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, PAST_WAITS
 
 _Value = TypeVar("_Value")

@@ -1,4 +1,4 @@
-"""Numbers and series as texts for people; tests/browser/test_page_formats.py compares the page's JavaScript."""
+"""Numbers as texts for people; tests/browser/test_page_formats.py compares the page's JavaScript with them."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.record.units import (
-    GAP,
     format_change,
     format_duration,
     format_memory,
@@ -16,7 +15,6 @@ from profiler.record.units import (
     format_percent,
     format_usd,
     format_vcpu,
-    sparkline,
 )
 from tests.formats import CHANGES, DOLLARS, DURATIONS, MEMORY, PERCENTS, VCPUS
 
@@ -28,7 +26,6 @@ AMOUNTS = {
     format_usd: DOLLARS,
 }
 CASES = [(formatter, *row) for formatter, rows in AMOUNTS.items() for row in rows]
-BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 @pytest.mark.parametrize(("formatter", "value", "expected"), CASES)
@@ -53,27 +50,3 @@ def test_changes(new: float, old: float, expected: str) -> None:
 @pytest.mark.parametrize("formatter", [format_duration, format_memory, format_vcpu, format_usd])
 def test_every_finite_amount_has_a_text(formatter: Callable[[float], str], value: float) -> None:
     assert re.fullmatch(r"\$?\d+(\.\d+)?[a-zA-Z]*( \w+)?", formatter(value))
-
-
-def test_one_character_for_each_value_or_the_peak_of_several() -> None:
-    rising = [0, 1, 2, 3, 4, 5, 6, 7]
-    assert sparkline(rising, width=8, top=7) == BLOCKS
-    assert sparkline(rising, width=8, top=7, ascii_only=True) == "_.:-=+*#"
-    assert sparkline([0, None, 7], width=8, top=7) == "▁ █"
-    assert sparkline([0, 0, 0, 100, 0, None, None, None], width=4, top=100) == "▁█▁ "
-    assert sparkline([0, 200], width=2, top=100) == "▁█"
-
-
-@given(
-    values=st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=300),
-    width=st.integers(1, 130),
-    top=st.floats(1, 100),
-)
-def test_no_peak_and_no_measured_part_is_lost(values: list[float | None], width: int, top: float) -> None:
-    line = sparkline(values, width=width, top=top)
-    measured = [value for value in values if value is not None]
-    assert (line.strip(GAP) == "") == (not measured)
-    if measured:
-        highest = max(BLOCKS.index(character) for character in line if character != GAP)
-        alone = sparkline([max(measured)], width=1, top=top)
-        assert BLOCKS[highest] == alone

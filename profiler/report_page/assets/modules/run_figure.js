@@ -102,7 +102,7 @@ function rowParts(run, other, row, axisName) {
   const peak = row.id === "memory" ? (run.peak ?? 0) : 0;
   const layers = layerParts(run, row, axisName);
   const values = Math.max(highest(run, row), highest(other, row), peak, layers.highest);
-  // As in curve_top() of profiler/record/units.py: a limit far above the values would make a flat line, and a chart
+  // As in curve_top() of profiler/record/sparkline.py: a limit far above the values would make a flat line, and a chart
   // of little more than nothing would be full of noise.
   const least = content.scale[row.unit] ?? 0.001;
   const isNear = isKnown(limit) && Math.max(values, least) >= content.scale.nearLimit * limit;

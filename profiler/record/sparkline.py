@@ -1,0 +1,42 @@
+"""A time series as one line of text: ``▁▂▅█``, for the terminal and for messages."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+GAP = " "
+"""The character of a part of the series without a measurement."""
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_ASCII_BLOCKS = "_.:-=+*#"
+# Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
+MIN_SHARE_OF_LIMIT = 0.3
+
+# The least top of each curve: what is below it is noise, which must not fill a chart. The report page has both rules,
+# too: the page's data carries them.
+LEAST_VCPU, LEAST_MB, LEAST_PERCENT = 0.1, 1.0, 10.0
+
+
+def curve_top(highest: float, limit: float | None, least: float) -> tuple[float, bool]:
+    """The top of a curve: the limit or, if that is far above, the highest value; and whether it is the limit."""
+    top = max(highest, least)
+    return (float(limit), True) if limit and top >= MIN_SHARE_OF_LIMIT * limit else (top, False)
+
+
+def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_only: bool = False) -> str:
+    """Draw a series on one line, with one character for each value, at most ``width``; None is a gap.
+
+    A longer series is divided into ``width`` buckets of almost equal size, and each bucket shows its largest value, so
+    that no peak is lost; one without any value is ``GAP``. Values above ``top`` are drawn with the highest block.
+    """
+    length = min(max(width, 0), len(values))
+    blocks = _ASCII_BLOCKS if ascii_only else _BLOCKS
+    bounds = [bucket * len(values) // length for bucket in range(length + 1)] if length else [0]
+    return "".join(_character(values[start:end], blocks, top) for start, end in pairwise(bounds))
+
+
+def _character(bucket: Sequence[float | None], blocks: str, top: float) -> str:
+    measured = [value for value in bucket if value is not None]
+    if not measured:
+        return GAP
+    return blocks[math.floor(min(max(measured) / top, 1) * (len(blocks) - 1) + 0.5)]
