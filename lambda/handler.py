@@ -51,7 +51,7 @@ from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.subscription import Counts, decode_event, forward, forward_records, is_stream_event
 from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
-from profiler.record.task_event import parse_stopped_task
+from profiler.record.task_end import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from profiler.core.aws_clients import AwsClient
-from profiler.core.aws_error_codes import ACCESS_DENIED, EXPIRED, SERVER_FAULT, error_status, is_throttled
+from profiler.core.aws_clients import ACCESS_DENIED, EXPIRED, SERVER_FAULT, AwsClient, error_status, is_throttled
 from profiler.core.errors import TaskProfilerError
 
 _EXPIRED = EXPIRED | {"RequestExpired"}

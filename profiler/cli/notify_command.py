@@ -25,7 +25,7 @@ from profiler.forwarder.notices.event_details import bus_event
 from profiler.forwarder.notices.slack_messages import message_of
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice
-from profiler.record.task_event import parse_stopped_task
+from profiler.record.task_end import parse_stopped_task
 
 _NOTICE_TYPES = ("task.notice", "schedule.notice")
 

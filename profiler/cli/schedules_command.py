@@ -20,9 +20,8 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_local, format_ms, local_zone, with_local_times
-from profiler.record.family_identity import FamilyKey, family_key, matches_any
+from profiler.record.family_identity import FamilyKey, UsualDuration, family_key, matches_any
 from profiler.record.units import format_count, format_duration
-from profiler.record.usual_duration import UsualDuration
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
 from profiler.schedules.due_outcomes import CHANGED, TOO_OLD, JudgedSchedule, as_refused, judge_schedules

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.aws_error_codes import ACCESS_DENIED, error_code, is_throttled
+from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
 from profiler.core.json_fields import mapping, mappings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, TimeBudget, sleep_before_deadline
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import Cost, Report
-from profiler.record.task_end import Outcome, judge_candidates
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
 
 if TYPE_CHECKING:  # forward_logs imports this module for LogStream, and identifies no containers
     from profiler.core.container_roles import ContainerRoles

@@ -13,8 +13,7 @@ from profiler.forwarder.run_links import links_of_stopped_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.record_model import Container, Metrics, Record, Report
-from profiler.record.task_end import Outcome
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, Outcome, StoppedTask
 
 
 def event_documents(

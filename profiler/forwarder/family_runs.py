@@ -17,10 +17,10 @@ from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster, terms
 from profiler.forwarder.task_lines import read_line
+from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 from profiler.record.hardware import processor_difference
 from profiler.record.record_model import Processor, Record, Report
 from profiler.record.units import MIB, as_number
-from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 
 # By family and name of the ECS cluster.
 FamilyDurations = Mapping[tuple[str, str], UsualDuration]

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.core.aws_clients import AwsClient
-from profiler.core.aws_error_codes import SERVER_FAULT, error_code, error_status, is_throttled
+from profiler.core.aws_clients import SERVER_FAULT, AwsClient, error_code, error_status, is_throttled
 from profiler.core.ecs_terms import FARGATE, task_id
 from profiler.core.json_fields import integer, mappings, text
 from profiler.core.text import on_one_line
@@ -25,8 +24,7 @@ from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
-from profiler.record.task_end import ran_out_of_memory
-from profiler.record.task_event import StoppedTask
+from profiler.record.task_end import StoppedTask, ran_out_of_memory
 from profiler.record.units import format_memory, format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
 from profiler.sizing.fargate import LEGAL_SIZES

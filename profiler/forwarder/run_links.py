@@ -18,7 +18,7 @@ from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.batch_report import LogStream
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Record, Report
-from profiler.record.task_event import StoppedTask
+from profiler.record.task_end import StoppedTask
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""

@@ -26,9 +26,9 @@ from profiler.forwarder.invocation import (
     raise_errors,
 )
 from profiler.forwarder.notices.announcements import Idempotently, NoticeChannel, announce, announcement_key
+from profiler.record.family_identity import UsualDuration
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
 from profiler.record.units import format_duration
-from profiler.record.usual_duration import UsualDuration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
 from profiler.schedules.schedule_model import (

@@ -33,7 +33,7 @@ from profiler.forwarder.notices.announcements import (
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.record.run_outcome import EndStatus
 from profiler.record.spot_price import cost_on
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
 # Starts a run again that was killed for memory: (its end, its task definition). Raises ForwarderError.

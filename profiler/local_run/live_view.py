@@ -24,8 +24,8 @@ from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, sparkline
 from profiler.record.units import MIB, format_count, format_memory, format_part, format_vcpu
 
 if TYPE_CHECKING:
+    from profiler.record.family_identity import UsualDuration
     from profiler.record.notice_model import NoticeLine
-    from profiler.record.usual_duration import UsualDuration
 
 MAX_PICTURE_WIDTH = 96
 _MIN_PICTURE_WIDTH = 16

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.aggregation.run_notices import NoticeReading, NoticeSettings, RunNotices
+from profiler.aggregation.run_notices import NoticeReading, RunNotices
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.record.bounded_json_line import without_lists
@@ -23,11 +23,19 @@ class LocalNotices:
     """The notices of one run. ``read_network`` reads the bytes of the machine or container: an upper bound."""
 
     def __init__(
-        self, settings: NoticeSettings, started_ns: int, interval_ns: int, read_network: Callable[[], int | None]
+        self,
+        started_ns: int,
+        interval_ns: int,
+        read_network: Callable[[], int | None],
+        *,
+        stuck_minutes: float,
+        expected_seconds: float | None = None,
     ) -> None:
-        window_ns = round(settings.stuck_minutes * 60 * NS_PER_SECOND)
+        window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         self._step_ns = max(min(_STEP_NS, window_ns // 12 or _STEP_NS), interval_ns)
-        self._notices = RunNotices(settings, started_ns, interval_ns=self._step_ns)
+        self._notices = RunNotices(
+            started_ns, stuck_minutes=stuck_minutes, expected_seconds=expected_seconds, interval_ns=self._step_ns
+        )
         self._read_network = read_network
         self._next_ns = 0
 

@@ -248,16 +248,16 @@ class _Session:
     def _look_for_notices(self, sample: ContainerSample) -> None:
         try:
             if self._notices is None:
-                from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
-                from profiler.local_run.local_notices import LocalNotices
+                from profiler.local_run.local_notices import LocalNotices  # the shortest runs have no sample
 
                 plan, started = self._plan, self._started
                 interfaces = f"/proc/{started.command.pid}/net/dev"
                 self._notices = LocalNotices(
-                    NoticeSettings(stuck_minutes=plan.stuck_minutes, expected_seconds=plan.expected_seconds),
                     started.started_wall_ns,
                     self._interval_ns,
                     lambda: proc.parse_interfaces(proc.read(interfaces) or b""),
+                    stuck_minutes=plan.stuck_minutes,
+                    expected_seconds=plan.expected_seconds,
                 )
             longest_wait = (lambda _: None) if self._time is None else self._time.longest_wait
             for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far, longest_wait):

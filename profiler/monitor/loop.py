@@ -6,17 +6,20 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.run_end import RunEnd, StopEvidence, ended
-from profiler.collectors.collector import Collector, final_readings, stop_collectors
-from profiler.core.clock import Clock, StopRequest, Ticker
+from profiler.aggregation.run_notices import Finding, NoticeReading, RunNotices
+from profiler.aggregation.task_record import container_limits
+from profiler.collectors.collector import final_readings, stop_collectors
+from profiler.core.clock import Clock, StopRequest
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.batch_notices import BatchNotices
 from profiler.monitor.report_delivery import Delivery, report_target
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
@@ -39,13 +42,102 @@ _PRINT_RESERVE_SECONDS = 1.0
 _REPORT_DEFECT = "report this line as a defect of task-profiler."
 
 
-class Runtime(Struct, frozen=True, kw_only=True):
-    """The clock, the ticks, the stop request and the log of the loop."""
+class _Batch(Struct):
+    """One batch: its notices, its last reading, and the wall clock as it was set when the batch was found."""
 
-    clock: Clock
-    ticker: Ticker
-    stop: StopRequest
-    log: Log
+    notices: RunNotices
+    wall_offset_ns: int
+    samples: int = 0
+    attempt: tuple[str | None, int] | None = None
+    task: TaskMetadata | None = None
+    memory_size_bytes: float | None = None
+    measures_blocks: bool = False
+
+
+class BatchNotices:
+    """The notices of all batches of the task."""
+
+    def __init__(self, settings: MonitorSettings, sampler: TaskSampler, clock: Clock) -> None:
+        self._settings = settings
+        self._sampler = sampler
+        self._clock = clock
+        self._batches: dict[str, _Batch] = {}
+        self._own_line_ns: int | None = None
+
+    def find(self, container: ContainerMetadata, task: TaskMetadata) -> Iterator[tuple[RunNotices, Finding]]:
+        """The conditions that a running batch meets for the first time, with its notices so far."""
+        batch = self._batches.get(container.name)
+        if batch is None:
+            if container.started_ns is None:
+                return
+            settings = self._settings
+            notices = RunNotices(
+                container.started_ns,
+                stuck_minutes=settings.stuck_minutes,
+                expected_seconds=settings.expected_seconds,
+                interval_ns=round(settings.interval_seconds * NS_PER_SECOND),
+            )
+            batch = self._batches[container.name] = _Batch(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
+        usage = self._sampler.usages.get(container.name)
+        if usage is not None and usage.samples != batch.samples:
+            batch.samples = usage.samples
+            reading = self._reading(batch, container, task, usage)
+            if reading is not None:
+                for finding in batch.notices.add(reading):
+                    yield batch.notices, finding
+        if self._settings.expected_seconds is not None:
+            overdue = batch.notices.overdue(self._now_ns(batch))
+            if overdue is not None:
+                yield batch.notices, overdue
+
+    def on_line(self) -> None:
+        self._own_line_ns = self._clock.monotonic_ns()
+
+    @property
+    def want_silence(self) -> bool:
+        """Whether the monitor's own lines should wait, because they would hide that a batch is stuck."""
+        task = self._sampler.task
+        if task is None or task.launch_type != FARGATE:
+            return False
+        return any(batch.notices.wants_silence(self._now_ns(batch)) for batch in self._batches.values())
+
+    def _now_ns(self, batch: _Batch) -> int:
+        return self._clock.monotonic_ns() + batch.wall_offset_ns
+
+    def _reading(
+        self, batch: _Batch, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage
+    ) -> NoticeReading | None:
+        """The last sample; the CPU time counts as missing, not as idle, if the container was restarted."""
+        sample, at_ns = usage.last_sample, usage.last_read_by_start_ns
+        if sample is None or at_ns is None:
+            return None
+        cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
+        if task is not batch.task:  # the task is read every few seconds
+            # A container without counters of block devices has done no I/O if another one has them (cgroup v2).
+            totals = [one.traffic() for one in self._sampler.usages.values()]
+            batch.measures_blocks = any(one[name] is not None for one in totals for name in BLOCK_COUNTERS)
+            batch.task, attempt = task, (container.docker_id, container.restart_count)
+            batch.memory_size_bytes = container_limits(container, task, usage, self._sampler.host).memory_bytes
+            if attempt != batch.attempt:
+                batch.attempt, cpu_seconds = attempt, None
+        own_line_ns = None
+        # On Fargate, the log driver uses the network of the task.
+        if self._own_line_ns is not None and task.launch_type == FARGATE and container.shares_network:
+            own_line_ns = self._own_line_ns + batch.wall_offset_ns
+        network_bytes, block_bytes = usage.traffic_bytes()
+        has_blocks = sample.block_read_bytes is not None or sample.block_write_bytes is not None
+        is_network_known = sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
+        return NoticeReading(
+            at_ns=at_ns,
+            cpu_ns=None if cpu_seconds is None else round(cpu_seconds * NS_PER_SECOND),
+            network_bytes=network_bytes if is_network_known else None,
+            block_bytes=block_bytes if has_blocks or batch.measures_blocks else None,
+            own_line_ns=own_line_ns,
+            memory_used_bytes=sample.memory_used_bytes,
+            memory_size_bytes=batch.memory_size_bytes,
+            disk_used_mb=task.ephemeral_storage_used_mib,
+            disk_size_mb=task.ephemeral_storage_size_mib,
+        )
 
 
 class ReportTarget(Struct):
@@ -59,35 +151,29 @@ class ReportTarget(Struct):
 
 
 class MonitorLoop:
-    """Samples and reports. :meth:`run` is called once."""
+    """Samples and reports, with the reporter's settings, sampler and collectors. :meth:`run` is called once."""
 
     def __init__(
         self,
-        settings: MonitorSettings,
-        sampler: TaskSampler,
         reporter: Reporter,
         delivery: Delivery,
-        runtime: Runtime,
-        *,
-        collectors: Sequence[Collector] = (),
+        stop: StopRequest,
+        log: Log,
         exporter: "PrometheusExporter | None" = None,
     ) -> None:
-        self._settings = settings
-        self._sampler = sampler
         self._reporter = reporter
+        self._settings, self._sampler, self._collectors = reporter.settings, reporter.sampler, reporter.collectors
+        self._ticker, self._clock = reporter.ticker, reporter.clock
         self._delivery = delivery
-        self._ticker = runtime.ticker
-        self._clock = runtime.clock
-        self._stop = runtime.stop
-        self._log = runtime.log
-        self._collectors = collectors
+        self._stop = stop
+        self._log = log
         self._exporter = exporter
         self._targets: dict[str, ReportTarget] = {}
         self._awaited: tuple[str, ...] = ()  # the batches without a report, as of the last read of the task
         self._selection = BatchSelection(names=())
-        self._notices: BatchNotices | None = BatchNotices(settings, sampler, self._clock)
-        self._has_due_time = settings.expected_seconds is not None
-        self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
+        self._notices: BatchNotices | None = BatchNotices(self._settings, self._sampler, self._clock)
+        self._has_due_time = self._settings.expected_seconds is not None
+        self._checkpoint_ns = round(self._settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
     def run(self) -> None:

@@ -1,26 +1,78 @@
-"""Samples the task for the monitor: its last metadata, and the usage of each container so far."""
+"""Samples the task for the monitor: its metadata, the usage of each container, and warnings about the measurement."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
+from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.monitor.measurement_warnings import clock_was_set, was_impossible, was_restarted
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
-from profiler.readers.ecs.task_metadata import ContainerMetadata, Restarts, TaskMetadata
-from profiler.readers.linux.host import Host
+from profiler.readers.ecs.task_metadata import ContainerMetadata, Restarts, TaskMetadata, runs_on_instance
+from profiler.readers.linux.host import Host, SwapCounters
+from profiler.record.record_model import Record
+from profiler.record.units import MIB, format_count
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
 # A container whose readings do not change for this many of its usual steps may have ended.
 _STALE_STEPS = 2
+
+
+class SwapWarning(Collector):
+    """Compares the instance's swap counters with those at :meth:`start`: earlier swapping does not count."""
+
+    def __init__(self, read: Callable[[], SwapCounters | None]) -> None:
+        self._read = read
+        self._before: SwapCounters | None = None
+
+    def start(self) -> None:
+        self._before = self._read()
+
+    def part(self, record: Record) -> RecordPart:
+        """Return a warning if at least 1 MiB was swapped while the task ran on an instance."""
+        now = self._read() if runs_on_instance(record.launch_type) else None
+        if now is None or self._before is None:
+            return RecordPart()
+        out_mib = (now.out_bytes - self._before.out_bytes) // MIB
+        in_mib = (now.in_bytes - self._before.in_bytes) // MIB
+        if max(out_mib, in_mib) < 1:
+            return RecordPart()
+        amounts = f"{out_mib} MiB out, {in_mib} MiB back in"
+        text = f"The instance swapped while the batch ran ({amounts}): give it more memory, or fewer tasks at a time."
+        return RecordPart(warnings=(text,))
+
+
+class OutputWarning(Collector):
+    """Counts the lines that were dropped because nobody read the monitor's outputs, which may be the same."""
+
+    def __init__(self, stdout: Output, stderr: Output) -> None:
+        self._names = {stdout: "standard output"} | ({} if stderr is stdout else {stderr: "standard error"})
+
+    def part(self, record: Record) -> RecordPart:  # noqa: ARG002  of no record
+        return RecordPart(warnings=tuple(self._sentences()))
+
+    def _sentences(self) -> Iterator[str]:
+        for output, name in self._names.items():
+            if output.dropped:
+                lines = "1 line was" if output.dropped == 1 else f"{output.dropped} lines were"
+                yield f"The monitor's {name} was not read for a while (a log driver that hangs?): {lines} dropped."
+
+
+def _clock_was_set(jumped_ns: int) -> str:
+    """The warning that the wall clock was set during the run."""
+    direction = "forward" if jumped_ns > 0 else "back"
+    return (
+        f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
+        "times after it are off by that much; durations are corrected."
+    )
 
 
 class BatchLoad:
@@ -141,7 +193,7 @@ class TaskSampler:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
         jumped_ns = self._clock_jumps.check()
         if jumped_ns:
-            self._log.warning(clock_was_set(jumped_ns))
+            self._log.warning(_clock_was_set(jumped_ns))
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
@@ -165,14 +217,19 @@ class TaskSampler:
 
     def warnings(self, name: str) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
-        usage = self.usages.get(name)
+        usage, sentences = self.usages.get(name), []
         container = None if self.task is None else self.task.container(name)
-        sentences = (
-            clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
-            was_restarted(container.restart_count) if container is not None and container.restart_count else None,
-            was_impossible(usage.impossible) if usage is not None and usage.impossible else None,
-        )
-        return tuple(sentence for sentence in sentences if sentence is not None)
+        if self._clock_jumps.jumped_ns:
+            sentences.append(_clock_was_set(self._clock_jumps.jumped_ns))
+        if container is not None and container.restart_count:
+            times = "once" if container.restart_count == 1 else f"{container.restart_count} times"
+            sentences.append(f"ECS restarted the container {times}: the values cover all attempts that were seen.")
+        if usage is not None and usage.impossible:
+            sentences.append(
+                f"The task stats had {format_count(usage.impossible, 'value')} of CPU time or memory that cannot be "
+                "right on this machine: left out."
+            )
+        return tuple(sentences)
 
     @property
     def is_own_container_settled(self) -> bool:

@@ -1,4 +1,8 @@
-"""The signals of an ended run: a trace, a log record and metrics, with one resource and ids of the task."""
+"""The signals of an ended run: a trace, a log record and metrics, with one resource and ids of the task.
+
+The attributes are those of the semantic conventions, and ours below ``task_profiler``:
+https://opentelemetry.io/docs/specs/semconv/registry/attributes/ (service, cloud, aws, container, process, error).
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,24 +10,23 @@ from hashlib import sha256
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import arn_part
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
-from profiler.otlp.run_attributes import (
-    attributes,
-    label_attributes,
-    resource_attributes,
-    run_attributes,
-    service_name,
-    text,
-)
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.family_identity import family_key
 from profiler.record.hardware import GpuTotals, gpu_totals
-from profiler.record.record_model import Metrics, Number, Record, Report, known_status
+from profiler.record.record_model import Container, Metrics, Number, Record, Report, known_status
 from profiler.record.run_outcome import describe_exit_code
 from profiler.runs.past_runs.moments import find_moments
 
+_Known = str | int | float | bool | Sequence[str]
+Value = _Known | None
+_LOCAL = "LOCAL"
+_MAX_TEXT = 4096
+_MAX_LABELS = 64
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 # https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
@@ -35,6 +38,123 @@ _KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
 _REMOTE_PARENT = 0x300
 _INFO, _ERROR = (9, "INFO"), (17, "ERROR")
 _MS_PER_SECOND, _SECONDS_PER_HOUR, _PERCENT, _MB_PER_BYTE = 1000, 3600, 100, 2**-20
+
+
+def attributes(values: Mapping[str, Value]) -> list[Message]:
+    """The known values as ``KeyValue`` messages."""
+    return [
+        {"key": text(name), "value": any_value(value)}
+        for name, value in values.items()
+        if value is not None and value not in ("", ())
+    ]
+
+
+def any_value(value: _Known) -> Message:
+    """A value as an ``AnyValue`` message."""
+    if isinstance(value, str):
+        return {"stringValue": text(value)}
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    return {"arrayValue": {"values": [any_value(item) for item in value]}}
+
+
+def text(value: str) -> str:
+    """The text without lone surrogates, limited to the length that a backend takes."""
+    return without_surrogates(value[:_MAX_TEXT], "\N{REPLACEMENT CHARACTER}")
+
+
+def service_name(record: Record) -> str:
+    """The family, which is also the span's name; else the name that the conventions require."""
+    return text(family_key(record).name) or "unknown_service"
+
+
+def resource_attributes(record: Record, user: Mapping[str, str]) -> list[Message]:
+    """The resource of all signals: the environment of the run. The user's attributes take precedence."""
+    is_ecs = record.task_arn is not None or record.launch_type not in (None, _LOCAL)
+    return attributes(
+        {
+            "service.name": service_name(record),
+            "service.version": record.revision,
+            **(_ecs_attributes(record) if is_ecs else {}),
+            "aws.log.group.names": _listed(record.log_group),
+            "aws.log.stream.names": _listed(record.log_stream),
+            "container.id": record.container.id,
+            "container.name": record.container.name,
+            **_image_attributes(record.container),
+            **user,
+        }
+    )
+
+
+def _ecs_attributes(record: Record) -> dict[str, Value]:
+    return {
+        "cloud.provider": "aws",
+        "cloud.platform": "aws_ecs",
+        "cloud.region": record.region,
+        "cloud.availability_zone": record.availability_zone,
+        "cloud.account.id": record.account_id,
+        "aws.ecs.cluster.arn": _cluster_arn(record),
+        "aws.ecs.container.arn": record.container.arn,
+        "aws.ecs.launchtype": (record.launch_type or "").lower(),
+        "aws.ecs.task.arn": record.task_arn,
+        "aws.ecs.task.id": None if record.task_arn is None else record.task_id,
+        "aws.ecs.task.family": record.family,
+        "aws.ecs.task.revision": record.revision,
+    }
+
+
+def _cluster_arn(record: Record) -> str | None:
+    """The cluster of a task has the partition, the Region and the account of the task's ARN."""
+    parts = [arn_part(record.task_arn, position) for position in (1, 3, 4)]
+    if not record.cluster or None in parts:
+        return None
+    partition, region, account = parts
+    return f"arn:{partition}:ecs:{region}:{account}:cluster/{record.cluster.rsplit('/', 1)[-1]}"
+
+
+def _image_attributes(container: Container) -> dict[str, Value]:
+    """The image ``REPOSITORY[:TAG][@DIGEST]``. A colon before the last slash belongs to the registry's port."""
+    name, _, own_digest = (container.image or "").partition("@")
+    path, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    repository, digest = f"{path}{slash}{last}", container.image_digest or own_digest
+    return {
+        "container.image.name": repository,
+        "container.image.tags": _listed(tag),
+        "container.image.repo_digests": _listed(f"{repository}@{digest}" if repository and digest else None),
+    }
+
+
+def run_attributes(record: Record, category: str | None, reason: str | None, *, is_complete: bool) -> list[Message]:
+    """How the run ended: attributes of its span and of its log record."""
+    is_failure = known_status(record) == "failure"
+    return attributes(
+        {
+            "process.exit.code": record.exit_code,
+            "error.type": (category or ("oom" if record.likely_out_of_memory else "exit")) if is_failure else None,
+            "task_profiler.task.id": record.task_id,
+            "task_profiler.status": known_status(record),
+            "task_profiler.complete": is_complete,
+            "task_profiler.stop_category": category,
+            "task_profiler.stopped_reason": reason,
+            "task_profiler.out_of_memory": record.likely_out_of_memory,
+        }
+    )
+
+
+def label_attributes(record: Record) -> list[Message]:
+    """The labels of the run and the tags of the task."""
+    named = [(f"task_profiler.label.{name}", value) for name, value in (record.labels or {}).items()]
+    named += [(f"task_profiler.tag.{name}", value) for name, value in (record.tags or {}).items()]
+    return attributes(dict(named[:_MAX_LABELS]))
+
+
+def _listed(value: str | None) -> tuple[str, ...]:
+    return (value,) if value else ()
 
 
 class SpanParent(Struct, frozen=True, kw_only=True):
@@ -158,35 +278,36 @@ def _spans(run: ExportedRun, ids: _Ids, ended: list[Message]) -> list[Message]:
     record = run.record
     parent = {} if ids.parent is None else {"parentSpanId": ids.parent.span_id}
     flags = {} if ids.parent is None else {"flags": _REMOTE_PARENT | ids.parent.flags}
-    root: Message = {
-        "traceId": ids.trace,
-        "spanId": ids.root,
-        **parent,
-        **flags,
-        "name": service_name(record),
-        "kind": _KIND_INTERNAL,
-        "startTimeUnixNano": str(run.begin_ns),
-        "endTimeUnixNano": str(run.end_ns),
-        "attributes": [*ended, *label_attributes(record)],
-        "events": list(_events(run)),
-        "status": _status(run),
-    }
-    return [root, *_children(run, ids)]
-
-
-def _children(run: ExportedRun, ids: _Ids) -> Iterator[Message]:
+    spans: list[Message] = [
+        {
+            "traceId": ids.trace,
+            "spanId": ids.root,
+            **parent,
+            **flags,
+            "name": service_name(record),
+            "kind": _KIND_INTERNAL,
+            "startTimeUnixNano": str(run.begin_ns),
+            "endTimeUnixNano": str(run.end_ns),
+            "attributes": [*ended, *label_attributes(record)],
+            "events": list(_events(run)),
+            "status": _status(run),
+        }
+    ]
     phases = (_PULL, run.pull_started_ns, run.pull_stopped_ns), (_INIT, run.pull_stopped_ns, run.started_ns)
     for name, begin_ns, end_ns in phases:
         if begin_ns is not None and end_ns is not None and begin_ns <= end_ns:
-            yield {
-                "traceId": ids.trace,
-                "spanId": span_id(run.record.task_id, name),
-                "parentSpanId": ids.root,
-                "name": name,
-                "kind": _KIND_INTERNAL,
-                "startTimeUnixNano": str(begin_ns),
-                "endTimeUnixNano": str(end_ns),
-            }
+            spans.append(
+                {
+                    "traceId": ids.trace,
+                    "spanId": span_id(record.task_id, name),
+                    "parentSpanId": ids.root,
+                    "name": name,
+                    "kind": _KIND_INTERNAL,
+                    "startTimeUnixNano": str(begin_ns),
+                    "endTimeUnixNano": str(end_ns),
+                }
+            )
+    return spans
 
 
 def _status(run: ExportedRun) -> Message:

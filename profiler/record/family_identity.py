@@ -1,4 +1,7 @@
-"""What a family is: runs belong together when account, Region and the task definition's family agree."""
+"""What a family is, and how long its runs usually take.
+
+Runs belong together when account, Region and the task definition's family agree.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -6,6 +9,8 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from profiler.record.record_model import Record, RecordHead
+
+MAX_RUNS_OF_A_FAMILY = 20
 
 
 class FamilyKey(Struct, frozen=True):
@@ -54,3 +59,21 @@ def _label(key: FamilyKey, namesakes: Collection[FamilyKey]) -> str:
         *([key.region or "unknown Region"] if len({namesake.region for namesake in namesakes}) > 1 else ()),
     )
     return f"{key.name} ({', '.join(parts)})" if parts else key.name
+
+
+class UsualDuration(Struct, frozen=True, kw_only=True):
+    """The median and the 95th percentile of the durations of some successes."""
+
+    median_ms: float
+    p95_ms: float
+    runs: int
+
+
+def usual_duration(durations_ms: Sequence[float]) -> UsualDuration | None:
+    """The usual duration; None without a duration."""
+    if not durations_ms:
+        return None
+    from statistics import median, quantiles  # slow to import
+
+    p95_ms = quantiles(durations_ms, n=20, method="inclusive")[-1] if durations_ms[1:] else durations_ms[0]
+    return UsualDuration(median_ms=median(durations_ms), p95_ms=p95_ms, runs=len(durations_ms))

@@ -5,7 +5,7 @@ from typing import Any
 
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.gpu_idle import gpu_advice, gpu_idle_texts
+from profiler.record.hardware import gpu_advice, gpu_idle_texts
 from profiler.record.record_model import Cost, Distribution, Gpu, Neuron, Process, outcome
 from profiler.record.spot_price import is_on_spot
 from profiler.report_page.page_activity import activity_fields

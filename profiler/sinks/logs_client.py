@@ -24,8 +24,16 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from profiler.core.aws_clients import bounded_config, open_session
-from profiler.core.aws_error_codes import ACCESS_DENIED, EXPIRED, SERVER_FAULT, error_code, error_status, is_throttled
+from profiler.core.aws_clients import (
+    ACCESS_DENIED,
+    EXPIRED,
+    SERVER_FAULT,
+    bounded_config,
+    error_code,
+    error_status,
+    is_throttled,
+    open_session,
+)
 from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 _CONNECT_TIMEOUT_SECONDS = 3

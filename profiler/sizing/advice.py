@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.gpu_idle import gpu_advice
-from profiler.record.hardware import WHOLE_INSTANCE
+from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
 from profiler.record.impossible_values import without_impossible
 from profiler.record.record_model import Recommendation, Record, Report, TaskSize
 from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory

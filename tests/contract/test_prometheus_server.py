@@ -140,7 +140,7 @@ class Exported:
     def __init__(self, port: int = 0, host: str = LOCAL) -> None:
         self.world = World()
         self.log = FakeLog()
-        self.exporter = PrometheusExporter(port, self.world.builder, self.world.clock, self.log, host=host)
+        self.exporter = PrometheusExporter(port, self.world.builder, self.log, host=host)
 
     def scraped(self) -> str:
         return requests.get(f"http://{LOCAL}:{self.exporter.port}/metrics", timeout=120).text

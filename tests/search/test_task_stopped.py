@@ -17,7 +17,7 @@ from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import DeliveryError, InvocationTime
-from profiler.record.task_event import EventContainer, parse_stopped_task
+from profiler.record.task_end import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import (
     create_idempotency_table,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from profiler.aggregation.run_notices import NoticeReading, NoticeSettings, RunNotices
+from profiler.aggregation.run_notices import NoticeReading, RunNotices
 from profiler.core.timestamps import NS_PER_SECOND
 from tests.simulation.night_batches import FAULTS, MIB, POLLS_WITH_IO, SILENT_POLLS, Batch, Point, night
 
@@ -22,7 +22,7 @@ Outcome = tuple[Batch, Mapping[str, int]]
 
 def watch(batch: Batch) -> Outcome:
     """Run the detectors over a batch's readings, as the monitor does. On Fargate, its lines pass the same network."""
-    notices = RunNotices(NoticeSettings(expected_seconds=batch.expected_seconds), 0)
+    notices = RunNotices(0, expected_seconds=batch.expected_seconds)
     is_fargate, own_line_ns = batch.is_fargate, None
 
     def prints(second: int) -> bool:

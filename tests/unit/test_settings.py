@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
 from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
-from profiler.record.emf import EMF_METRICS
+from profiler.record.report_metrics import EMF_METRICS
 from profiler.settings import (
     DEFAULT_EMF_METRICS,
     AcceleratorSettings,

@@ -16,11 +16,10 @@ from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, clus
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
 from profiler.core.timestamps import format_datetime, format_ms, parse_ns
-from profiler.record.family_identity import family_key
+from profiler.record.family_identity import UsualDuration, family_key
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
 from profiler.record.task_end import EndedContainer, TaskEnd, judge_candidates
-from profiler.record.usual_duration import UsualDuration
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.task_definitions.containers import (
     LOG_GROUP_VARIABLE,

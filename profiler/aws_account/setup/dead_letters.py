@@ -13,8 +13,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from profiler.core.aws_clients import AwsClient
-from profiler.core.aws_error_codes import error_status
+from profiler.core.aws_clients import AwsClient, error_status
 from profiler.core.queue_messages import hidden_messages
 
 # Lambda has several error codes for a large payload (RequestEntityTooLargeException, RequestTooLargeException), with

@@ -24,8 +24,7 @@ from profiler.aws_account.setup.stack_template import (
     with_subscriptions,
 )
 from profiler.aws_account.stack_state import CODE_PREFIX, DEFAULT_STACK, StackState, obstacle, read_state
-from profiler.core.aws_clients import AwsClient, service_domain
-from profiler.core.aws_error_codes import error_status
+from profiler.core.aws_clients import AwsClient, error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
 

@@ -8,8 +8,7 @@ from profiler.cli.styled_text import Glyphs
 from profiler.cli.terminal.page_parts import NEAR_LIMIT
 from profiler.cli.terminal.time_bar import time_parts
 from profiler.record.activity_model import WaitTarget
-from profiler.record.gpu_idle import gpu_advice
-from profiler.record.hardware import idle_advice
+from profiler.record.hardware import gpu_advice, idle_advice
 from profiler.record.record_model import Metrics, Record, known_status
 from profiler.record.units import (
     format_count,

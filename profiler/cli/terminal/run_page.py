@@ -25,8 +25,7 @@ from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.cli.terminal.two_runs import Comparison, compared_lines
 from profiler.core.timestamps import with_local_times
-from profiler.record.gpu_idle import gpu_idle_texts
-from profiler.record.hardware import GpuTotals, gpu_totals, neuron_totals, short_processor_name
+from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neuron_totals, short_processor_name
 from profiler.record.record_model import (
     Distribution,
     Number,

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from profiler.cli.styled_text import Glyphs
-from profiler.record.gpu_idle import gpu_advice
-from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
+from profiler.record.hardware import gpu_advice, visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record
 from profiler.record.units import format_percent, format_range, format_task_size, format_vcpu
 from profiler.runs.past_runs.families import family_evidence

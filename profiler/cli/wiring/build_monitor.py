@@ -17,11 +17,10 @@ from profiler.core.log import JsonLog
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.loop import MonitorLoop, Runtime
-from profiler.monitor.measurement_warnings import OutputWarning, SwapWarning
+from profiler.monitor.loop import MonitorLoop
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
-from profiler.monitor.task_sampler import TaskSampler
+from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.endpoint_client import check_address
 from profiler.readers.linux.host import (
@@ -79,22 +78,11 @@ def run_monitor(stop: SignalHandler) -> None:
         host=host,
         devices=accelerators,
     )
-    runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
-    reporter = Reporter(
-        settings, sampler, ticker=runtime.ticker, clock=clock, read_own_usage=read_own_usage, collectors=collectors
-    )
+    ticker = Ticker(clock.monotonic_ns(), interval_ns)
+    reporter = Reporter(settings, sampler, ticker, clock, read_own_usage, collectors)
     sink = CloudWatchLogsSink(connect, clock)
     delivery = Delivery(sink, stdout, log, lambda seconds, put: BackgroundCall(put, clock, seconds))
-    loop = MonitorLoop(
-        settings,
-        sampler,
-        reporter,
-        delivery,
-        runtime,
-        collectors=collectors,
-        exporter=_exporter(settings, sampler, accelerators, runtime),
-    )
-    loop.run()
+    MonitorLoop(reporter, delivery, stop, log, _exporter(reporter, accelerators, log)).run()
     stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
     for output in (stdout, stderr):
         output.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
@@ -111,22 +99,21 @@ def _stacks(
     return (task_stacks(settings.stacks, clock, log, host, sampler),)
 
 
-def _exporter(
-    settings: MonitorSettings, sampler: TaskSampler, accelerators: Sequence[Collector], runtime: Runtime
-) -> "PrometheusExporter | None":
+def _exporter(reporter: Reporter, accelerators: Sequence[Collector], log: JsonLog) -> "PrometheusExporter | None":
     """The exporter of live metrics; None if it is off, and then its modules are not imported."""
+    settings = reporter.settings
     if settings.prometheus_port is None:
         return None
     from profiler.monitor.prometheus.exporter import PrometheusExporter  # only where it is enabled
     from profiler.monitor.prometheus.snapshot import SnapshotBuilder
 
     builder = SnapshotBuilder(
-        sampler,
+        reporter.sampler,
         accelerators,
-        ticker=runtime.ticker,
-        clock=runtime.clock,
+        ticker=reporter.ticker,
+        clock=reporter.clock,
         read_own_usage=read_own_usage,
         read_instance=read_instance,
         interval_ns=round(settings.interval_seconds * NS_PER_SECOND),
     )
-    return PrometheusExporter(settings.prometheus_port, builder, runtime.clock, runtime.log)
+    return PrometheusExporter(settings.prometheus_port, builder, log)

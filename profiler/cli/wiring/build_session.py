@@ -32,8 +32,8 @@ from profiler.settings import SettingsReader, endpoint_address, problems_message
 if TYPE_CHECKING:
     from profiler.local_run.live_view import LiveView
     from profiler.local_run.local_record import Placement
+    from profiler.record.family_identity import UsualDuration
     from profiler.record.notice_model import NoticeLine
-    from profiler.record.usual_duration import UsualDuration
     from profiler.runs.history.run_database import HistoryStore
     from profiler.sizing.prices import PriceOverrides
 
@@ -103,7 +103,7 @@ class RunSession:
                 return line, line + b"\n"
         if self._format == "json":
             return line, line + b"\n"
-        from profiler.record.text_line import report_text  # the catalogue of metrics, which JSON does without
+        from profiler.record.report_metrics import report_text  # the catalogue of metrics, which JSON does without
 
         return line, report_text(result.report).encode(errors="replace") + b"\n"
 
@@ -298,7 +298,7 @@ class _LateView:
 def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | None":
     """How long the last successes of the family in the local history took; None if that is not known."""
     try:
-        from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, usual_duration
+        from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, usual_duration
         from profiler.runs.history.history_file import history_path
         from profiler.runs.history.run_database import HistoryStore
 

@@ -26,8 +26,7 @@ from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgr
 from profiler.forwarder.run_links import RunLinks, links_of_report, links_of_stopped_task
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
-from profiler.record.task_end import Outcome
-from profiler.record.task_event import StoppedTask
+from profiler.record.task_end import Outcome, StoppedTask
 
 _S = TypeVar("_S", bound=Struct)
 _Result = TypeVar("_Result")

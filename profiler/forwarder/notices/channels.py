@@ -22,8 +22,7 @@ import msgspec
 from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
-from profiler.core.aws_clients import AwsClient
-from profiler.core.aws_error_codes import error_code
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.forwarder.function_settings import NoticeSettings, fetch_secret, read_secret
 from profiler.forwarder.invocation import NoticeError, RetryBackoff, SettingsError, TimeBudget
 from profiler.forwarder.notices.announcements import Announcement, ChannelKind, EndedTask, NoticeChannel

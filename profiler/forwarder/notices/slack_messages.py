@@ -14,8 +14,7 @@ from profiler.forwarder.notices import value_formats
 from profiler.forwarder.notices.announcements import Announcement, EndedTask
 from profiler.forwarder.notices.event_details import run_title, schedule_title
 from profiler.forwarder.run_links import RunLinks, links_of_notice, links_of_schedule_notice
-from profiler.record.gpu_idle import gpu_idle_texts
-from profiler.record.hardware import gpu_totals, neuron_totals, visible_memory_advice
+from profiler.record.hardware import gpu_idle_texts, gpu_totals, neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record, TaskSize
 from profiler.record.run_outcome import describe_exit_code

@@ -10,14 +10,7 @@ from profiler.record.record_model import Distribution, Metrics, Process, Recomme
 from profiler.record.run_outcome import EndStatus, describe_cause
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.task_end import Outcome
-from profiler.record.units import (
-    MIB,
-    format_duration,
-    format_memory,
-    format_peak,
-    format_percent,
-    format_task_size,
-)
+from profiler.record.units import MIB, format_duration, format_memory, format_peak, format_percent, format_task_size
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, PAST_WAITS
 
 _Value = TypeVar("_Value")

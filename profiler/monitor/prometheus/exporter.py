@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer
 from typing import Any
 
-from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import start_thread
 from profiler.monitor.prometheus.prometheus_metrics import metrics_text
@@ -121,12 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
 class PrometheusExporter:
     """Serves the last published snapshot on a port; 0: any free one."""
 
-    def __init__(
-        self, port: int, builder: SnapshotBuilder, clock: Clock, log: Log, *, host: str = ALL_ADDRESSES
-    ) -> None:
+    def __init__(self, port: int, builder: SnapshotBuilder, log: Log, *, host: str = ALL_ADDRESSES) -> None:
         self._port = port
         self._builder = builder
-        self._clock = clock
         self._log = log
         self._host = host
         self._snapshot: Snapshot | None = None
@@ -170,7 +166,7 @@ class PrometheusExporter:
 
     def current(self) -> Snapshot | None:
         """The last snapshot; without its readings if it is too old. None before the first one."""
-        return None if self._snapshot is None else self._snapshot.at(self._clock.monotonic_ns())
+        return None if self._snapshot is None else self._snapshot.at(self._builder.clock.monotonic_ns())
 
     def close(self) -> None:
         if self._server is not None:

@@ -13,10 +13,10 @@ from threading import Lock
 import msgspec
 from msgspec import Struct
 
-from profiler.core.aws_error_codes import ACCESS_DENIED, error_code
+from profiler.core.aws_clients import ACCESS_DENIED, error_code
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
-from profiler.record.task_event import StoppedTask, parse_stopped_task
+from profiler.record.task_end import StoppedTask, parse_stopped_task
 from profiler.record.units import MIB, format_count, format_memory
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.minute_record import (

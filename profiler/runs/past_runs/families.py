@@ -6,10 +6,9 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, FamilyKey, UsualDuration, family_key, usual_duration
 from profiler.record.record_model import Metrics, Record, Report
 from profiler.record.units import format_count
-from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 from profiler.runs.past_runs.run_source import (
     CHECKPOINT,
     PastRun,

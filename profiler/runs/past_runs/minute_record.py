@@ -31,8 +31,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import cost_on
-from profiler.record.task_end import judge_candidates
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
 from profiler.record.units import CPU_SECONDS_DIGITS, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.sizing.advice import with_recommendation

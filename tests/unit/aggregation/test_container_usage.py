@@ -1,3 +1,7 @@
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,14 +14,16 @@ from profiler.record.record_model import AverageAndMaximum, Series
 from tests.fakes import START_NS, sample, seconds
 from tests.values import present
 
-MIB = 1024 * 1024
+MIB = 2**20
+VCPU = 4
+HOST = Host(vcpu=VCPU, memory_bytes=2**34)
 
 
 class Feed:
     """Feeds samples whose ``read`` moves with the monotonic clock, by default."""
 
-    def __init__(self, started: float | None = 0, *, series_points: int = 0) -> None:
-        self.usage = ContainerUsage(seconds(1), series_points)
+    def __init__(self, started: float | None = 0, *, series_points: int = 0, machine: Host | None = None) -> None:
+        self.usage = ContainerUsage(seconds(1), series_points, machine or Host())
         self.started_ns = None if started is None else START_NS + seconds(started)
 
     def add(
@@ -29,6 +35,7 @@ class Feed:
         received: float | None = None,
         docker_id: str = "a",
         shares_network: bool = False,
+        began: float | None = None,
         **more: int,
     ) -> bool:
         memory_bytes = None if memory_mib is None else memory_mib * MIB
@@ -38,6 +45,7 @@ class Feed:
             epoch=docker_id,
             received_ns=seconds(at if received is None else received),
             started_ns=self.started_ns,
+            attempt_started_ns=None if began is None else START_NS + seconds(began),
             shares_network=shares_network,
         )
 
@@ -70,39 +78,36 @@ def test_without_a_known_start_the_first_sample_gives_no_rate() -> None:
 @pytest.mark.parametrize(("cpu", "total"), [(50.5, 50.5), (2.0, 52.0)])
 def test_a_new_docker_id_with_more_than_its_time_allows_continues_the_counters(cpu: float, total: float) -> None:
     """It started 1 s ago on 2 CPUs: 2 s can be its own, 50.5 s cannot."""
-    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
-    for at, docker_id, cpu_seconds in ((25, "a", 50.0), (26, "b", cpu)):
-        taken = sample(START_NS + seconds(at), cpu_seconds)
-        usage.add(taken, epoch=docker_id, received_ns=seconds(at), started_ns=START_NS)
-    assert usage.cpu_seconds == total
+    feed = Feed(machine=Host(vcpu=2))
+    feed.add(25, cpu=50.0)
+    feed.add(26, cpu=cpu, docker_id="b")
+    assert feed.usage.cpu_seconds == total
 
 
 def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
-    usage = ContainerUsage(seconds(1), 10)
+    feed = Feed(series_points=10)
     for at, cpu, began in ((1, 1.0, 0), (2, 2.0, 0), (8, 1.0, 7)):
-        taken = sample(START_NS + seconds(at), cpu, 10 * MIB)
-        usage.add(
-            taken, epoch="a", received_ns=seconds(at), started_ns=START_NS, attempt_started_ns=START_NS + seconds(began)
-        )
-    assert usage.cpu_seconds == 3.0
-    series = present(None if usage.series is None else usage.series.values())
+        feed.add(at, cpu, 10, began=began)
+    assert feed.usage.cpu_seconds == 3.0
+    series = series_of(feed)
     assert series.vcpu_used == (1, 1, None, None, None, None, None, 1)
     assert series.memory_used_mb == (10, 10, None, None, None, None, None, 10)
 
 
 @pytest.mark.parametrize(("memory_mib", "is_possible"), [(1536, True), (1600, False)])
 def test_memory_that_the_machine_does_not_have_is_left_out(memory_mib: int, *, is_possible: bool) -> None:
-    usage = ContainerUsage(seconds(1), machine=Host(memory_bytes=1024 * MIB))
-    usage.add(sample(START_NS + seconds(1), 0.5, memory_mib * MIB), received_ns=seconds(1), started_ns=START_NS)
+    feed = Feed(machine=Host(memory_bytes=1024 * MIB))
+    feed.add(1, 0.5, memory_mib)
+    usage = feed.usage
     assert (usage.memory_max_bytes is not None, usage.impossible) == (is_possible, 0 if is_possible else 1)
 
 
 @pytest.mark.parametrize(("cpu", "is_possible"), [(130.0, True), (133.0, False), (24_282.0, False)])
 def test_cpu_time_that_all_cpus_cannot_have_provided_is_left_out(cpu: float, *, is_possible: bool) -> None:
     """On 2 CPUs in 6 s, with 60 s for late counters."""
-    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
-    usage.add(sample(START_NS + seconds(6), cpu), received_ns=seconds(6), started_ns=START_NS)
-    assert (usage.cpu_seconds, usage.impossible) == ((cpu, 0) if is_possible else (None, 1))
+    feed = Feed(machine=Host(vcpu=2))
+    feed.add(6, cpu)
+    assert (feed.usage.cpu_seconds, feed.usage.impossible) == ((cpu, 0) if is_possible else (None, 1))
 
 
 def test_a_counter_that_falls_by_little_is_no_restart() -> None:
@@ -182,6 +187,8 @@ def test_a_period_that_is_longer_than_any_stats_are_old_is_one_step() -> None:
 
 
 counts = st.none() | st.integers(min_value=0, max_value=2**62)
+
+
 samples = st.builds(
     ContainerSample,
     read_ns=st.integers(min_value=1, max_value=2**62),
@@ -268,3 +275,133 @@ def test_a_container_that_is_no_batch_keeps_its_totals_and_no_interval() -> None
     assert feed.usage.end_interval().cpu_seconds is None
     feed.add(3, cpu=1.2, memory_mib=20)
     assert feed.usage.end_interval().cpu_seconds == pytest.approx(0.2)
+
+
+class Attempt(NamedTuple):
+    """From ``start`` to ``end`` a container uses ``vcpu``."""
+
+    start: int
+    end: int
+    vcpu: float
+
+
+class Run(NamedTuple):
+    """All times are seconds since the start. The agent refreshes its statistics every ``period``.
+
+    In ``holes`` the endpoint does not answer. At ``clock_steps`` the wall clock is set by so many seconds. The metadata
+    is read ``metadata_lag`` after a restart.
+    """
+
+    attempts: tuple[Attempt, ...]
+    period: int
+    holes: tuple[tuple[int, int], ...]
+    clock_steps: tuple[tuple[int, int], ...]
+    are_counters_continued: bool
+    has_new_ids: bool
+    metadata_lag: int
+
+    def shift(self, at: float) -> int:
+        return sum(step for moment, step in self.clock_steps if moment <= at)
+
+    def attempt_at(self, at: float) -> int | None:
+        """The number of the attempt that runs then."""
+        return next((number for number, one in enumerate(self.attempts) if one.start < at <= one.end), None)
+
+    def counter(self, at: int, number: int) -> float:
+        first = 0 if self.are_counters_continued else number
+        return sum((min(at, one.end) - one.start) * one.vcpu for one in self.attempts[first : number + 1])
+
+    @property
+    def cpu_seconds(self) -> float:
+        return sum((one.end - one.start) * one.vcpu for one in self.attempts)
+
+    def readings(self) -> Iterator[tuple[int, int, int]]:
+        """When the statistics were refreshed and when they arrive, and the number of the attempt."""
+        for taken in range(self.period, self.attempts[-1].end + 1, self.period):
+            arrives = taken + min(self.period - 1, 2)
+            number = self.attempt_at(taken)
+            is_lost = any(begin <= arrives < end for begin, end in self.holes)
+            if number is not None and not is_lost:
+                yield taken, arrives, number
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    period = draw(st.sampled_from([1, 10]))
+    attempts: list[Attempt] = []
+    at = 0
+    for _ in range(draw(st.integers(1, 3))):
+        lasts = draw(st.integers(6, 30)) * period
+        attempts.append(Attempt(at, at + lasts, draw(st.sampled_from([0.25, 1.0, 4.0]))))
+        at += lasts + draw(st.integers(0, 3))
+    moments = st.integers(5 * period, attempts[-1].end)
+    holes = draw(st.lists(moments, max_size=2))
+    steps = draw(st.lists(st.tuples(moments, st.sampled_from([-3600, -100, 100, 3600])), max_size=1))
+    has_new_ids = draw(st.booleans())
+    return Run(
+        attempts=tuple(attempts),
+        period=period,
+        holes=tuple((begin, begin + draw(st.integers(1, 4)) * period) for begin in holes),
+        clock_steps=tuple(steps),
+        are_counters_continued=not has_new_ids and draw(st.booleans()),
+        has_new_ids=has_new_ids,
+        metadata_lag=draw(st.integers(0, 10)),
+    )
+
+
+def measured(run: Run) -> ContainerUsage:
+    usage = ContainerUsage(seconds(1), 2000, HOST)
+    for taken, arrives, number in run.readings():
+        attempt = run.attempts[number]
+        # A new container is known by its metadata; a restart in place is noticed later.
+        known = attempt if run.has_new_ids or arrives >= attempt.start + run.metadata_lag else run.attempts[0]
+        usage.add(
+            ContainerSample(
+                read_ns=START_NS
+                + seconds(taken + run.shift(taken))
+                - taken,  # a set clock never shows the same nanosecond
+                cpu_ns=seconds(run.counter(taken, number)),
+                memory_used_bytes=100 * MIB,
+            ),
+            epoch=str(number) if run.has_new_ids else "same",
+            received_ns=seconds(arrives),
+            started_ns=START_NS,
+            attempt_started_ns=START_NS + seconds(known.start + run.shift(known.start)),
+        )
+    return usage
+
+
+@given(runs())
+def test_the_cpu_time_is_the_sum_over_all_attempts_within_a_step(run: Run) -> None:
+    usage, seen = measured(run), list(run.readings())
+    assert usage.cpu_seconds is not None
+    assert usage.cpu_seconds <= run.cpu_seconds + 1e-6
+    unseen = 0.0
+    for number, attempt in enumerate(run.attempts):
+        last = max((taken for taken, _, of in seen if of == number), default=attempt.start)
+        unseen += (attempt.end - last) * attempt.vcpu
+    longest_step = max((later[0] - earlier[0] for earlier, later in itertools.pairwise(seen)), default=0)
+    assert usage.cpu_seconds >= run.cpu_seconds - unseen - VCPU * longest_step - 1e-6
+    assert usage.impossible == 0
+
+
+@given(runs())
+def test_the_series_holds_all_cpu_time_and_no_rate_is_above_the_real_ones(run: Run) -> None:
+    usage = measured(run)
+    assert present(usage.series).cpu_ns == round((usage.cpu_seconds or 0) * 1e9)
+    assert present(usage.run.vcpu.maximum) <= max(attempt.vcpu for attempt in run.attempts) * (1 + 1e-6)
+    longest = max(later[0] - earlier[0] for earlier, later in itertools.pairwise(run.readings()))
+    assert usage.steps_ms.maximum == pytest.approx(longest * 1000)
+
+
+@given(runs())
+def test_the_memory_is_known_where_it_was_read_and_nowhere_else(run: Run) -> None:
+    usage, taken = measured(run), [taken for taken, _, _ in run.readings()]
+    series = present(None if usage.series is None else usage.series.values())
+    assert series.step_ms == 1000
+    values = series.memory_used_mb or ()
+    known = {second for second, value in enumerate(values) if value is not None}
+    # A step of the series counts as read if the period before a reading touches it.
+    read = {second for at in taken for second in range(at - run.period - 1, at)}
+    assert known <= read
+    assert {at - 1 for at in taken} <= known

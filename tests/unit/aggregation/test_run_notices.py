@@ -1,9 +1,21 @@
-"""The notices of one run: each kind once, with a sentence and numbers."""
+"""The notices of one run: what is idle or grows is found in time, and what only looks like it is not."""
 
+import random
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.aggregation.run_notices import Finding, NoticeReading, NoticeSettings, RunNotices
+from profiler.aggregation.run_notices import (
+    MIN_RUN_NS,
+    Finding,
+    Growth,
+    GrowthToLimit,
+    IdleTime,
+    NoticeReading,
+    RunNotices,
+)
 from profiler.core.timestamps import format_ms
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.notice_model import Notice, NoticeEvidence
@@ -12,14 +24,289 @@ from profiler.record.units import MIB
 from tests.fakes import START_NS, seconds
 from tests.values import present
 
+SIZE = 1000.0
+Rates = tuple[float, float, float]  # vCPU, bytes a second of network and of disk
+WINDOW_SECONDS = 30 * 60
+IDLE: Rates = (0.0, 0.0, 0.0)
 WAITED = Wait("network", "10.0.3.9:5432")
+
+
+def growth_in(
+    used_at: Callable[[float], float | None], *, minutes: float = 180, step: float = 10
+) -> tuple[float, Growth] | None:
+    """The minute in which the growth of a quantity, a share of its size, is found; None if never."""
+    growth = GrowthToLimit(0)
+    for tick in range(int(60 * minutes / step) + 1):
+        at = tick * step
+        used = used_at(at / 60)
+        if used is None:
+            continue
+        if used >= 1:
+            return None
+        result = growth.add(seconds(at), SIZE * used, SIZE)
+        if result is not None:
+            return at / 60, result
+    return None
+
+
+@pytest.mark.parametrize(("minutes", "step"), [(24, 1), (24, 10), (24, 60), (40, 10), (90, 10), (600, 30)])
+def test_a_leak_is_found_before_its_end_and_not_before_its_last_15_minutes(minutes: float, step: float) -> None:
+    """It uses 10 % at first and all after so many minutes."""
+    result = present(growth_in(lambda at: 0.1 + 0.9 * at / minutes, minutes=minutes, step=step))
+    at, growth = result
+    assert max(minutes - 15.2, 20) <= at < minutes - 2
+    assert growth.used >= 0.7 * SIZE
+    assert growth.minutes_left == pytest.approx(minutes - at, rel=0.3)
+    assert growth.since_ns / seconds(60) == pytest.approx(0.75 * at, rel=0.1)
+    assert growth.per_minute == pytest.approx(900 / minutes, rel=0.2)
+
+
+@pytest.mark.parametrize(("start", "minutes"), [(120, 20), (300, 60), (600, 60), (1200, 30)])
+def test_a_leak_that_begins_late_is_found(start: float, minutes: float) -> None:
+    """The last quarter is longer than the leak."""
+    result = present(growth_in(lambda at: 0.3 + 0.7 * max(at - start, 0) / minutes, minutes=start + minutes))
+    assert start + minutes - 15.2 <= result[0] < start + minutes - 1
+    sawtooth = growth_in(lambda at: 0.1 + 0.8 * at / 60 + 0.05 * (at % 2) / 2, minutes=64)
+    assert sawtooth is not None
+
+
+def test_growth_without_a_size_below_70_percent_or_in_the_first_20_minutes_is_none() -> None:
+    assert growth_in(lambda at: 0.1 + 0.89 * at / 20, minutes=MIN_RUN_NS / seconds(60) - 1) is None
+    growth = GrowthToLimit(0)
+    assert not any(growth.add(seconds(at), at, None) for at in range(0, 7200, 10))
+    assert growth_in(lambda at: 0.69 * at / 60, minutes=60) is None
+
+
+@given(
+    period=st.floats(0.5, 19),
+    low=st.floats(0.05, 0.6),
+    height=st.floats(0.1, 0.39),
+    step=st.sampled_from([5, 10]),
+    phase=st.floats(0, 1),
+)
+@settings(max_examples=12, deadline=None)
+def test_a_sawtooth_is_no_growth(period: float, low: float, height: float, step: float, phase: float) -> None:
+    assert growth_in(lambda at: low + height * ((at / period + phase) % 1), minutes=60, step=step) is None
+
+
+@given(period=st.floats(20, 60), seed=st.integers(0, 100))
+@settings(max_examples=6, deadline=None)
+def test_a_slow_sawtooth_is_no_growth_after_its_first_tooth(period: float, seed: int) -> None:
+    tops = random.Random(seed)
+    heights = [0.95] + [0.9 + 0.05 * tops.random() for _ in range(20)]
+    growth = GrowthToLimit(0)
+    for at in range(0, 4 * 3600, 10):
+        tooth, part = divmod(at / 60 / period, 1)
+        used = SIZE * (0.2 + (heights[int(tooth)] - 0.2) * part)
+        assert growth.add(seconds(at), used, SIZE) is None or tooth == 0
+
+
+@given(rise=st.floats(0.1, 15), level=st.floats(0.5, 0.97), noise=st.floats(0, 0.01), seed=st.integers(0, 100))
+@settings(max_examples=20, deadline=None)
+def test_a_plateau_is_no_growth(rise: float, level: float, noise: float, seed: int) -> None:
+    jitter = random.Random(seed)
+    assert growth_in(lambda at: min(at / rise, 1) * level + noise * jitter.random(), minutes=60) is None
+
+
+@given(steps=st.lists(st.floats(1, 19), min_size=1, max_size=6), top=st.floats(0.7, 0.98))
+@settings(max_examples=20, deadline=None)
+def test_a_staircase_that_has_ended_is_no_growth(steps: list[float], top: float) -> None:
+    assert (
+        growth_in(lambda at: 0.1 + (top - 0.1) * sum(at >= begin for begin in steps) / len(steps), minutes=90) is None
+    )
+
+
+def test_a_long_leak_that_has_ended_is_no_growth() -> None:
+    """The last quarter of the run still shows it."""
+    ended = 300.0
+    late = GrowthToLimit(0)
+    for at in range(0, 400 * 60, 10):
+        used = SIZE * (0.1 + 0.75 * min(at / 60 / ended, 1))
+        assert late.add(seconds(at), used, SIZE) is None
+
+
+def test_missing_readings_are_no_growth() -> None:
+    """Neither in the last quarter nor before it: a restarted monitor does not know the usage of before."""
+    assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at < 40 else None, minutes=54) is None
+    assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at < 45 or at > 52 else None, minutes=53) is None
+    assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at > 43 else None, minutes=54) is None
+    assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at > 30 else None, minutes=54) is not None
+
+
+@given(st.lists(st.tuples(st.integers(0, 100_000), st.floats(0, 1200)), max_size=200))
+@settings(max_examples=30, deadline=None)
+def test_any_readings_can_be_added(readings: list[tuple[int, float]]) -> None:
+    growth = GrowthToLimit(seconds(50_000))
+    for at, used in sorted(readings):
+        result = growth.add(seconds(at), used, SIZE)
+        assert result is None or (result.per_minute > 0 and 0 <= result.minutes_left <= 15)
+
+
+def stuck_after(
+    rates_at: Callable[[float], Rates], *, step: float = 10, minutes: float = 90, window: float = WINDOW_SECONDS
+) -> float | None:
+    """The seconds after which a batch with these rates is stuck; None if it never is."""
+    idle = IdleTime(seconds(window), max_step_ns=seconds(30))
+    cpu = network = block = 0.0
+    at = 0.0
+    while at <= 60 * minutes:
+        if idle.add(seconds(at), round(cpu), round(network), round(block)):
+            return at
+        at += step
+        rates = rates_at(at)
+        cpu, network, block = cpu + 1e9 * rates[0] * step, network + rates[1] * step, block + rates[2] * step
+    return None
+
+
+def polling(
+    every: float, size: float, *, step: float = 10, floor: float = 0, disk: bool = False
+) -> Callable[[float], Rates]:
+    """A poll of so many bytes every so many seconds, in the steps of the statistics."""
+
+    def rates_at(at: float) -> Rates:
+        polls = int(at / every) - int((at - step) / every)
+        rate = floor + polls * size / step
+        return (0, 0, rate) if disk else (0, rate, 0)
+
+    return rates_at
+
+
+@pytest.mark.parametrize("step", [1, 10])
+def test_a_batch_that_does_nothing_is_stuck_after_the_window(step: float) -> None:
+    assert stuck_after(lambda _: IDLE, step=step) == WINDOW_SECONDS
+
+
+@pytest.mark.parametrize("rates", [(0.0099, 0, 0), (0, 1000, 0), (0, 0, 1000), (0.000004, 1000, 1000), (0.009, 20, 9)])
+def test_a_steady_background_below_the_limits_is_idle(rates: Rates) -> None:
+    assert stuck_after(lambda _: rates) == WINDOW_SECONDS
+
+
+@pytest.mark.parametrize("rates", [(0.0101, 0, 0), (0, 1025, 0), (0, 0, 1025)])
+def test_one_step_at_a_limit_starts_the_time_again(rates: Rates) -> None:
+    assert stuck_after(lambda at: rates if at == 600 else IDLE) == 600 + WINDOW_SECONDS
+    assert stuck_after(lambda _: rates) is None
+
+
+@given(
+    step=st.sampled_from([1, 5, 10]),
+    every=st.floats(12, 1200),
+    size=st.floats(400, 100_000),
+    floor=st.floats(0, 8),
+    disk=st.booleans(),
+)
+@settings(max_examples=10, deadline=None)
+def test_a_batch_that_polls_is_not_stuck(step: float, every: float, size: float, floor: float, *, disk: bool) -> None:
+    rates_at = polling(every, size, step=step, floor=floor, disk=disk)
+    assert stuck_after(rates_at, step=step, minutes=45) is None
+
+
+@given(step=st.sampled_from([1, 10]), every=st.floats(1, 10), size=st.floats(350, 2000), cpu_ms=st.floats(0.1, 8))
+@settings(max_examples=10, deadline=None)
+def test_a_batch_that_polls_in_every_step_is_not_stuck(step: float, every: float, size: float, cpu_ms: float) -> None:
+    """Its bytes look like a background, but they take CPU time."""
+    rates_at = polling(every, size, step=step)
+    assert stuck_after(lambda at: (rates_at(at)[1] / size * cpu_ms / 1000, *rates_at(at)[1:]), step=step) is None
+
+
+@given(seed=st.integers(0, 1000), low=st.floats(0, 300), high=st.floats(300, 900))
+@settings(max_examples=10, deadline=None)
+def test_a_background_that_varies_is_idle(seed: int, low: float, high: float) -> None:
+    """An occasional step that looks like a poll only delays the notice."""
+    noise = random.Random(seed)
+    assert stuck_after(lambda _: (0.000004, noise.uniform(low, high), noise.uniform(0, 50)), minutes=240) is not None
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_missing_reading_starts_the_time_again(missing: int) -> None:
+    idle = IdleTime(seconds(60), max_step_ns=seconds(30))
+    counters: list[int | None] = [0, 0, 0]
+    for at in range(0, 60, 10):
+        assert not idle.add(seconds(at), 0, 0, 0)
+    counters[missing] = None
+    assert not idle.add(seconds(60), *counters)
+    assert idle.since_ns is None
+    assert not idle.add(seconds(70), 0, 0, 0)
+    assert idle.since_ns == seconds(70)
+    gap = IdleTime(seconds(60), max_step_ns=seconds(30))
+    assert [gap.add(seconds(at), 0, 0, 0) for at in (0, 30, 61, 91, 120, 121)] == [False] * 5 + [True]
+
+
+def test_the_largest_values_of_the_idle_time() -> None:
+    idle = IdleTime(seconds(60), max_step_ns=seconds(30))
+    cpu_ns = network = block = 0
+    for at in range(0, 80, 10):
+        idle.add(seconds(at), cpu_ns, network, block)
+        cpu_ns, network, block = cpu_ns + 10_000_000 + at * 100_000, network + 100, block + 50
+    assert idle.vcpu == pytest.approx(0.0016)
+    assert (idle.network, idle.block) == (10, 5)
+
+
+def run_with_own_lines(
+    polls: Callable[[int], bool],
+    *,
+    is_silent: bool = True,
+    poll_ms: float = 0,
+    other_cpu_ms: Callable[[int], float] = lambda _: 0,
+) -> int | None:
+    """The monitor writes 20 KB a minute through the batch's interface unless it is silent near the end."""
+    idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
+    cpu_ns, network, line_ns = 0, 0, None
+    for at in range(0, 3 * WINDOW_SECONDS, 10):
+        if idle.add(seconds(at), cpu_ns, network, 0, line_ns):
+            return at
+        if at % 60 == 0 and not (is_silent and idle.wants_silence(seconds(at))):
+            line_ns, network = seconds(at), network + 20_000
+        cpu_ns += round(1e6 * other_cpu_ms(at))
+        if polls(at):
+            cpu_ns, network = cpu_ns + round(1e6 * poll_ms), network + 2000
+    return None
+
+
+def test_the_lines_of_the_monitor_are_not_the_activity_of_the_batch() -> None:
+    assert run_with_own_lines(lambda _: False) == WINDOW_SECONDS
+    assert run_with_own_lines(lambda _: False, is_silent=False) is None
+
+
+def test_a_poll_beside_a_line_of_the_monitor_is_seen() -> None:
+    """While no line is written, or by its CPU time."""
+    assert run_with_own_lines(lambda at: at % 60 == 0) is None
+    assert run_with_own_lines(lambda at: at % 60 == 30) is None
+    assert run_with_own_lines(lambda at: at % 300 == 0) == WINDOW_SECONDS
+    assert run_with_own_lines(lambda at: at % 300 == 0, poll_ms=2) is None
+
+
+def test_cpu_time_without_bytes_beside_a_line_of_the_monitor_is_idle() -> None:
+    """Health checks and garbage collections take as much at other times."""
+    noise = random.Random(1)
+    checks = run_with_own_lines(lambda _: False, other_cpu_ms=lambda at: noise.uniform(40, 60) * (at % 30 == 0))
+    collections = run_with_own_lines(lambda _: False, other_cpu_ms=lambda _: 60 if noise.random() < 0.1 else 10)
+    assert checks is not None
+    assert max(checks, present(collections)) <= WINDOW_SECONDS + 60
+
+
+def test_silence_is_only_for_a_batch_that_is_nearly_stuck() -> None:
+    idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
+    assert not idle.wants_silence(0)
+    for at in range(0, WINDOW_SECONDS - 20, 10):
+        assert idle.wants_silence(seconds(at)) == (at >= WINDOW_SECONDS - 180)
+        idle.add(seconds(at), 0, 0, 0)
+    assert idle.wants_silence(seconds(WINDOW_SECONDS))
+    assert not idle.wants_silence(seconds(WINDOW_SECONDS + 60))  # readings are missing
+
+
+@pytest.mark.parametrize("window", [3, 30, 60, 120])
+def test_there_is_no_silence_for_a_busy_batch_however_short_the_window_is(window: int) -> None:
+    idle = IdleTime(seconds(window), max_step_ns=seconds(30))
+    for at in range(0, 600, 10):
+        idle.add(seconds(at), seconds(at), 0, 0)
+        assert not any(idle.wants_silence(seconds(at + later)) for later in range(15))
 
 
 def found(
     *, minutes: float = 60, memory_per_minute: float = 0, disk_per_minute: float = 0, **values: float | None
 ) -> list[tuple[float, Finding]]:
     """What is found in which minute of an idle run that starts with 10 % of its memory and disk."""
-    notices = RunNotices(NoticeSettings(**values), START_NS)  # type: ignore[arg-type]
+    notices = RunNotices(START_NS, **values)  # type: ignore[arg-type]
     findings: list[tuple[float, Finding]] = []
     for at in range(0, int(60 * minutes) + 1, 10):
         at_ns = START_NS + seconds(at)
@@ -39,7 +326,7 @@ def found(
 
 
 def notice(finding: Finding, wait: Wait | None = None) -> Notice:
-    return RunNotices(NoticeSettings(), START_NS).describe(finding, lambda _: wait)
+    return RunNotices(START_NS).describe(finding, lambda _: wait)
 
 
 def test_a_stuck_run() -> None:
@@ -72,7 +359,7 @@ def test_what_a_run_waits_for_is_named_as_far_as_it_is_known() -> None:
 def test_the_wait_is_that_of_the_time_that_the_notice_is_about() -> None:
     asked: list[int] = []
     for _, finding in found(expected_seconds=3000):
-        RunNotices(NoticeSettings(), START_NS + 1).describe(finding, asked.append)
+        RunNotices(START_NS + 1).describe(finding, asked.append)
     assert asked == [START_NS, START_NS + 1]  # since it is idle, and the whole time of what takes too long
 
 
@@ -106,7 +393,7 @@ def test_memory_that_grows_to_its_limit() -> None:
 def test_all_kinds_are_found_once_and_listed() -> None:
     findings = found(minutes=100, expected_seconds=60, memory_per_minute=8, disk_per_minute=170)
     assert sorted(finding.kind for _, finding in findings) == ["disk", "memory", "overdue", "stuck"]
-    notices = RunNotices(NoticeSettings(), START_NS)
+    notices = RunNotices(START_NS)
     for _, finding in findings[:2]:
         notices.describe(finding, lambda _: None)
     assert notices.raised == (
@@ -136,7 +423,7 @@ _COUNTS = st.one_of(st.none(), st.integers(0, 2**62))
 )
 @settings(max_examples=40, deadline=None)
 def test_any_readings_give_notices_that_can_be_described(readings: list[NoticeReading]) -> None:
-    notices = RunNotices(NoticeSettings(stuck_minutes=0.001, expected_seconds=1), 0)
+    notices = RunNotices(0, stuck_minutes=0.001, expected_seconds=1)
     for reading in readings:
         overdue = notices.overdue(reading.at_ns)
         for finding in (*notices.add(reading), *((overdue,) if overdue else ())):

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.recent_waits import RecentWaits
-from profiler.aggregation.time_breakdown import TimeAccount
+from profiler.aggregation.time_breakdown import RecentWaits, TimeAccount
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait

@@ -11,8 +11,7 @@ from profiler.cli.schedules_command import ScheduleRow, judge_account, order_of,
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
-from profiler.record.family_identity import FamilyKey
-from profiler.record.usual_duration import UsualDuration
+from profiler.record.family_identity import FamilyKey, UsualDuration
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, TaskEvent
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.schedule_model import DueTime, Schedule

@@ -11,8 +11,8 @@ from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNoti
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
 from profiler.cli.styled_text import ASCII, BLOCKS
 from profiler.cli.watch_command import _draw, _watch, watch_lines
+from profiler.record.family_identity import UsualDuration
 from profiler.record.record_model import Report
-from profiler.record.usual_duration import UsualDuration
 from tests.fakes import START_NS, FakeClock
 from tests.running import MESSAGE, checkpoint_at, ended, text
 from tests.terminals import texts

@@ -1,16 +1,25 @@
-"""ECS terms that the monitor, ``taskdef`` and the forwarder share: each side finds the same log stream."""
+"""ECS terms that the monitor, ``taskdef`` and the forwarder share: the log stream and the roles of the containers."""
+
+from collections.abc import Mapping
+from itertools import permutations
+from typing import Any
 
 import pytest
+from msgspec import Struct
 
+from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.ecs_terms import AwslogsTarget, awslogs_target
-from profiler.forwarder.batch_report import LogStream, identify_containers
+from profiler.core.errors import TaskProfilerError
+from profiler.forwarder.batch_report import LogStream, TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
 from profiler.monitor.report_delivery import log_target
+from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.record_model import Container, Record
-from profiler.record.task_event import StoppedTask
+from profiler.record.task_end import EventContainer, StoppedTask
 from profiler.settings import MonitorSettings
 from profiler.sinks import LogTarget
+from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 
 ARN = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
 GROUP = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
@@ -19,6 +28,26 @@ STREAMS = [
     ({"awslogs-stream": "mine"}, "mine"),
     ({"awslogs-stream": "mine", "awslogs-stream-prefix": "ecs"}, "mine"),
 ]
+ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
+OWN = f"{ECR}/task-profiler:0.1.0"
+BATCH = {"name": "etl", "image": f"{ECR}/etl:7", "logConfiguration": {"logDriver": "awslogs"}}
+MONITOR = {"name": "task-monitor", "image": OWN, "command": ["monitor"], "essential": False}
+FIRELENS = {"logConfiguration": {"logDriver": "awsfirelens"}}
+XRAY = {"name": "xray-daemon", "image": "public.ecr.aws/xray/aws-xray-daemon:latest"}
+ADOT = {
+    "name": "aws-otel-collector",
+    "image": "public.ecr.aws/aws-observability/aws-otel-collector:v0.43.1",
+    "command": ["--config=/etc/ecs/ecs-default-config.yaml"],
+}
+ROUTER = {
+    "name": "logs",
+    "image": "public.ecr.aws/aws-observability/aws-for-fluent-bit:stable",
+    "firelensConfiguration": {"type": "fluentbit"},
+}
+GUARD_DUTY = {"name": "aws-guardduty-agent-1a2b3c", "image": "733349766148.dkr.ecr.us-west-2.amazonaws.com/agent:v1"}
+SERVICE_CONNECT = {"name": "ecs-service-connect-AbC123", "image": "ecs-service-connect-agent:interface-v1"}
+SIDECARS = {str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, {"name": "own-helper"})}
+INJECTED = (GUARD_DUTY, SERVICE_CONNECT)
 
 
 @pytest.mark.parametrize(("options", "stream"), STREAMS)
@@ -41,3 +70,121 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(option
     }
     found = identify_containers(definition, StoppedTask(arn=ARN)).batch_log
     assert found == LogStream(group="/ecs/jobs", stream=stream, region="eu-west-1")
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """What each side makes of one task."""
+
+    forwarder: TaskContainers
+    forwarder_without_definition: TaskContainers
+    monitor: tuple[str, ...]
+    command: str | None
+
+
+def see(*containers: Mapping[str, Any]) -> Seen:
+    """The task definition does not list what AWS injects; the event and the endpoint do."""
+    listed = [one for one in containers if one not in INJECTED]
+    definition = {"containerDefinitions": listed}
+    task = StoppedTask(
+        arn="arn", containers=tuple(EventContainer(name=one["name"], image=one.get("image")) for one in containers)
+    )
+    endpoint = TaskMetadata(
+        containers=tuple(
+            ContainerMetadata(
+                name=one["name"],
+                image=one.get("image"),
+                log_driver=one.get("logConfiguration", {}).get("logDriver"),
+            )
+            for one in containers
+        )
+    )
+    read = read_containers(definition)
+    try:
+        command = find_batch(read, None).name
+    except TaskProfilerError:
+        command = None
+    return Seen(
+        forwarder=identify_containers(definition, task),
+        forwarder_without_definition=identify_containers(None, task),
+        monitor=select_batch(endpoint, requested=None, own=endpoint.container("task-monitor")).names,
+        command=command,
+    )
+
+
+@pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_sidecar_that_is_not_essential_is_not_the_batch(sidecar: dict[str, Any], *, is_first: bool) -> None:
+    helper = {**sidecar, "essential": False}
+    seen = see(*([helper, BATCH] if is_first else [BATCH, helper]), MONITOR, *INJECTED)
+    assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == ("etl", "task-monitor", "etl")
+    # Neither the event nor the endpoint has the field "essential".
+    both = {"etl", sidecar["name"]}
+    assert set(seen.forwarder_without_definition.candidates) == set(seen.monitor) == both
+
+
+@pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_an_essential_sidecar_makes_the_batch_ambiguous(sidecar: dict[str, Any], *, is_first: bool) -> None:
+    seen = see(*([sidecar, BATCH] if is_first else [BATCH, sidecar]), MONITOR, *INJECTED)
+    assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == (None, "task-monitor", None)
+    assert set(seen.forwarder.candidates) == set(seen.monitor) == {"etl", sidecar["name"]}
+
+
+@pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
+def test_the_monitors_setting_resolves_an_essential_sidecar(sidecar: dict[str, Any]) -> None:
+    monitor = {**MONITOR, "environment": [{"name": "TASK_PROFILER_CONTAINER", "value": "etl"}]}
+    assert see(sidecar, BATCH, monitor).forwarder.candidates == ("etl",)
+
+
+@pytest.mark.parametrize("name", ["logs", "log_router", "Log-Router"])
+def test_a_log_router_is_not_the_batch(name: str) -> None:
+    seen = see({**ROUTER, "name": name}, BATCH | FIRELENS, MONITOR, *INJECTED)
+    assert seen.forwarder.candidates == seen.forwarder_without_definition.candidates == seen.monitor == ("etl",)
+    assert seen.command == "etl"
+
+
+def test_the_order_has_no_meaning() -> None:
+    containers = [
+        TaskContainer(name=str(one["name"]), image=str(one.get("image"))) for one in (BATCH, MONITOR, ROUTER, XRAY)
+    ]
+    for shuffled in permutations(containers):
+        roles = container_roles(shuffled)
+        assert (roles.monitor, set(roles.candidates)) == ("task-monitor", {"etl", "xray-daemon"})
+
+
+WORDS: dict[str, tuple[dict[str, Any], str]] = {
+    "our image by default": ({"image": OWN}, "monitor"),
+    "our image by its digest": ({"image": "task-profiler@sha256:59", "command": ["monitor"]}, "monitor"),
+    "entry point and command": ({"entryPoint": ["task-profiler"], "command": ["monitor"]}, "monitor"),
+    "a path": ({"command": ["/opt/bin/task-profiler", "monitor"]}, "monitor"),
+    "a module": ({"entryPoint": ["python", "-m", "profiler"], "command": ["monitor"]}, "monitor"),
+    "a shell": ({"command": ["sh", "-c", "exec task-profiler monitor"]}, "monitor"),
+    "an ECR namespace": ({"image": f"{ECR}/task-profiler/nightly-etl:7"}, "batch"),
+    "a registry of this name": ({"image": "task-profiler:5000/etl"}, "batch"),
+    "a longer name": ({"image": "acme/task-profiler-demo:1"}, "batch"),
+    "a name that ends alike": ({"image": "acme/my-task-profiler@sha256:59"}, "batch"),
+    "the wrapper as entry point": ({"image": OWN, "entryPoint": ["task-profiler", "run", "--"]}, "batch"),
+    "the wrapper in our image": ({"image": OWN, "command": ["run", "--", "monitor"]}, "batch"),
+    "the wrapper in a shell": ({"image": OWN, "command": ["sh", "-c", "exec task-profiler run -- monitor"]}, "batch"),
+    "the wrapper as a module": ({"image": OWN, "entryPoint": ["python", "-m", "profiler", "run", "--"]}, "batch"),
+    "a program in our image": ({"image": OWN, "entryPoint": ["python"], "command": ["etl.py"]}, "batch"),
+    "a word of the command": ({"command": ["etl", "--from", "my-task-profiler", "monitor"]}, "batch"),
+}
+
+
+@pytest.mark.parametrize(("container", "role"), WORDS.values(), ids=WORDS)
+def test_the_commands_and_the_forwarder_know_the_monitor_by_the_same_words(
+    container: dict[str, Any], role: str
+) -> None:
+    """With an essential container next to it, so that the image alone does not decide."""
+    definition = {"containerDefinitions": [{"name": "one", **container}, BATCH]}
+    found = identify_containers(definition, StoppedTask(arn="arn"))
+    monitor = find_monitor(read_containers(definition))
+    expected = "one" if role == "monitor" else None
+    assert found.monitor == (None if monitor is None else monitor.name) == expected
+    assert found.candidates == (("etl",) if role == "monitor" else ("one", "etl"))
+
+
+def test_of_two_containers_with_only_the_monitors_image_neither_is_chosen() -> None:
+    roles = container_roles([TaskContainer(name=name, image=OWN) for name in ("one", "two")])
+    assert (roles.monitor, roles.batch, roles.candidates) == (None, None, ("one", "two"))

@@ -1,9 +1,12 @@
+"""Times: the text of a moment, and the clock."""
+
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.core.clock import Ticker
 from profiler.core.timestamps import (
     format_datetime,
     format_local,
@@ -14,6 +17,7 @@ from profiler.core.timestamps import (
     subtract_ms,
     with_local_times,
 )
+from tests.fakes import seconds
 
 
 @pytest.mark.parametrize(
@@ -92,3 +96,13 @@ def test_local_times_for_a_person() -> None:
 def test_never_raises(text: str) -> None:
     parse_ns(text)
     parse_datetime(text)
+
+
+def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:
+    ticker = Ticker(seconds(100), seconds(1))
+    assert ticker.seconds_to_next(seconds(100)) == 1
+    assert ticker.seconds_to_next(seconds(101.25)) == 0.75
+    assert ticker.missed == 0
+    assert ticker.seconds_to_next(seconds(104.5)) == 0.5
+    assert ticker.missed == 2
+    assert ticker.seconds_to_next(seconds(104.5)) == 1.5

@@ -13,7 +13,7 @@ from profiler.forwarder.invocation import DeliveryError, ForwarderError, SearchC
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import Failure
 from profiler.forwarder.search_cluster.interface import bulk_lines
-from profiler.record.task_event import parse_stopped_task
+from profiler.record.task_end import parse_stopped_task
 from tests.notices import FakeChannel
 from tests.unit.forwarder.test_task_event import EVENT
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, World, report

@@ -16,8 +16,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
-from profiler.record.task_end import determine_outcome
-from profiler.record.task_event import StoppedTask
+from profiler.record.task_end import StoppedTask, determine_outcome
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line

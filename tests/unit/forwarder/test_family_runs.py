@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, FamilyMemory, Measures, compare, find_unusual
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
+from profiler.record.family_identity import UsualDuration
 from profiler.record.record_model import Container, Metrics, Processor, Record
-from profiler.record.usual_duration import UsualDuration
 from tests.fake_search import AnsweringSearch
 from tests.unit.forwarder.notices.test_slack_messages import NOTICE, ended, in_task, report_line
 

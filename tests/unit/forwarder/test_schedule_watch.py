@@ -13,8 +13,8 @@ from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, NoticeError, ReadError
 from profiler.forwarder.schedule_watch import Account, ScheduleAnnouncer, ScheduleWatch
+from profiler.record.family_identity import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.usual_duration import UsualDuration
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import ClusterTasks, RuleMemory, Schedule, StartedTask, TaskMemory
 from tests.fake_cloudtrail import FakeCloudTrail, event, run_task

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from profiler.forwarder.batch_report import LogStream, batch_container, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
-from profiler.record.task_end import determine_outcome
-from profiler.record.task_event import EventContainer, StoppedTask, parse_stopped_task
+from profiler.record.task_end import EventContainer, StoppedTask, determine_outcome, parse_stopped_task
 from tests.sidecars import awslogs
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
@@ -158,6 +157,7 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
         "stopped scheduler",
     ),
     ("ServiceSchedulerInitiated", GENERIC, 137, OOM, "stopped scheduler"),
+    ("ServiceSchedulerInitiatedNewly", "ServiceSchedulerInitiated", 1, None, "failure exit"),  # a code is exact
     (None, "Task failed ELB health checks in (target-group arn:aws:x)", 0, None, "stopped scheduler"),
     ("InfrastructureHealth", None, 0, None, "stopped infrastructure"),
     ("infrastructurehealth", GENERIC, None, None, "stopped infrastructure"),

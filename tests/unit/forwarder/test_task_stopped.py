@@ -31,11 +31,11 @@ from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, 
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
-from profiler.record.task_event import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, StoppedTask
 from tests.fakes import FakeInvocationTime
 from tests.notices import FakeChannel, KeyTable, report_line
 from tests.shown_runs import stuck_notice, waiting_stacks
-from tests.unit.core.test_container_roles import INJECTED, ROUTER, SIDECARS
+from tests.unit.core.test_ecs_terms import INJECTED, ROUTER, SIDECARS
 from tests.unit.forwarder.test_task_event import container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from profiler.local_run.live_view import LiveFigures, NamedProcesses, live_rows
 from profiler.local_run.terminal_rows import RED, YELLOW, BottomRows, Row, Terminal
-from profiler.record.usual_duration import UsualDuration
+from profiler.record.family_identity import UsualDuration
 
 MIB = 2**20
 GIB = 1024 * MIB

@@ -7,7 +7,7 @@ from profiler.aggregation.task_record import ResourceLimits
 from profiler.local_run.live_view import LiveView, NamedProcesses, top_processes
 from profiler.local_run.terminal_rows import BottomRows, Terminal
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.usual_duration import UsualDuration
+from profiler.record.family_identity import UsualDuration
 from tests.fakes import START_NS, sample, seconds
 from tests.shown_runs import stuck_notice
 

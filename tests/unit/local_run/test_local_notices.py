@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from profiler.aggregation.run_notices import NoticeSettings
 from profiler.core.timestamps import format_ms
 from profiler.local_run.local_notices import LocalNotices
 from profiler.record.notice_model import NoticeLine
@@ -29,8 +28,7 @@ def lines(
     until: int = 200,
     **limits: float,
 ) -> list[NoticeLine]:
-    settings = NoticeSettings(**{"stuck_minutes": 1, **limits})
-    notices = LocalNotices(settings, START_NS, seconds(0.5), network)
+    notices = LocalNotices(START_NS, seconds(0.5), network, **{"stuck_minutes": 1, **limits})
     found: list[NoticeLine] = []
     for half in range(2 * until):
         one = sample(START_NS + seconds(half / 2), cpu_seconds(half // 2), (50 + half) * MIB)

@@ -1,3 +1,5 @@
+"""The lines of a run: the report, which stays below its limit, and the call stacks; damaged and impossible values."""
+
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,17 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from profiler.record import record_model as record_module
-from profiler.record.activity_model import ProcessSeries, StackFunction, StackMoment, Stacks, TimeBreakdown, WaitTarget
+from profiler.record.activity_model import (
+    STACKS_BEGINNING,
+    ProcessSeries,
+    StackFunction,
+    StackMoment,
+    Stacks,
+    TimeBreakdown,
+    WaitTarget,
+    decode_stacks,
+    is_stacks_line,
+)
 from profiler.record.bounded_json_line import (
     MAX_ARGUMENTS_LENGTH,
     MAX_LINE_BYTES,
@@ -41,10 +53,12 @@ from profiler.record.record_model import (
     known_status,
 )
 from profiler.settings import MAX_SERIES_POINTS
+from tests.shown_runs import waiting, waiting_stacks
 from tests.values import present
 
 SCHEMA_FILE = Path(record_module.__file__).parents[1] / "schema" / "task-report.v1.json"
 FULL = Distribution(avg=1.125, p50=2.25, p95=3.5, p99=4.75, max=123456.789)
+LINE = msgspec.json.encode(waiting_stacks())
 
 
 def report(**fields: object) -> Report:
@@ -147,6 +161,8 @@ def test_the_lists_come_last() -> None:
 
 
 _LONGEST_COLUMN = (1.23e-12,) * (2 * MAX_SERIES_POINTS)
+
+
 LONGEST_SERIES = Series(
     started_at="2026-03-01T00:00:00.000Z",
     step_ms=1048576000.125,
@@ -268,3 +284,38 @@ def test_nan_and_infinities_count_as_missing(number: str) -> None:
         assert (record.container.name, record.metrics) == ("NaN", Metrics(cpu_seconds=1))
     with pytest.raises(msgspec.DecodeError):
         decode(line[:-1])
+
+
+def test_the_line_is_recognized_and_decoded() -> None:
+    assert LINE.startswith(STACKS_BEGINNING)
+    assert decode_stacks(LINE) == waiting_stacks()
+    for line in (LINE, LINE.replace(b'":', b'": '), b"  " + LINE, LINE[:500]):
+        assert is_stacks_line(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        encode(waiting()),
+        b"",
+        b"{}",
+        b'"task.stacks"',
+        b'a log line with {"type":"task.stacks"}',
+        b'{"topic":"task.stacks","text":"of another program"}',
+        b'{"text":"\\"type\\":\\"task.stacks\\""}',
+    ],
+)
+def test_other_lines_are_not(line: bytes) -> None:
+    assert not is_stacks_line(line)
+
+
+@given(st.binary() | st.integers(0, len(LINE) - 1).map(lambda length: LINE[:length]))
+def test_a_damaged_line_is_none(line: bytes) -> None:
+    assert decode_stacks(line) is None
+    assert is_stacks_line(line) in (True, False)
+
+
+def test_steps_with_impossible_times_are_left_out() -> None:
+    first, *others = waiting_stacks().steps
+    line = msgspec.json.encode(replace(waiting_stacks(), steps=(replace(first, duration_ms=-1), *others)))
+    assert decode_stacks(line) == replace(waiting_stacks(), steps=tuple(others))

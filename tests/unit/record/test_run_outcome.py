@@ -1,8 +1,10 @@
-"""The words and sentences of how a run ended."""
+"""The words and sentences of how a run ended, and of the family that it belongs to."""
 
 import pytest
 
+from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.run_outcome import EndStatus, describe_cause, end_status
+from tests.runs import report
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,17 @@ def test_a_cause_is_a_sentence_if_it_is_known(
     category: str | None, exit_code: int | None, sentence: str | None
 ) -> None:
     assert describe_cause(category, exit_code) == sentence
+
+
+def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_them() -> None:
+    dev, live = FamilyKey("etl", "1", "eu-west-1"), FamilyKey("etl", "2", "eu-west-1")
+    far, other = FamilyKey("etl", "2", "us-east-1"), FamilyKey("load", "3", "us-east-1")
+    assert family_labels([dev, other]) == {dev: "etl", other: "load"}
+    assert family_labels([dev, live, other]) == {dev: "etl (1)", live: "etl (2)", other: "load"}
+    assert family_labels([live, far]) == {live: "etl (eu-west-1)", far: "etl (us-east-1)"}
+    unknown = FamilyKey("etl")
+    assert family_labels([dev, unknown])[unknown] == "etl (unknown account, unknown Region)"
+
+
+def test_an_empty_account_is_an_unknown_one_and_a_run_without_a_family_has_its_containers_name() -> None:
+    assert family_key(report(family=None, account_id="", region="").record) == FamilyKey("batch")

@@ -24,8 +24,7 @@ from profiler.record.notice_model import (
 )
 from profiler.record.run_outcome import EndStatus, StopCategory
 from profiler.record.spot_price import cost_on
-from profiler.record.task_end import Outcome
-from profiler.record.task_event import StoppedTask
+from profiler.record.task_end import Outcome, StoppedTask
 from tests.fake_slack import length, violations
 from tests.shown_runs import missed_notice, stuck_notice
 

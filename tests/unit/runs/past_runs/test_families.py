@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.family_identity import FamilyKey, UsualDuration, family_key
 from profiler.record.record_model import encode
-from profiler.record.usual_duration import UsualDuration
 from profiler.runs.past_runs.families import (
     UsualDurations,
     evidence_of_past_runs,

@@ -1,4 +1,4 @@
-"""The members that CloudWatch reads, against the record beside them."""
+"""The metrics in a report's lines: as text, and the members that CloudWatch reads, against the record beside them."""
 
 from typing import Any
 
@@ -6,10 +6,42 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
-from profiler.record.emf import EMF_METRICS, emf_members
-from profiler.record.record_model import Container, Cost, Distribution, Interval, Metrics, Record, Report, decode
+from profiler.record.record_model import (
+    Container,
+    Cost,
+    Distribution,
+    Gpu,
+    Interval,
+    Metrics,
+    Recommendation,
+    Record,
+    Report,
+    decode,
+)
+from profiler.record.report_metrics import EMF_METRICS, emf_members, report_text
 from profiler.settings import DEFAULT_EMF_METRICS
 
+SUCCESS = Record(
+    task_id="158d1c80",
+    family="nightly-etl",
+    container=Container(name="batch"),
+    status="success",
+    exit_code=0,
+    likely_out_of_memory=False,
+    metrics=Metrics(
+        duration_ms=612345,
+        billed_duration_ms=631000,
+        init_duration_ms=18000,
+        vcpu_size=0.5,
+        vcpu_used=Distribution(avg=0.39, max=0.5),
+        cpu_utilization_percent=Distribution(avg=78.4),
+        cpu_seconds=240.1,
+        memory_size_mb=2048,
+        memory_used_mb=Distribution(avg=300.25),
+        max_memory_used_mb=512,
+        memory_peak_source="sampled",
+    ),
+)
 RECORD = Record(
     task_id="0123",
     family="nightly-etl",
@@ -27,8 +59,53 @@ RECORD = Record(
 )
 
 
-def report(record: Record = RECORD, time: str = "2026-11-20T03:12:45.123Z", kind: Any = "task.report") -> Report:
-    return Report(time=time, type=kind, record=record)
+def report(record: Record = RECORD) -> Report:
+    return Report(time="2026-11-20T03:12:45.123Z", type="task.report", record=record)
+
+
+def test_a_whole_report() -> None:
+    assert report_text(report(SUCCESS)).split("\t") == [
+        "REPORT TaskId: 158d1c80",
+        "Duration: 612345.00 ms",
+        "Billed Duration: 631000 ms",
+        "vCPU Size: 0.5",
+        "Max vCPU Used: 0.5",
+        "Memory Size: 2048 MB",
+        "Max Memory Used: 512 MB",
+        "Memory Peak Source: sampled",
+        "Init Duration: 18000.00 ms",
+        "CPU Time: 240.1 s",
+        "Avg vCPU Used: 0.39",
+        "Avg CPU: 78.4 %",
+        "Avg Memory Used: 300.25 MB",
+        "Name: nightly-etl",
+        "Status: success",
+        "Exit Code: 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"exit_code": 137, "likely_out_of_memory": True}, "Likely Out Of Memory: true"),
+        ({"family": "a\tb\nc"}, "Name: a b c\t"),
+        ({"metrics": Metrics(cpu_seconds=0.000825)}, "CPU Time: 0.0008 s"),
+        ({"gpus": (Gpu(uuid="a"),)}, "\tGPUs: 1\tName: "),
+        ({"cost": Cost(usd=12.5)}, "\tCost: 12.5000 USD"),
+        ({"cost": Cost(usd=0)}, "\tCost: 0 USD"),
+    ],
+)
+def test_a_part_of_the_line(changes: dict[str, Any], said: str) -> None:
+    assert said in report_text(report(replace(SUCCESS, **changes)))
+
+
+def test_cost_and_advice_come_last() -> None:
+    advice = Recommendation(vcpu=0.25, memory_mb=1024, saving_percent=50.5, reasons=("One run\tused little.", "Few."))
+    text = report_text(report(replace(SUCCESS, cost=Cost(usd=0.00822833), recommendation=advice)))
+    assert text.endswith(
+        "\tCost: 0.008228 USD\tRecommended vCPU: 0.25\tRecommended Memory: 1024 MB\tSaving: 50.5 %"
+        "\tAdvice: One run used little. Few."
+    )
 
 
 def members(record: Record = RECORD, names: tuple[str, ...] = tuple(EMF_METRICS)) -> dict[str, Any]:

@@ -1,8 +1,19 @@
-"""A report as one line of text, with the labels and tabs of Lambda's REPORT line."""
+"""The metrics of a report in its lines: as Lambda's REPORT line, and in CloudWatch's Embedded Metric Format (EMF).
+
+CloudWatch Logs extracts the metrics from a line of EMF, whose root object has them, without any header in the request
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
+
+CloudWatch bills each name in each family as one metric. A name that begins with ``max`` is a maximum; the name of any
+other distribution is its average. Values cover the run so far, except the averages of CPU and memory in a checkpoint:
+they cover the time since the last checkpoint.
+"""
 
 import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
-from profiler.record.metric_catalogue import METRICS, Metric, view_of
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
 from profiler.record.record_model import Number, Report
 
 _SEPARATOR = "\t"
@@ -21,6 +32,20 @@ _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
 _LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label is not None}
 _MEASURED_LABELS = (*_FIRST_LABELS, *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}))
 _UNITS_WITHOUT_SYMBOL = {"vCPU", "count"}
+EmfUnit = Literal["Milliseconds", "Seconds", "Megabytes", "Bytes", "Percent", "Count", "None"]
+NAMESPACE = "TaskProfiler"
+DIMENSION = "family"
+_DIGITS = 3
+# CloudWatch has no unit for MiB, vCPU, joules and dollars.
+_EMF_UNITS: Mapping[Unit, EmfUnit] = {
+    "ms": "Milliseconds",
+    "s": "Seconds",
+    "MB": "Megabytes",
+    "bytes": "Bytes",
+    "%": "Percent",
+    "count": "Count",
+}
+EMF_METRICS: Mapping[str, Metric] = {metric.emf_name: metric for metric in METRICS if metric.emf_name is not None}
 
 
 def report_text(report: Report) -> str:
@@ -64,3 +89,39 @@ def _format_number(value: Number) -> str:
 def _one_line(text: str | None) -> str | None:
     """Replace tabs and line ends, which would divide a field."""
     return None if text is None else " ".join(text.split())
+
+
+def emf_unit(metric: Metric) -> EmfUnit:
+    """The unit of a metric in CloudWatch."""
+    return _EMF_UNITS.get(metric.unit, "None")
+
+
+def _read(metric: Metric, run: RunView) -> Number | None:
+    value = metric.get(run)
+    if isinstance(value, str) or value is None:
+        return None
+    # The record's own numbers are rounded already.
+    return round(value, _DIGITS) if metric.record_path is None else value
+
+
+def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
+    """The members to add to the root object of the report's line, without values that were not measured.
+
+    Empty if no value is left, or if the record has no family, which is the metrics' only dimension.
+    """
+    record = report.record
+    time_ns = parse_ns(report.time)
+    run = view_of(record)
+    values = {name: value for name in names if (value := _read(EMF_METRICS[name], run)) is not None}
+    if time_ns is None or not record.family or not values:
+        return {}
+    directive = {
+        "Namespace": NAMESPACE,
+        "Dimensions": [[DIMENSION]],
+        "Metrics": [{"Name": name, "Unit": emf_unit(EMF_METRICS[name])} for name in values],
+    }
+    return {
+        "_aws": {"Timestamp": time_ns // NS_PER_MS, "CloudWatchMetrics": [directive]},
+        DIMENSION: record.family,
+        **values,
+    }
