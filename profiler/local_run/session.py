@@ -33,14 +33,12 @@ from profiler.local_run.local_record import (
     resolve_peak,
 )
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
-from profiler.local_run.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
-from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
+from profiler.local_run.sampler import FINEST_NS, CommandSampler, Reading, SampleBuffer, SamplingPace, UnrelatedChildren
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
-from profiler.readers.linux.quick_memory import QuickMemory
+from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import mebibytes
 
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
     from profiler.aggregation.time_breakdown import TimeAccount
     from profiler.aggregation.usage_by_command import ProcessTotals
-    from profiler.local_run.local_notices import LocalNotices
+    from profiler.local_run.local_record import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
@@ -249,7 +247,7 @@ class _Session:
         try:
             if self._notices is None:
                 from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
-                from profiler.local_run.local_notices import LocalNotices
+                from profiler.local_run.local_record import LocalNotices
 
                 plan, started = self._plan, self._started
                 interfaces = f"/proc/{started.command.pid}/net/dev"

@@ -21,8 +21,7 @@ from profiler.record.record_model import PeakSource, Report
 from profiler.record.units import billed_ms
 from profiler.record.worth_a_word import SATURATED_PERCENT
 from profiler.sizing.duration_factors import DurationFactor, duration_factors, mean_percent
-from profiler.sizing.on_fargate import facts_on_fargate
-from profiler.sizing.run_facts import RunFacts, Task
+from profiler.sizing.run_facts import RunFacts, Task, facts_on_fargate
 
 LAST_RUNS = 50
 FEW_RUNS = 5

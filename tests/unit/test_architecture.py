@@ -185,7 +185,7 @@ def test_a_local_command_does_not_wait_for_heavy_modules() -> None:
         *("boto3", "botocore", "click", "ctypes", "http", "inspect", "pathlib", "pynvml"),
         *("requests", "sqlite3", "structlog", "tempfile", "urllib"),
         "profiler.cli.wiring.build_export",
-        "profiler.collectors.nvidia.nvml_library",
+        "profiler.collectors.nvidia.read_one_gpu",
         "profiler.core.stop_request",
         "profiler.readers.ecs.container_stats",
         "profiler.readers.ecs.task_metadata",

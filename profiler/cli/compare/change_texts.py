@@ -11,11 +11,10 @@ from profiler.core.timestamps import format_local, local_zone
 from profiler.record.record_model import known_peak_source
 from profiler.record.units import format_percent, format_value
 from profiler.record.worth_a_word import counted_cpu_wait, cpu_wait_percent
-from profiler.runs.comparison.compared_metrics import MetricChange
-from profiler.runs.comparison.median_change import MedianChange
+from profiler.runs.comparison.compared_metrics import MedianChange, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
-from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS
 from profiler.runs.past_runs.run_source import start_ns
+from profiler.sizing.trend import FEW_RUNS, MIN_RUNS
 
 _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5

@@ -32,11 +32,10 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.text import on_one_line, printable
 from profiler.record.units import format_value
-from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange, compare_metrics
-from profiler.runs.comparison.median_change import MedianChange
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange, compare_metrics
 from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
-from profiler.sizing.on_fargate import cost_on_fargate
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_facts import cost_on_fargate
 
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0

@@ -9,7 +9,7 @@ from profiler.record.hardware import processor_difference
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import Record, known_status
 from profiler.record.units import format_duration, format_memory
-from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS
+from profiler.sizing.trend import FEW_RUNS, MIN_RUNS
 
 # A shorter run has no change that matters.
 _MIN_RUN_MS = 50

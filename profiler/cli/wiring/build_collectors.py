@@ -21,7 +21,7 @@ from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
     from profiler.collectors.collector import TaskTags
-    from profiler.collectors.nvidia.gpu_ownership import GpuScope
+    from profiler.collectors.nvidia.visible_gpus import GpuScope
     from profiler.collectors.processes.discovery import LazyProcessCollector
     from profiler.readers.linux.process_tree import ProcessReading
 
@@ -67,7 +67,7 @@ def _make_collector(
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
     if arguments == "off":
         return lambda _: None
-    from profiler.collectors.processes.redaction import redact  # rarely used
+    from profiler.collectors.processes.process_reader import redact  # rarely used
 
     show = redact if arguments == "redacted" else " ".join
     return lambda process: show(process.arguments) or None
@@ -79,7 +79,7 @@ def accelerator_collectors(
     """The collectors of the monitor's accelerators."""
 
     def make_scope() -> "GpuScope":
-        from profiler.collectors.nvidia.gpu_ownership import GpuScope  # see the module's docstring
+        from profiler.collectors.nvidia.visible_gpus import GpuScope  # see the module's docstring
         from profiler.collectors.processes.discovery import visible_devices
 
         return GpuScope(settings.accelerators.gpu_uuids, visible_devices)
@@ -111,7 +111,7 @@ def local_collectors(
     """
 
     def make_scope() -> "GpuScope":
-        from profiler.collectors.nvidia.gpu_ownership import GpuScope, own_selection  # see the module's docstring
+        from profiler.collectors.nvidia.visible_gpus import GpuScope, own_selection  # see the module's docstring
 
         return GpuScope(settings.gpu_uuids, default=own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", "")))
 
@@ -147,8 +147,8 @@ def _accelerators(
     library_path = environment.get("LD_LIBRARY_PATH")
     if settings.gpu == "on" or (settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)):
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
-        from profiler.collectors.nvidia.nvml_library import load_binding
         from profiler.collectors.nvidia.nvml_source import NvmlSource
+        from profiler.collectors.nvidia.read_one_gpu import load_binding
 
         gpu = GpuCollector(
             NvmlSource(load_binding, clock),
@@ -163,8 +163,7 @@ def _accelerators(
     program = None if settings.neuron == "off" else find_neuron_monitor(environment.get("PATH"))
     if settings.neuron == "on" or (settings.neuron == "auto" and program is not None and has_neuron_devices()):
         from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
-        from profiler.collectors.neuron.neuron_monitor_process import neuron_period_seconds
-        from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
+        from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource, neuron_period_seconds
 
         period_seconds = neuron_period_seconds(interval_seconds)
         source = None if program is None else NeuronMonitorSource(program, period_seconds, clock, log)

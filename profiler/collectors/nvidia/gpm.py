@@ -10,9 +10,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.collectors.nvidia.gpu_reading_types import GpuSample
-from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml
-from profiler.collectors.nvidia.read_one_gpu import Failure, call_nvml
+from profiler.collectors.nvidia.read_one_gpu import ErrorAction, Failure, Nvml, call_nvml
+from profiler.collectors.nvidia.visible_gpus import GpuSample
 from profiler.core.clock import Clock, DutyCycle
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.record.units import MIB

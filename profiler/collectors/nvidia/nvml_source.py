@@ -6,9 +6,8 @@ Handles are kept by UUID: an index may mean another GPU after a restart. One thr
 from collections.abc import Callable
 
 from profiler.collectors.nvidia.gpm import GpmReader
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
-from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml
-from profiler.collectors.nvidia.read_one_gpu import Device, Failure, XidEvents, call_nvml
+from profiler.collectors.nvidia.read_one_gpu import Device, ErrorAction, Failure, Nvml, XidEvents, call_nvml
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable

@@ -13,8 +13,7 @@ from msgspec import Struct
 from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.task.task_containers import TaskContainers, identify_containers
-from profiler.readers.ecs.reported_containers import select_batch
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.task_event import EventContainer, StoppedTask
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.run_notices import NoticeSettings
 from profiler.core.timestamps import format_ms
-from profiler.local_run.local_notices import LocalNotices
+from profiler.local_run.local_record import LocalNotices
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Container, OtherContainer, RaisedNotice, Record
 from profiler.record.units import MIB

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.local_run.sampler import SampleBuffer
-from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
+from profiler.local_run.sampler import FINEST_NS, Reading, SampleBuffer, SamplingPace
 from profiler.readers.container_sample import ContainerSample
 from tests.fakes import START_NS, seconds
 from tests.values import present

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.cli.styled_text import BLOCKS
 from profiler.cli.terminal.change_line import change_spans
 from profiler.record.record_model import Processor, Record
-from profiler.runs.comparison.usual_values import usual_range
+from profiler.sizing.trend import usual_range
 from tests.shown_runs import NOW_NS
 from tests.unit.cli.terminal.test_end_page import etl, last
 from tests.values import present

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.neuron.neuron_monitor_process import LineSplitter
+from profiler.collectors.neuron.neuron_monitor_supervisor import LineSplitter
 
 
 def test_a_line_that_is_too_long_is_not_kept_in_memory() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuSample
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSample
 from tests.fake_nvml import GPM_NUMBERS, MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, seconds
 

@@ -12,8 +12,8 @@ from profiler.aggregation.task_record import with_while_idle
 from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.collectors.collector import with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Container, Gpu, GpuIdle, Metrics, Record

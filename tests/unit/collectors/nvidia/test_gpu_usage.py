@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuUsage, IdleTime, gpu_idle
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.record.hardware import idle_advice
 from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu, GpuIdle
 from tests.fakes import START_NS, seconds

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.collectors.nvidia import is_driver_present
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuSample, Xid
-from profiler.collectors.nvidia.nvml_library import NOT_INSTALLED, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.read_one_gpu import NOT_INSTALLED, load_binding
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSample, Xid
 from profiler.readers import Unavailable
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock

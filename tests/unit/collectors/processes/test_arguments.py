@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.processes.redaction import redact
+from profiler.collectors.processes.process_reader import redact
 from profiler.readers.linux import proc
 
 

@@ -6,10 +6,9 @@ from msgspec.structs import replace
 
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.collector import with_collected
-from profiler.collectors.stacks.py_spy import Dump
+from profiler.collectors.stacks.py_spy import Dump, Frame, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity
 from profiler.collectors.stacks.stack_collector import StackAccess, StackAdvice, StackCollector
-from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
 from profiler.core.timestamps import format_ms
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Monitor, Record

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.task_record import ResourceLimits
-from profiler.collectors.stacks.stack_moments import MAX_MOMENTS, StackMoments
-from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
+from profiler.collectors.stacks.py_spy import Frame, ThreadStack
+from profiler.collectors.stacks.stack_profile import MAX_MOMENTS, StackMoments
 from profiler.core.timestamps import format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.record.activity_model import StackMoment

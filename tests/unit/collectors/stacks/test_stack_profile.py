@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.collectors.stacks.py_spy import Frame, ThreadStack
 from profiler.collectors.stacks.stack_profile import (
     MAX_STEPS,
     TOP_FUNCTIONS,
@@ -13,7 +14,6 @@ from profiler.collectors.stacks.stack_profile import (
     FunctionCounts,
     StackProfile,
 )
-from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
 from profiler.record.activity_model import StacksLine
 from tests.fakes import START_NS, seconds
 from tests.values import present

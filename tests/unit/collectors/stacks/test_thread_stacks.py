@@ -4,8 +4,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from profiler.collectors.stacks.py_spy import Frame, ThreadStack, decode_dump, shortened
 from profiler.collectors.stacks.python_processes import ThreadRoots
-from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack, decode_dump, shortened
 from profiler.readers import Unavailable
 from profiler.record.activity_model import WAITING_SUFFIX
 

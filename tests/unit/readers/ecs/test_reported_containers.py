@@ -1,8 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.readers.ecs.reported_containers import select_batch
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 
 OWN = ContainerMetadata(name="watcher", docker_id="own")
 BATCH = ContainerMetadata(name="batch", docker_id="b", type="NORMAL")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.readers.linux.kernel_view import KernelView, read_kernel_view
+from profiler.readers.linux.host import KernelView, read_kernel_view
 from tests.cgroup_files import write_files
 
 NOTHING = KernelView(schedstat=False, system_calls=False, pressure=False, ptrace_scope=None, cgroup_version=None)

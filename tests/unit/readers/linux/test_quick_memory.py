@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from profiler.readers.linux.process_tree import ProcessTree
-from profiler.readers.linux.quick_memory import QuickMemory
+from profiler.readers.linux.process_tree import ProcessTree, QuickMemory
 from tests.values import present
 
 _MIB = 2**20

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.readers.linux.system_calls import Calls, SystemCall, numbers_of, parse_system_call
+from profiler.readers.linux.waited_target import Calls, SystemCall, numbers_of, parse_system_call
 from tests.values import present
 
 # From the kernel's arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.

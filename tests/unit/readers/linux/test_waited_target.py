@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.readers.linux.sockets import Socket, Sockets, parse_inet, parse_unix
-from profiler.readers.linux.system_calls import Calls, SystemCall, numbers_of
-from profiler.readers.linux.waited_target import Wait, WaitResolver, poll_descriptors, select_descriptors
+from profiler.readers.linux.waited_target import (
+    Calls,
+    SystemCall,
+    Wait,
+    WaitResolver,
+    numbers_of,
+    poll_descriptors,
+    select_descriptors,
+)
 from tests.fakes import seconds
 
 PID = 7

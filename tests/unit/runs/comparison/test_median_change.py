@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.runs.comparison.median_change import MedianChange, Verdict, _resampled_medians, median_change
+from profiler.runs.comparison.compared_metrics import MedianChange, Verdict, _resampled_medians, median_change
 from tests.values import present
 
 amounts = st.floats(min_value=0.001, max_value=1e15)

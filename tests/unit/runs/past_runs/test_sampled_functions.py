@@ -7,9 +7,8 @@ import pytest
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.activity_model import StackMoment, Stacks, TimeBreakdown, WaitTarget
-from profiler.runs.past_runs import sampled_functions
-from profiler.runs.past_runs.moments import find_moments
-from profiler.runs.past_runs.sampled_functions import frame_of
+from profiler.runs.past_runs import moments
+from profiler.runs.past_runs.moments import find_moments, frame_of
 from tests.shown_runs import STARTED_NS, waiting
 
 LOAD = ("<module> (job.py:14)", "load_orders (etl/load.py:40)", "recv (socket.py:706)")
@@ -31,7 +30,7 @@ def texts(*moments: StackMoment, **record: Any) -> list[str]:
 
 
 def what_ran(stack: Sequence[str]) -> str:
-    return sampled_functions.what_ran([frame_of(text) for text in stack])
+    return moments.what_ran([frame_of(text) for text in stack])
 
 
 def waits(target: str = "10.0.3.9:5432", percent: float = 48.3, **parts: Any) -> TimeBreakdown:
