@@ -24,11 +24,11 @@ def metadata_source(
 ) -> "TaskMetadataSource":
     """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
     from profiler.readers.ecs.container_stats import parse_device_mapper_majors
-    from profiler.readers.ecs.endpoint_client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+    from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
     from profiler.readers.linux import proc
 
     return TaskMetadataSource(
-        HttpEndpoint(address, AdaptiveTimeout(interval_seconds), clock, stop_signal),
+        HttpEndpoint(address, interval_seconds, clock, stop_signal),
         version,
         parse_device_mapper_majors(proc.read_text("/proc/devices")),
     )
@@ -38,9 +38,9 @@ def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping
     """A function for a background thread that reads the task's tags over its own connection, within 5 s."""
 
     def read_tags() -> Mapping[str, str] | Unavailable:
-        from profiler.readers.ecs.endpoint_client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+        from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
 
-        endpoint = HttpEndpoint(address, AdaptiveTimeout(_TAGS_INTERVAL_SECONDS), clock)
+        endpoint = HttpEndpoint(address, _TAGS_INTERVAL_SECONDS, clock)
         try:
             return TaskMetadataSource(endpoint, version).tags()
         finally:

@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Callable, Sequence
+from os import terminal_size
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.local_run.live_view import LiveFigures, LiveView, NamedProcesses, live_rows, top_processes
-from profiler.local_run.terminal_rows import GREEN, RED, YELLOW, BottomRows, Row, Terminal
+from profiler.local_run.terminal_rows import GREEN, RED, YELLOW, BottomRows, Row
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.usual_duration import UsualDuration
 from tests.fakes import START_NS, sample, seconds
@@ -92,7 +93,7 @@ class Screen:
 
     @property
     def rows_here(self) -> BottomRows:
-        return BottomRows(lambda: Terminal(columns=self.columns, rows=self.rows), self.write, is_coloured=True)
+        return BottomRows(lambda: terminal_size((self.columns, self.rows)), self.write, is_coloured=True)
 
 
 def draw(rows: BottomRows, shown: Sequence[Row] = ROWS) -> None:
@@ -146,13 +147,13 @@ def test_any_output_is_as_on_a_smaller_screen(writes: list[str], columns: int, h
 
 
 def test_a_terminal_that_is_too_small_shows_nothing_and_keeps_nothing() -> None:
-    size, written = Terminal(columns=80, rows=5), list[str]()
+    size, written = terminal_size((80, 5)), list[str]()
     rows = BottomRows(lambda: size, written.append, is_coloured=True)
     draw(rows)
     assert written == []
-    size = Terminal(columns=80, rows=24)
+    size = terminal_size((80, 24))
     draw(rows)
-    size = Terminal(columns=29, rows=24)
+    size = terminal_size((29, 24))
     draw(rows)
     assert "\x1b[r" in written[-1]
     assert "first" not in written[-1]
@@ -170,7 +171,7 @@ def text(row: Row) -> str:
 
 
 def shown(figures: LiveFigures, columns: int = 80, height: int = 24, *, ascii_only: bool = False) -> list[str]:
-    return [text(row) for row in live_rows(figures, Terminal(columns=columns, rows=height), ascii_only=ascii_only)]
+    return [text(row) for row in live_rows(figures, terminal_size((columns, height)), ascii_only=ascii_only)]
 
 
 def busy(*notices: str, elapsed_ms: float = 1.2 * MINUTE_MS, usual: UsualDuration | None = USUAL) -> LiveFigures:
@@ -236,17 +237,17 @@ def test_without_past_runs_the_row_counts_processes_and_threads() -> None:
 
 
 def test_what_reaches_the_limit_has_another_colour() -> None:
-    cpu, memory, *_ = live_rows(busy(), Terminal(columns=80, rows=24), ascii_only=False)
+    cpu, memory, *_ = live_rows(busy(), terminal_size((80, 24)), ascii_only=False)
     assert ("█", YELLOW) in cpu
     assert RED not in {colour for part, colour in memory if part.strip()}, "the top of the curve is not the limit"
     full = LiveFigures(elapsed_ms=0, memory_course=[MIB, 4 * MIB], memory_limit_bytes=4 * MIB)
-    _, memory, *_ = live_rows(full, Terminal(columns=80, rows=24), ascii_only=False)
+    _, memory, *_ = live_rows(full, terminal_size((80, 24)), ascii_only=False)
     assert ("█", RED) in memory
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80])
 def test_a_notice_stays_beside_the_curve_of_the_cpu(columns: int) -> None:
-    cpu, *_ = live_rows(busy("memory runs out"), Terminal(columns=columns, rows=24), ascii_only=False)
+    cpu, *_ = live_rows(busy("memory runs out"), terminal_size((columns, 24)), ascii_only=False)
     assert (" memory runs out", RED) in cpu
     assert len(text(cpu)) <= columns
 
@@ -290,7 +291,7 @@ FIGURES = st.builds(
 
 @given(FIGURES, st.integers(30, 200), st.integers(6, 60), st.booleans())
 def test_any_figures_fit_the_terminal(figures: LiveFigures, columns: int, height: int, ascii_only: bool) -> None:  # noqa: FBT001
-    terminal, written = Terminal(columns=columns, rows=height), list[str]()
+    terminal, written = terminal_size((columns, height)), list[str]()
     rows = BottomRows(lambda: terminal, written.append, is_coloured=True)
     rows.draw(lambda size: live_rows(figures, size, ascii_only=ascii_only))
     _, *drawn = "".join(written).split("\x1b[2K")
@@ -307,7 +308,7 @@ class Shown:
 
     def __init__(self, read_usual: Callable[[], UsualDuration | None] | None = None) -> None:
         self.drawn: list[str] = []
-        rows = BottomRows(lambda: Terminal(columns=80, rows=24), self.drawn.append, is_coloured=False)
+        rows = BottomRows(lambda: terminal_size((80, 24)), self.drawn.append, is_coloured=False)
         self.view = LiveView(rows, SIZES, START_NS, read_usual)
 
     def at(self, elapsed_seconds: float, cpu_seconds: float = 0.0, memory_mb: int = 1) -> list[str]:

@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.readers.ecs.endpoint_client import AdaptiveTimeout
-from profiler.readers.ecs.http_connection import HttpConnection, HttpError, Response
+from profiler.readers.ecs.endpoint_client import HttpConnection, HttpEndpoint, HttpError, Response
+from tests.fakes import FakeClock
 
 
-def test_the_timeout_doubles_after_two_timeouts_in_a_row_and_stays() -> None:
-    adaptive_timeout = AdaptiveTimeout(1.0)
-    assert adaptive_timeout.timeout_seconds == pytest.approx(0.9)
-    adaptive_timeout.on_timeout()
-    adaptive_timeout.on_success()
-    adaptive_timeout.on_timeout()
-    assert adaptive_timeout.timeout_seconds == pytest.approx(0.9)
-    adaptive_timeout.on_timeout()
-    assert adaptive_timeout.timeout_seconds == pytest.approx(1.8)
-    adaptive_timeout.on_success()
-    for _ in range(10):
-        adaptive_timeout.on_timeout()
-    assert adaptive_timeout.timeout_seconds == 5
-    assert AdaptiveTimeout(60).timeout_seconds == 5
+def test_the_timeout_doubles_after_two_timeouts_in_a_row_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, given = HttpEndpoint("http://host", 1.0, FakeClock()), list[float]()
+
+    def fetch(_connection: object, path: str, timeout_seconds: float) -> Response:
+        given.append(timeout_seconds)
+        if path == "slow":
+            raise TimeoutError
+        return Response(200, b"")
+
+    monkeypatch.setattr(endpoint, "_fetch", fetch)
+    for path in ("slow", "fast", "slow", "slow", "fast", *["slow"] * 6):
+        endpoint.get(path)
+    assert given == pytest.approx([0.9] * 4 + [1.8] * 3 + [3.6] * 2 + [5] * 2)
+    assert HttpEndpoint("http://host", 60, FakeClock())._timeout_seconds == 5
 
 
 MAX_BODY_BYTES = 100

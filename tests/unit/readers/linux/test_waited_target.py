@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.readers.linux.sockets import Socket, Sockets, parse_inet, parse_unix
 from profiler.readers.linux.waited_target import (
     Calls,
+    Socket,
+    Sockets,
     SystemCall,
     Wait,
     WaitResolver,
     numbers_of,
+    parse_inet,
     parse_system_call,
+    parse_unix,
     poll_descriptors,
     select_descriptors,
 )
