@@ -38,7 +38,7 @@ class ErrorAction(Enum):
     NO_DRIVER = "no driver is installed or loaded"
 
 
-# The error numbers of nvml.h.
+# The error numbers of nvml.h; others are retried.
 _ACTIONS: dict[int | None, ErrorAction] = {
     **dict.fromkeys((3, 13, 25), ErrorAction.UNSUPPORTED),  # not supported, function not found, argument version
     4: ErrorAction.PERMISSION_DENIED,
@@ -46,11 +46,6 @@ _ACTIONS: dict[int | None, ErrorAction] = {
     **dict.fromkeys((1, 18), ErrorAction.REINITIALIZE),  # uninitialized, other version of the library
     **dict.fromkeys((9, 12), ErrorAction.NO_DRIVER),  # driver not loaded, library not found
 }
-
-
-def action_for_error(value: int | None) -> ErrorAction:
-    """What to do about an error number; unknown errors are retried."""
-    return _ACTIONS.get(value, ErrorAction.RETRY)
 
 
 # More events in one second are one fault repeated.
@@ -70,7 +65,7 @@ def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any
         return getattr(nvml, function)(*arguments, **options)
     except nvml.NVMLError as error:
         value = getattr(error, "value", None)
-        return Failure(action_for_error(value), f"{error} (NVML error {value})")
+        return Failure(_ACTIONS.get(value, ErrorAction.RETRY), f"{error} (NVML error {value})")
 
 
 class Device:

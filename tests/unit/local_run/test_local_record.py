@@ -15,7 +15,6 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
-from profiler.local_run.launch import restore_caller_environment
 from profiler.local_run.local_record import (
     LocalNotices,
     MemoryPeak,
@@ -27,6 +26,7 @@ from profiler.local_run.local_record import (
     build_run_record,
     resolve_peak,
 )
+from profiler.local_run.prepared_run import restore_caller_environment
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
