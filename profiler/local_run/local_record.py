@@ -1,9 +1,9 @@
-"""Builds the record of a local command from its observed run, and its notices while it runs.
+"""Builds the record of a local command from its observed run.
 
 If the command runs in an ECS task, :class:`Placement` adds the task's identity, log stream and sizes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, lacks_memory
 from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
-from profiler.aggregation.run_notices import NoticeReading, NoticeSettings, RunNotices
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     ResourceLimits,
@@ -29,9 +28,7 @@ from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit
 from profiler.readers.cgroup.hierarchy import Limits
-from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
-from profiler.record.bounded_json_line import without_lists
 from profiler.record.record_model import (
     Container,
     MemoryKills,
@@ -39,7 +36,6 @@ from profiler.record.record_model import (
     Monitor,
     PeakSource,
     Process,
-    RaisedNotice,
     Record,
     Report,
     Sampling,
@@ -49,8 +45,6 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms,
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-    from profiler.readers.linux.waited_target import Wait
-    from profiler.record.notice_model import NoticeLine
 
 _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
 
@@ -323,55 +317,3 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float |
         block_read_bytes=ending.reaped.block_read_bytes if observed.has_block_io else None,
         block_write_bytes=ending.reaped.block_write_bytes if observed.has_block_io else None,
     )
-
-
-# The kernel counts the CPU time of a process in ticks of 10 ms, which are 1 % of a vCPU in one second.
-_STEP_NS = 10 * NS_PER_SECOND
-
-
-class LocalNotices:
-    """The notices of one run. ``read_network`` reads the bytes of the machine or container: an upper bound."""
-
-    def __init__(
-        self, settings: NoticeSettings, started_ns: int, interval_ns: int, read_network: Callable[[], int | None]
-    ) -> None:
-        window_ns = round(settings.stuck_minutes * 60 * NS_PER_SECOND)
-        self._step_ns = max(min(_STEP_NS, window_ns // 12 or _STEP_NS), interval_ns)
-        self._notices = RunNotices(settings, started_ns, interval_ns=self._step_ns)
-        self._read_network = read_network
-        self._next_ns = 0
-
-    @property
-    def raised(self) -> tuple[RaisedNotice, ...]:
-        """The notices so far."""
-        return self._notices.raised
-
-    def look(
-        self,
-        sample: ContainerSample,
-        memory_size_bytes: float | None,
-        record: Callable[[], Record],
-        longest_wait: "Callable[[int], Wait | None]",
-    ) -> "Iterator[NoticeLine]":
-        """Add a sample; yield a line for each condition that is met for the first time, with the record so far."""
-        findings = [self._notices.overdue(sample.read_ns)]
-        if sample.read_ns >= self._next_ns:
-            self._next_ns = sample.read_ns + self._step_ns
-            blocks = sample.block_read_bytes, sample.block_write_bytes
-            reading = NoticeReading(
-                at_ns=sample.read_ns,
-                cpu_ns=sample.cpu_ns,
-                network_bytes=self._read_network(),
-                block_bytes=None if blocks[0] is None or blocks[1] is None else blocks[0] + blocks[1],
-                memory_used_bytes=sample.memory_used_bytes,
-                memory_size_bytes=memory_size_bytes,
-            )
-            findings += self._notices.add(reading)
-        for finding in findings:
-            if finding is not None:
-                from profiler.record.notice_model import NoticeLine  # most runs have no notice
-
-                so_far = without_lists(record())
-                notice = self._notices.describe(finding, longest_wait)
-                so_far = replace(so_far, status="running", finished_at=None, notices=self.raised)
-                yield NoticeLine(time=format_ms(finding.at_ns), notice=notice, record=so_far)

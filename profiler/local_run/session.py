@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
     from profiler.aggregation.time_breakdown import TimeAccount
     from profiler.aggregation.usage_by_command import ProcessTotals
-    from profiler.local_run.local_record import LocalNotices
+    from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
@@ -246,7 +246,7 @@ class _Session:
         try:
             if self._notices is None:
                 from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
-                from profiler.local_run.local_record import LocalNotices
+                from profiler.local_run.local_notices import LocalNotices
 
                 plan, started = self._plan, self._started
                 interfaces = f"/proc/{started.command.pid}/net/dev"

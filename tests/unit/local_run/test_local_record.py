@@ -15,8 +15,8 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
+from profiler.local_run.local_notices import LocalNotices
 from profiler.local_run.local_record import (
-    LocalNotices,
     MemoryPeak,
     Placement,
     RunIdentity,
