@@ -20,7 +20,7 @@ from statistics import mean, median
 from typing import Final
 
 from benchmarks.figures import BenchmarkResult, Figure, markdown_table, print_and_save
-from profiler.runs.comparison.median_change import MedianChange, median_change
+from profiler.runs.comparison.compared_metrics import MedianChange, median_change
 
 SEED: Final = 20261122
 MAX_ALARMS: Final = 5

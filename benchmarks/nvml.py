@@ -22,9 +22,9 @@ from types import SimpleNamespace
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.monitor import measure_monitor
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_ownership import GpuScope
-from profiler.collectors.nvidia.nvml_library import Nvml, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.read_one_gpu import Nvml, load_binding
+from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.log import Log
 from tests.aws import fake_aws
 

@@ -24,13 +24,12 @@ from profiler.core.timestamps import format_local, local_zone
 from profiler.record.record_model import known_peak_source
 from profiler.record.units import format_percent, format_value
 from profiler.record.worth_a_word import counted_cpu_wait, cpu_wait_percent
-from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange, compare_metrics
-from profiler.runs.comparison.median_change import MedianChange
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange, compare_metrics
 from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
-from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS
 from profiler.runs.past_runs.run_source import start_ns
-from profiler.sizing.on_fargate import cost_on_fargate
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_facts import cost_on_fargate
+from profiler.sizing.trend import FEW_RUNS, MIN_RUNS
 
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0

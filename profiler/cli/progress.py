@@ -4,9 +4,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from os import terminal_size
 
 from profiler.cli.printing import STDERR, is_terminal
-from profiler.local_run.terminal_rows import BottomRows, Part, Terminal, bar
+from profiler.local_run.terminal_rows import BottomRows, Part, bar
 
 _MIN_SECONDS_BETWEEN_DRAWS = 0.1
 
@@ -50,17 +51,17 @@ def _row(text: str, share: float | None, elapsed_seconds: float) -> tuple[Part, 
     return (f"{text} ", ""), *bar(share), (f" {share:4.0%} {left}", "")
 
 
-def _stderr_size() -> Terminal:
+def _stderr_size() -> terminal_size:
     """The size; 0 if drawing is impossible."""
     try:
         size = os.get_terminal_size(STDERR)
     except OSError:
-        return Terminal(columns=0, rows=0)
+        return terminal_size((0, 0))
     with suppress(OSError):  # standard error is not the terminal of this session
         # In the background, after ``stty tostop``, drawing would stop this process and its command.
         if os.tcgetpgrp(STDERR) != os.getpgrp():
-            return Terminal(columns=0, rows=0)
-    return Terminal(columns=size.columns, rows=size.lines)
+            return terminal_size((0, 0))
+    return size
 
 
 def _write_stderr(text: str) -> None:

@@ -7,6 +7,7 @@ a label, the value now, a picture as wide as there is room, and a text.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, groupby
+from os import terminal_size
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from profiler.aggregation.time_series import RunSeries
 from profiler.core.text import columns_of, printable
 from profiler.core.threads import start_thread
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, BottomRows, Part, Row, Terminal, bar
+from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, BottomRows, Part, Row, bar
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, sparkline
@@ -88,7 +89,7 @@ _BLOCKS = _Glyphs("█", "▔", "×", " · ", "…")
 _ASCII = _Glyphs("#", "^", "x", ", ", "...", is_ascii=True)
 
 
-def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> list[Row]:
+def live_rows(figures: LiveFigures, terminal: terminal_size, *, ascii_only: bool) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
     glyphs = _ASCII if ascii_only else _BLOCKS
     cpu = _Curve("CPU", figures.vcpu_course, figures.vcpu_limit, format_vcpu, limit_colour=YELLOW, least_top=LEAST_VCPU)
@@ -115,7 +116,7 @@ def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> 
         _time_row(figures, width if time_text else 0, glyphs),
         _processes_row(figures.processes, terminal.columns, glyphs),
     ]
-    return rows[: max(terminal.rows // 3, 1)]
+    return rows[: max(terminal.lines // 3, 1)]
 
 
 def _head(label: str, value: str) -> tuple[Part, Part]:

@@ -1,35 +1,302 @@
 """Prepares a run: takes over the signals, makes the control group, and forks the process of the command.
 
+The command gets the environment, signals and files that it would have without the profiler.
+
 In version 2 the kernel takes some 20 ms to move the process into the group. The caller imports the rest of the profiler
 meanwhile, so this module imports little. Version 1 needs no wait, and the rest is imported before the fork: each page
 of memory that this process changes while the other one shares it is copied, which takes 4 ms for that import.
 """
 
+import errno
 import os
+import resource
 import signal
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from types import TracebackType
+from typing import NoReturn, Self, TypeVar
 
 from msgspec import Struct
 
 from profiler.core.clock import Clock
-from profiler.local_run.launch import (
-    CallerSignals,
-    Environment,
-    HeldCommand,
-    StartedCommand,
-    StartFailure,
-    Words,
-    restore_caller_environment,
-)
+from profiler.core.text import without_surrogates
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
 from profiler.readers.cgroup.hierarchy import Cgroups, read_own_cgroups
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessTree, list_children
+
+# The limit of a task definition's family.
+MAX_NAME_CHARS = 255
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+_EXECUTE = b"x"
+# With these errors, execvp tries the next folder of PATH.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+_REFUSED = (errno.EACCES, errno.EPERM)
+
+Environment = Mapping[bytes, bytes]
+Words = tuple[str, ...]
+
+
+class CallerSignals(Struct, frozen=True, kw_only=True):
+    """The signals that the caller had blocked and ignored when this process started. The command inherits them."""
+
+    mask: frozenset[int]
+    ignored: frozenset[int]
+
+
+class StartedCommand(Struct, frozen=True, kw_only=True):
+    """A running command.
+
+    ``startup_cpu_ns`` is the CPU time that its process used before it executed the command. ``measured`` is the result
+    of ``measure`` (see :class:`HeldCommand`); None if a signal ended the process before.
+    """
+
+    pid: int
+    startup_cpu_ns: int = 0
+    measured: bytes | None = None
+
+
+class StartFailure(Struct, frozen=True, kw_only=True):
+    """The command could not be started: the exit code of a shell in this case, and the reason as a sentence."""
+
+    exit_code: int
+    reason: str
+
+
+def shorten_name(name: str) -> str:
+    """Shorten a name to the limit of a family."""
+    from profiler.record.bounded_json_line import truncate_text  # imports the record's types, so only after the fork
+
+    return truncate_text(name, MAX_NAME_CHARS)
+
+
+def family_name(name: str | None, words: Sequence[str]) -> str:
+    """The family of a run: its name, else the name of an interpreter's script, else the base name of the command."""
+    if name is None:
+        from profiler.readers.linux.script_names import what_runs  # imported after the start
+
+        name = what_runs(words) or os.path.basename(words[0].rstrip("/")) or words[0]  # noqa: PTH119
+    return shorten_name(without_surrogates(name))
+
+
+class NoProcessError(Exception):
+    """The kernel made no process for the command."""
+
+
+def low_limit() -> str | None:
+    """The limit that is too low, as a part of a sentence: the profiler may fail, or leave the command too little."""
+    limits = [("n", resource.RLIMIT_NOFILE, 32)]
+    if os.geteuid() != 0:  # root has no limit of processes
+        limits.append(("u", resource.RLIMIT_NPROC, 16))
+    for option, kind, least in limits:
+        limit, _ = resource.getrlimit(kind)
+        if limit != resource.RLIM_INFINITY and limit < least:
+            return f"ulimit -{option} is {limit}; set it to {least} or more"
+    return None
+
+
+def execute_in_place(words: Words, environment: Environment, signals: CallerSignals) -> StartFailure:
+    """Execute the command in place of this process. Returns only if that fails."""
+    paths = _candidate_paths(words[0], environment)
+    _restore_signal_state(signals)
+    errors = _exec_first_usable(paths, words, environment)
+    return _start_failure(words[0], zip(paths, errors, strict=False))
+
+
+class HeldCommand:
+    """A forked process that executes a command when :meth:`execute` is called.
+
+    Before that, the process calls ``enter`` while this process does other work. If this process leaves the
+    ``with`` block or ends without a call of ``execute``, the forked process ends without executing the command.
+
+    The program is searched as ``execvp`` does. The command gets ``environment`` and ``signals``, and inherits from this
+    process the open files and the process group. The caller must have blocked the signals that it handles, and SIGCHLD
+    must have its default action, because the kernel discards exit codes while it is ignored.
+
+    ``posix_spawn`` is not used: glibc's leaves two of its own signals ignored in the command, and it cannot make a
+    signal ignored that is not ignored here.
+
+    The forked process calls ``enter`` at once, which may be slow, and ``measure`` last before the exec, whose result is
+    one line. Neither raises.
+    """
+
+    def __init__(
+        self,
+        words: Words,
+        environment: Environment,
+        signals: CallerSignals,
+        enter: Callable[[], None],
+        measure: Callable[[], bytes],
+    ) -> None:
+        self.words = words
+        self._environment = environment
+        self._signals = signals
+        self._enter = enter
+        self._measure = measure
+        self._paths: tuple[str, ...] = ()
+        self._process: _ForkedProcess | None = None
+
+    def __enter__(self) -> Self:
+        """Fork the process, unless the program does not exist. Raises NoProcessError."""
+        self._paths = _candidate_paths(self.words[0], self._environment)
+        if self._paths:
+            try:
+                self._process = _fork(self._execute_in_child, self._enter)
+            except OSError as error:
+                raise NoProcessError(error.strerror or str(error)) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the forked process if it has not been released."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            os.close(process.gate)
+            os.close(process.output)
+            os.waitpid(process.pid, 0)
+
+    def execute(self) -> StartedCommand | StartFailure:
+        """Release the forked process. Returns when it has executed the command, or has failed to. Call it once."""
+        if self._process is None:
+            return _start_failure(self.words[0], ())
+        process, self._process = self._process, None
+        with suppress(BrokenPipeError):  # a signal has ended the process
+            os.write(process.gate, _EXECUTE)
+        os.close(process.gate)
+        with os.fdopen(process.output, "rb") as pipe:
+            output, _, errors = pipe.read().partition(b"\n")
+        if errors:
+            os.waitpid(process.pid, 0)
+            return _start_failure(self.words[0], zip(self._paths, map(int, errors.split()), strict=False))
+        if not output:
+            return StartedCommand(pid=process.pid)
+        cpu_ns, _, measured = output.partition(b" ")
+        return StartedCommand(pid=process.pid, startup_cpu_ns=int(cpu_ns), measured=measured)
+
+    def _execute_in_child(self, output: int) -> None:
+        """Execute the command. Writes the CPU time of this process until now, then the errors if all paths fail."""
+        _restore_signal_state(self._signals)
+        measured = self._measure()
+        os.write(output, b"%d %s\n" % (time.process_time_ns(), measured))
+        errors = _exec_first_usable(self._paths, self.words, self._environment)
+        os.write(output, b" ".join(b"%d" % number for number in errors))
+
+
+class _ForkedProcess(Struct, frozen=True, kw_only=True):
+    """A forked process: one byte written to ``gate`` releases it. ``output`` reads what it writes."""
+
+    pid: int
+    gate: int
+    output: int
+
+
+def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> _ForkedProcess:
+    output, child_output = os.pipe()
+    child_gate, gate = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        for descriptor in (output, child_output, child_gate, gate):
+            os.close(descriptor)
+        raise
+    if pid == 0:
+        os.close(gate)  # with this copy open, the child would not notice the end of the parent
+        _run_child(execute, enter, child_gate, child_output)
+    os.close(child_gate)
+    os.close(child_output)
+    return _ForkedProcess(pid=pid, gate=gate, output=output)
+
+
+def _run_child(execute: Callable[[int], None], enter: Callable[[], None], gate: int, output: int) -> NoReturn:
+    """Wait, and execute the command. No other code of the interpreter runs, not even after an exception."""
+    try:
+        enter()
+        if os.read(gate, 1) == _EXECUTE:
+            execute(output)
+    finally:
+        os._exit(NOT_EXECUTABLE)
+
+
+def restore_caller_environment(own: Mapping[bytes, bytes], initial: bytes | None) -> Environment:
+    """The environment without the variable that Python adds when it starts in the C locale (PEP 538).
+
+    ``initial`` is ``/proc/self/environ``.
+    """
+    if initial is None or any(entry.startswith(b"LC_CTYPE=") for entry in initial.split(b"\0")):
+        return own
+    return {name: value for name, value in own.items() if name != b"LC_CTYPE"}
+
+
+def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
+    if "/" in name:
+        return (name,)
+    folders = os.get_exec_path({os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()})
+    paths = [os.path.join(folder, name) for folder in folders] if name else []  # noqa: PTH118  "" is the current folder
+    return tuple(filter(os.path.exists, paths))
+
+
+def _exec_first_usable(paths: Iterable[str], words: Words, environment: Environment) -> list[int]:
+    """Execute the first usable program, as ``execvp`` does. Returns the error numbers only if none is usable.
+
+    The shell executes a script without ``#!``, as for ``execvp``, ``env`` and every shell.
+    """
+    errors: list[int] = []
+    for path in paths:
+        number = _exec_program(path, words, environment)
+        if number == errno.ENOEXEC:
+            number = _exec_program("/bin/sh", ("/bin/sh", path, *words[1:]), environment)
+        errors.append(number)
+        if number not in (*_ABSENT, *_REFUSED):
+            break
+    return errors
+
+
+def _exec_program(path: str, words: Words, environment: Environment) -> int:
+    try:
+        os.execve(path, words, environment)  # noqa: S606  running a command is the purpose
+    except OSError as error:
+        return error.errno or errno.EINVAL
+
+
+def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailure:
+    """The reason of the first path that exists but failed; ``attempts`` are the paths with their error numbers."""
+    unusable: StartFailure | None = None
+    for path, number in attempts:
+        if number in _REFUSED:
+            is_folder = os.path.isdir(path)  # noqa: PTH112  a word of the command line
+            program = f"permission denied; if it is a program, run chmod +x {path}"
+            unusable = unusable or _not_executable(path, "it is a folder" if is_folder else program)
+        elif number not in _ABSENT:
+            return _not_executable(path, os.strerror(number))
+        elif os.path.exists(path):  # noqa: PTH110  a word of the command line
+            unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
+    where = "does not exist" if "/" in name else "was not found in PATH"
+    is_shell = not frozenset(" |&;<>$`*?\n").isdisjoint(name)
+    advice = f"for a shell's command line, write sh -c {shorten_name(name)!r}" if is_shell else "check its spelling"
+    reason = f"The command {shorten_name(name)!r} {where}; {advice}."
+    return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
+
+
+def _not_executable(path: str, reason: str) -> StartFailure:
+    return StartFailure(exit_code=NOT_EXECUTABLE, reason=f"{shorten_name(path)} cannot be executed: {reason}.")
+
+
+def _restore_signal_state(signals: CallerSignals) -> None:
+    for number in signals.ignored:
+        signal.signal(number, signal.SIG_IGN)
+    # Python ignores these two signals from its start; their earlier state is unknown.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    # Python's own handler would swallow a pending Ctrl-C; the default action ends the child.
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask)
+
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 OTHER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)

@@ -20,7 +20,6 @@ from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
-from profiler.local_run.launch import StartFailure, family_name
 from profiler.local_run.local_record import (
     MemoryPeak,
     Placement,
@@ -32,15 +31,13 @@ from profiler.local_run.local_record import (
     report,
     resolve_peak,
 )
-from profiler.local_run.prepared_run import PreparedRun, StartedRun
-from profiler.local_run.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
-from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
+from profiler.local_run.prepared_run import PreparedRun, StartedRun, StartFailure, family_name
+from profiler.local_run.sampler import FINEST_NS, CommandSampler, Reading, SampleBuffer, SamplingPace, UnrelatedChildren
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
-from profiler.readers.linux.quick_memory import QuickMemory
+from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import mebibytes
 

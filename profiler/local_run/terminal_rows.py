@@ -5,8 +5,7 @@ rows are removed from the scrolling region instead (DECSTBM, like the progress b
 """
 
 from collections.abc import Callable, Sequence
-
-from msgspec import Struct
+from os import terminal_size
 
 RED, GREEN, YELLOW, _GREY = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[90m"
 BOLD, DIM = "\x1b[1m", "\x1b[2m"
@@ -24,13 +23,6 @@ Part = tuple[str, str]
 """A text and the control code of its colour; no code is the terminal's own colour."""
 
 
-class Terminal(Struct, frozen=True, kw_only=True):
-    """The current size of a terminal."""
-
-    columns: int
-    rows: int
-
-
 Row = Sequence[Part]
 
 
@@ -38,24 +30,24 @@ class BottomRows:
     """The reserved rows. Nothing is reserved or drawn in a terminal that is too small."""
 
     def __init__(
-        self, get_terminal: Callable[[], Terminal], write: Callable[[str], None], *, is_coloured: bool
+        self, get_terminal: Callable[[], terminal_size], write: Callable[[str], None], *, is_coloured: bool
     ) -> None:
         self._get_terminal = get_terminal
         self._write = write
         self._is_coloured = is_coloured
-        self._reserved: tuple[Terminal, int] | None = None
+        self._reserved: tuple[terminal_size, int] | None = None
 
-    def draw(self, build_rows: Callable[[Terminal], Sequence[Row]]) -> None:
+    def draw(self, build_rows: Callable[[terminal_size], Sequence[Row]]) -> None:
         """Show the rows for the current size of the terminal, cut to its width."""
         terminal = self._get_terminal()
-        if terminal.rows < _MIN_TERMINAL_ROWS or terminal.columns < _MIN_TERMINAL_COLUMNS:
+        if terminal.lines < _MIN_TERMINAL_ROWS or terminal.columns < _MIN_TERMINAL_COLUMNS:
             self.close()
             return
         texts = [_text(row, terminal.columns, is_coloured=self._is_coloured) for row in build_rows(terminal)]
         before, self._reserved = self._reserved, (terminal, len(texts))
         room = "" if before == self._reserved else _make_room(len(texts), erase=before is not None)
         # The command may have reset the terminal: the region is set each time. This moves the cursor to the top.
-        region = f"\x1b[1;{terminal.rows - len(texts)}r"
+        region = f"\x1b[1;{terminal.lines - len(texts)}r"
         self._write(f"{room}{_SAVE_CURSOR}{region}{_at_bottom(texts, terminal)}{_RESTORE_CURSOR}")
 
     def close(self) -> None:
@@ -81,8 +73,8 @@ def _make_room(count: int, *, erase: bool) -> str:
     return f"{_SAVE_CURSOR}{_WHOLE_REGION}{_RESTORE_CURSOR}{_INDEX}{erased}{_INDEX * (count - 1)}\x1b[{count}A"
 
 
-def _at_bottom(texts: Sequence[str], terminal: Terminal) -> str:
-    first = terminal.rows - len(texts) + 1
+def _at_bottom(texts: Sequence[str], terminal: terminal_size) -> str:
+    first = terminal.lines - len(texts) + 1
     return "".join(f"\x1b[{first + row};1H{_CLEAR_LINE}{text}" for row, text in enumerate(texts))
 
 

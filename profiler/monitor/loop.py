@@ -23,8 +23,13 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_delivery import Delivery, report_target
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
-from profiler.readers.ecs.reported_containers import BatchSelection, has_run_unlisted, select_batch
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import (
+    BatchSelection,
+    ContainerMetadata,
+    TaskMetadata,
+    has_run_unlisted,
+    select_batch,
+)
 from profiler.settings import MonitorSettings
 
 if TYPE_CHECKING:

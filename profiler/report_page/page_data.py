@@ -22,13 +22,13 @@ from profiler.report_page.page_activity import StacksOf, activity_texts, no_stac
 from profiler.report_page.page_series import Run, compressed, digits_of_values, finite_number, series_columns, to_json
 from profiler.report_page.run_fields import run_details, run_fields, without_none
 from profiler.runs.past_runs.families import evidence_of_past_runs
-from profiler.runs.past_runs.sampled_functions import MIN_SAMPLES
+from profiler.runs.past_runs.moments import MIN_SAMPLES
 from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.on_fargate import cost_on_fargate
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_facts import cost_on_fargate
 from profiler.sizing.what_if import SizeOption, runs_per_month
 
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.

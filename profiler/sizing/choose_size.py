@@ -14,13 +14,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number
-from profiler.sizing.duration_factors import (
-    MIN_SLOWER_FACTOR,
-    SAME_DURATION,
-    DurationFactor,
-    smaller_vcpus,
-)
-from profiler.sizing.evidence import Evidence
+from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, DurationFactor, Evidence, smaller_vcpus
 from profiler.sizing.fargate import LARGEST, LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.trend import Growth, growth

@@ -16,8 +16,7 @@ from profiler.record.units import (
 )
 from profiler.record.worth_a_word import HIGH_USE_SHARE, MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT
 from profiler.sizing.choose_size import SizeDecision
-from profiler.sizing.duration_factors import DurationFactor
-from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
+from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, MIN_MINUTES, DurationFactor, Evidence
 from profiler.sizing.fargate import LARGEST, LEGAL_SIZES
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month

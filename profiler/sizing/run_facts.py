@@ -2,19 +2,25 @@
 
 A run needs the most that the batch used plus the most that each other container of the task used in the same run. For
 a container without measurements, its own limit counts.
+
+A run outside Fargate can count as if it had run there. The whole machine is then its current size, unless the task has
+a size. A run that used GPUs or Neuron devices, which Fargate does not have, stays unchanged.
 """
 
 import math
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aggregation.run_end import may_have_lost_a_child
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import sum_known
-from profiler.core.timestamps import parse_ns
+from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle, short_processor_name
 from profiler.record.record_model import (
+    Cost,
     Distribution,
     Metrics,
     Number,
@@ -30,7 +36,10 @@ from profiler.record.record_model import (
     known_status,
 )
 from profiler.record.spot_price import is_on_spot
+from profiler.record.units import billed_ms
 from profiler.record.worth_a_word import counted_cpu_wait
+from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.prices import PriceOverrides, cost_of
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -227,3 +236,48 @@ def _oom_size_mb(record: Record) -> float | None:
     if size.memory_mb is None or limit_mb >= size.memory_mb:
         return limit_mb
     return min(limit_mb + _others_memory_mb(record), size.memory_mb)
+
+
+def facts_on_fargate(report: Report, region: str | None) -> RunFacts:
+    """The facts of a final report, as if its run had been on Fargate in this Region; None: as it was."""
+    facts = facts_of(report)
+    if region is None or facts.task.launch_type == FARGATE:
+        return facts
+    moved = replace(report, record=record_on_fargate(report.record, region))
+    return replace(facts_of(moved), family=facts.family, is_moved=moved.record.launch_type == FARGATE)
+
+
+def record_on_fargate(record: Record, region: str) -> Record:
+    """The record, as if its run had been on Fargate. Its duration in whole seconds, at least 60, is billed."""
+    # A GPU that may be another task's does not count.
+    uses_gpus = record.gpu_scope != WHOLE_INSTANCE and any(not is_idle(gpu) for gpu in record.gpus)
+    if record.launch_type == FARGATE or uses_gpus or (record.neuron is not None and record.neuron.cores):
+        return record
+    metrics, size = record.metrics, record.task_size or TaskSize()
+    duration_ns = None if metrics.duration_ms is None else round(metrics.duration_ms * NS_PER_MS)
+    known = TaskSize(
+        vcpu=metrics.vcpu_size if size.vcpu is None else size.vcpu,
+        memory_mb=metrics.memory_size_mb if size.memory_mb is None else size.memory_mb,
+    )
+    return replace(
+        record,
+        launch_type=FARGATE,
+        region=region,
+        task_size=None if known == TaskSize() else known,
+        metrics=replace(
+            metrics, billed_duration_ms=billed_ms(0, duration_ns), init_duration_ms=0, ephemeral_storage_size_mb=None
+        ),
+    )
+
+
+def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOverrides) -> Cost | None:
+    """The run's own cost. With a Region, a run outside Fargate has its hypothetical cost in this Region.
+
+    A size that Fargate does not have has no price.
+    """
+    if region is None or record.launch_type == FARGATE:
+        return record.cost
+    moved = record_on_fargate(record, region)
+    size = moved.task_size or TaskSize()
+    is_legal = size.vcpu is not None and size.memory_mb is not None and Size(size.vcpu, size.memory_mb) in LEGAL_SIZES
+    return cost_of(moved, price_overrides) if moved.launch_type == FARGATE and is_legal else None

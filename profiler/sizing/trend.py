@@ -1,7 +1,7 @@
-"""The growth of a family's memory peak: a line through the runs, and where it will be after some more of them."""
+"""How a figure of a family goes over its runs: the growth of its memory peak, and the range that is usual."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations, groupby
 
 from msgspec import Struct
@@ -59,3 +59,30 @@ def median(ordered: Sequence[float]) -> float:
     """Return the median of sorted values. The statistics module would take a megabyte of the monitor's memory."""
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+MIN_RUNS = 5
+FEW_RUNS = "fewer than five runs"
+MIN_SHARE = 0.05
+
+
+class UsualRange(Struct, frozen=True):
+    """From ``least`` to ``most``."""
+
+    least: float
+    most: float
+
+    def holds(self, value: float) -> bool:
+        """Whether the value is usual."""
+        return self.least <= value <= self.most
+
+
+def usual_range(values: Iterable[float | None]) -> UsualRange | None:
+    """The median ± two median absolute deviations, at least ± 5 %; None for fewer than five known values."""
+    known = sorted(value for value in values if value is not None)
+    if len(known) < MIN_RUNS:
+        return None
+    middle = median(known)
+    deviation = median(sorted(abs(value - middle) for value in known))
+    width = max(2 * deviation, MIN_SHARE * abs(middle))
+    return UsualRange(middle - width, middle + width)

@@ -3,8 +3,7 @@
 from msgspec import Struct
 
 from profiler.record.record_model import TaskSize
-from profiler.sizing.duration_factors import SAME_DURATION, DurationFactor, larger_factor
-from profiler.sizing.evidence import FEW_RUNS, BilledTime, Evidence
+from profiler.sizing.evidence import FEW_RUNS, SAME_DURATION, BilledTime, DurationFactor, Evidence, larger_factor
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 

@@ -13,7 +13,7 @@ from profiler.cli.wiring.build_collectors import tag_lookup
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
-from profiler.readers.ecs.endpoint_client import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint
+from profiler.readers.ecs.endpoint_client import MAX_RESPONSE_BYTES, HttpEndpoint
 from tests.fakes import FakeClock, seconds
 from tests.http_server import FakeHttpServer
 
@@ -47,7 +47,7 @@ def server() -> Iterator[Server]:
 
 
 def endpoint(address: str, *, interval_seconds: float = 5.0) -> HttpEndpoint:
-    _opened.append(HttpEndpoint(address, AdaptiveTimeout(interval_seconds), SystemClock()))
+    _opened.append(HttpEndpoint(address, interval_seconds, SystemClock()))
     return _opened[-1]
 
 
@@ -79,7 +79,7 @@ def reason(result: object) -> str:
 
 def refused(address: str) -> str:
     """The reason of an address at which there is no endpoint, which is no timeout."""
-    result = HttpEndpoint(address, AdaptiveTimeout(5), SystemClock()).get("/task")
+    result = HttpEndpoint(address, 5, SystemClock()).get("/task")
     assert isinstance(result, Unavailable)
     assert not result.timed_out
     return result.reason
@@ -182,7 +182,7 @@ def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
     server.answers = {"/task": hangs(over)}
     clock = FakeClock()
     impatient: Any = Impatient(clock, after_seconds)
-    source = HttpEndpoint(server.url, AdaptiveTimeout(5), clock, impatient)
+    source = HttpEndpoint(server.url, 5, clock, impatient)
     result = source.get("/task", max_seconds)
     over.set()
     source.close()

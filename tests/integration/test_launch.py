@@ -14,7 +14,7 @@ _LIMIT_SECONDS = 30
 # The command writes the file "executed". The pipes end only when all processes have ended.
 _HOLD = """
 import os, signal, sys
-from profiler.local_run.launch import CallerSignals, HeldCommand
+from profiler.local_run.prepared_run import CallerSignals, HeldCommand
 
 def enter():
     {enter}

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from profiler.aggregation.task_record import ResourceLimits
-from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
+from profiler.collectors.stacks.py_spy import PySpy, decode_dump, find_py_spy
 from profiler.collectors.stacks.stack_profile import StackProfile
-from profiler.collectors.stacks.thread_stacks import decode_dump
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -28,7 +27,7 @@ from profiler.readers.linux import proc
 from profiler.record.activity_model import WAITING_SUFFIX
 from profiler.record.record_model import decode
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.past_runs.sampled_functions import frames_of, what_ran
+from profiler.runs.past_runs.moments import frames_of, what_ran
 from tests.aws import FakeAws
 from tests.integration.profiled import RUN
 from tests.integration.sidecar import Line, Sidecar, problems

@@ -170,7 +170,7 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     """It is imported for the report: a megabyte that the monitor does not have before."""
     roots = ("profiler.cli", "profiler.cli.wiring.build_monitor")
     reached = reached_by_top_level_imports(*roots, without=["profiler.sizing.advice"])
-    modules_of_the_report = ("evidence", "fargate", "choose_size", "duration_factors", "what_if", "reasons")
+    modules_of_the_report = ("evidence", "fargate", "choose_size", "what_if", "reasons")
     assert not reached & {f"profiler.sizing.{name}" for name in modules_of_the_report}
 
 
@@ -185,7 +185,7 @@ def test_a_local_command_does_not_wait_for_heavy_modules() -> None:
         *("boto3", "botocore", "click", "ctypes", "http", "inspect", "pathlib", "pynvml"),
         *("requests", "sqlite3", "structlog", "tempfile", "urllib"),
         "profiler.cli.wiring.build_export",
-        "profiler.collectors.nvidia.nvml_library",
+        "profiler.collectors.nvidia.read_one_gpu",
         "profiler.core.stop_request",
         "profiler.readers.ecs.container_stats",
         "profiler.readers.ecs.task_metadata",

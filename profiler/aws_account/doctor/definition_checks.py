@@ -27,8 +27,7 @@ from profiler.core.container_roles import repository
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
-from profiler.readers.ecs.reported_containers import select_batch
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.units import MIB
 from profiler.settings import MonitorSettings, read_settings
 from profiler.task_definitions.containers import (

@@ -10,18 +10,15 @@ from msgspec.structs import replace
 
 from profiler.aggregation.task_record import task_size_of, visible_of
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
-from profiler.collectors.nvidia.gpu_ownership import GpuSelection, parse_visible_devices
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSelection, parse_visible_devices
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_delivery import OwnStream, report_target
 from profiler.readers import Unavailable
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
-from profiler.readers.ecs.reported_containers import BatchSelection, select_batch
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import Host
-from profiler.readers.linux.kernel_view import KernelView
+from profiler.readers.ecs.task_metadata import BatchSelection, ContainerMetadata, TaskMetadata, select_batch
+from profiler.readers.linux.host import Host, KernelView
 from profiler.record.hardware import unseen_cpu_limit, unseen_memory_limit
 from profiler.record.units import MIB, format_duration, format_memory
 from profiler.settings import MonitorSettings, StacksMode

@@ -40,7 +40,6 @@ SHARED_PATTERNS = (
     "profiler/runs/__init__.py",
     "profiler/runs/past_runs/__init__.py",
     "profiler/runs/past_runs/moments.py",
-    "profiler/runs/past_runs/sampled_functions.py",
     "profiler/aws_account/__init__.py",
     "profiler/aws_account/aws_errors.py",
     "profiler/aws_account/missed_reasons.py",

@@ -12,17 +12,16 @@ from profiler.cli.styled_text import Line, Span, line, wrapped, write_lines
 from profiler.cli.wiring.build_collectors import metadata_source, tag_lookup
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading
-from profiler.collectors.nvidia.nvml_library import load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.read_one_gpu import load_binding
+from profiler.collectors.nvidia.visible_gpus import DriverReading
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.threads import run_with_timeout
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
-from profiler.readers.linux.host import read_host
-from profiler.readers.linux.kernel_view import read_kernel_view
+from profiler.readers.linux.host import read_host, read_kernel_view
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, LogsClient, connect

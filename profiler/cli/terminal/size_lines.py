@@ -10,7 +10,7 @@ from profiler.runs.past_runs.families import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.duration_factors import MIN_SLOWER_FACTOR, SAME_DURATION, DurationFactor, smaller_vcpus
+from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, DurationFactor, smaller_vcpus
 from profiler.sizing.prices import PriceOverrides
 
 _MAX_SMALLER_SIZES = 2

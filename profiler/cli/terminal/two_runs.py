@@ -12,8 +12,8 @@ from profiler.record.hardware import processor_difference
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import Number, Record, known_peak_source, known_status
 from profiler.record.units import format_change, format_duration, format_memory, format_value
-from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS, MIN_SHARE, usual_range
 from profiler.runs.past_runs.run_source import PastRun
+from profiler.sizing.trend import FEW_RUNS, MIN_RUNS, MIN_SHARE, usual_range
 
 _NAME_WIDTH = 20
 _VALUE_WIDTH = 12

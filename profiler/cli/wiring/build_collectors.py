@@ -70,7 +70,7 @@ def batch_processes(
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
     if arguments == "off":
         return lambda _: None
-    from profiler.collectors.processes.redaction import redact  # rarely used
+    from profiler.collectors.processes.process_reader import redact  # rarely used
 
     show = redact if arguments == "redacted" else " ".join
     return lambda process: show(process.arguments) or None
@@ -104,9 +104,9 @@ def accelerator_collectors(
     library_path = environment.get("LD_LIBRARY_PATH")
     if settings.gpu == "on" or (settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)):
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
-        from profiler.collectors.nvidia.gpu_ownership import GpuScope, own_selection
-        from profiler.collectors.nvidia.nvml_library import load_binding
         from profiler.collectors.nvidia.nvml_source import NvmlSource
+        from profiler.collectors.nvidia.read_one_gpu import load_binding
+        from profiler.collectors.nvidia.visible_gpus import GpuScope, own_selection
 
         if is_local:  # other programs may use the visible GPUs, so only the environment shows which are the command's
             own = own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", ""))
@@ -130,8 +130,7 @@ def accelerator_collectors(
     has_neuron = program is not None and (not is_local or bool(neuron_devices()))
     if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
         from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
-        from profiler.collectors.neuron.neuron_monitor_process import neuron_period_seconds
-        from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
+        from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource, neuron_period_seconds
 
         period_seconds = neuron_period_seconds(interval_seconds)
         source = None if program is None else NeuronMonitorSource(program, period_seconds, clock, log)
@@ -144,11 +143,11 @@ def metadata_source(
 ) -> "TaskMetadataSource":
     """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
     from profiler.readers.ecs.container_stats import parse_device_mapper_majors
-    from profiler.readers.ecs.endpoint_client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+    from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
     from profiler.readers.linux import proc
 
     return TaskMetadataSource(
-        HttpEndpoint(address, AdaptiveTimeout(interval_seconds), clock, stop_signal),
+        HttpEndpoint(address, interval_seconds, clock, stop_signal),
         version,
         parse_device_mapper_majors(proc.read_text("/proc/devices")),
     )
@@ -158,9 +157,9 @@ def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping
     """A function for a background thread that reads the task's tags over its own connection, within 5 s."""
 
     def read_tags() -> Mapping[str, str] | Unavailable:
-        from profiler.readers.ecs.endpoint_client import AdaptiveTimeout, HttpEndpoint, TaskMetadataSource
+        from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
 
-        endpoint = HttpEndpoint(address, AdaptiveTimeout(_TAGS_INTERVAL_SECONDS), clock)
+        endpoint = HttpEndpoint(address, _TAGS_INTERVAL_SECONDS, clock)
         try:
             return TaskMetadataSource(endpoint, version).tags()
         finally:

@@ -17,8 +17,15 @@ from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
 from profiler.core.text import printable
 from profiler.local_run.labels import parse_labels
-from profiler.local_run.launch import MAX_NAME_CHARS, NoProcessError, execute_in_place, low_limit
-from profiler.local_run.prepared_run import prepare_run, read_caller_environment, take_over_signals
+from profiler.local_run.prepared_run import (
+    MAX_NAME_CHARS,
+    NoProcessError,
+    execute_in_place,
+    low_limit,
+    prepare_run,
+    read_caller_environment,
+    take_over_signals,
+)
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession

@@ -19,8 +19,7 @@ from profiler.core.log import Log
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
-from profiler.local_run.launch import family_name
-from profiler.local_run.prepared_run import PreparedRun
+from profiler.local_run.prepared_run import PreparedRun, family_name
 from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, failure_warnings
-from profiler.collectors.nvidia.gpu_ownership import GpuScope, GpuSelection, resolve
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.visible_gpus import GpuScope, GpuSelection, resolve
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter

@@ -1,12 +1,52 @@
-"""One GPU, read field by field: an unsupported field is absent alone. The error events (Xid) of all GPUs."""
+"""One GPU, read field by field: an unsupported field is absent alone. The error events (Xid) of all GPUs.
 
-from collections.abc import Iterable
-from typing import Any
+The binding of the driver library (NVML) is imported only where a driver is.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from importlib import import_module
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from profiler.collectors.nvidia.gpu_reading_types import GpuFacts, GpuSample, Xid
-from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml, action_for_error
+from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuSample, Xid
+from profiler.readers import Unavailable
+
+NOT_INSTALLED = "there is an NVIDIA driver, but the package nvidia-ml-py is not installed: pip install nvidia-ml-py"
+
+# The module pynvml, which has no types. ``call_nvml`` calls its functions by name.
+Nvml: TypeAlias = Any
+
+
+def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:
+    """Import the module ``pynvml``; returns the reason if it is not installed."""
+    try:
+        return import_name("pynvml")
+    except ImportError:
+        return Unavailable(NOT_INSTALLED)
+
+
+class ErrorAction(Enum):
+    """What to do about an NVML error."""
+
+    UNSUPPORTED = "this GPU does not support the call: do not repeat it"
+    PERMISSION_DENIED = "the container lacks the permission for the call"
+    RETRY = "the error may be transient: try again"
+    DEVICE_LOST = "this GPU is lost; the others still work"
+    REINITIALIZE = "the driver was replaced: shut NVML down and initialize it again"
+    NO_DRIVER = "no driver is installed or loaded"
+
+
+# The error numbers of nvml.h; others are retried.
+_ACTIONS: dict[int | None, ErrorAction] = {
+    **dict.fromkeys((3, 13, 25), ErrorAction.UNSUPPORTED),  # not supported, function not found, argument version
+    4: ErrorAction.PERMISSION_DENIED,
+    **dict.fromkeys((15, 16, 28), ErrorAction.DEVICE_LOST),  # lost, reset required, not found
+    **dict.fromkeys((1, 18), ErrorAction.REINITIALIZE),  # uninitialized, other version of the library
+    **dict.fromkeys((9, 12), ErrorAction.NO_DRIVER),  # driver not loaded, library not found
+}
+
 
 # More events in one second are one fault repeated.
 _MAX_EVENTS_PER_READ = 64
@@ -25,7 +65,7 @@ def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any
         return getattr(nvml, function)(*arguments, **options)
     except nvml.NVMLError as error:
         value = getattr(error, "value", None)
-        return Failure(action_for_error(value), f"{error} (NVML error {value})")
+        return Failure(_ACTIONS.get(value, ErrorAction.RETRY), f"{error} (NVML error {value})")
 
 
 class Device:

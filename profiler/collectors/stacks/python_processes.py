@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from msgspec import Struct, field
 
-from profiler.collectors.stacks.thread_stacks import ThreadStack
+from profiler.collectors.stacks.py_spy import ThreadStack
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import own_cpu_ns
 

@@ -1,4 +1,7 @@
-"""Parses ``/task`` and ``/taskWithTags``, version 3 and 4 of the endpoint. Absent and invalid fields are None."""
+"""Parses ``/task`` and ``/taskWithTags``, version 3 and 4 of the endpoint. Absent and invalid fields are None.
+
+Of the containers, :func:`select_batch` finds the batch. If the choice is ambiguous, nothing is guessed.
+"""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -8,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, number, text
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
@@ -251,3 +255,85 @@ def _is_new_attempt(before: ContainerMetadata, container: ContainerMetadata) -> 
         return False
     # A start that differs by less is the same one: ECS restarts a container a minute after its start at the earliest.
     return container.started_ns - before.attempt_started_ns >= NS_PER_SECOND
+
+
+_FIRELENS_DRIVER = "awsfirelens"
+
+
+class BatchSelection(Struct, frozen=True, kw_only=True):
+    """The containers to report on, with the ``problem`` of the choice as a sentence for the user.
+
+    ``is_present`` is False while the task does not list them: an agent may do so late, or not any more.
+    """
+
+    names: tuple[str, ...]
+    problem: str | None = None
+    is_present: bool = True
+
+
+def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
+    """Select the batch: the requested container, else the only application container, else all candidates.
+
+    ``own`` is the monitor's container; None for the one with the monitor's usual name.
+    """
+    if requested is not None:
+        present = sorted({container.name for container in task.containers})
+        problem = (
+            f"TASK_PROFILER_CONTAINER names {requested!r}, which is not a container of this task "
+            f"(it has: {', '.join(present) or 'none'}); correct the name."
+        )
+        is_present = requested in present
+        return BatchSelection(names=(requested,), problem=None if is_present else problem, is_present=is_present)
+    names = _roles(task, own).candidates
+    if len(names) > 1:
+        return BatchSelection(
+            names=names,
+            problem=f"Several containers could be the batch ({', '.join(names)}): set TASK_PROFILER_CONTAINER to one "
+            "of them; until then each gets a report in its own log stream.",
+        )
+    if not names:
+        return BatchSelection(
+            names=(),
+            problem="No container of this task can be the batch: the task holds only the monitor and containers "
+            "injected by AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on.",
+            is_present=False,
+        )
+    return BatchSelection(names=names)
+
+
+def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
+    """Whether a batch that was never listed must have ended.
+
+    A task is RUNNING when all of its containers have started, so the batch has started before, and is gone. While
+    another container of the task runs, it may be the batch under another name.
+    """
+    if task.known_status not in (RUNNING, STOPPED):
+        return False
+    roles = _roles(task, own)
+    ignored = {roles.monitor, *roles.injected}
+    return all(container.is_stopped for container in _others(task, own) if container.name not in ignored)
+
+
+def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
+    drivers = {container.log_driver for container in task.containers}
+    # Version 3 of the endpoint does not return the driver.
+    may_have_router = _FIRELENS_DRIVER in drivers or drivers == {None}
+    others = [
+        TaskContainer(
+            name=container.name,
+            image=container.image,
+            firelens=None if may_have_router and container.log_driver != _FIRELENS_DRIVER else False,
+            injected=container.type not in (None, "NORMAL"),
+        )
+        for container in _others(task, own)
+    ]
+    return container_roles(others)
+
+
+def _others(task: TaskMetadata, own: ContainerMetadata | None) -> list[ContainerMetadata]:
+    def is_own(container: ContainerMetadata) -> bool:
+        if own is None or None in (container.docker_id, own.docker_id):
+            return own is not None and container.name == own.name
+        return container.docker_id == own.docker_id
+
+    return [container for container in task.containers if not is_own(container)]

@@ -16,8 +16,7 @@ from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.system_calls import Calls, parse_system_call
-from profiler.readers.linux.waited_target import Wait, WaitResolver
+from profiler.readers.linux.waited_target import Calls, Wait, WaitResolver, parse_system_call
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64

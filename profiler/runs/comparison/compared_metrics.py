@@ -1,11 +1,171 @@
-"""The metrics of a run that are compared between two sets of runs."""
+"""The metrics of a run that are compared between two sets of runs, and the change of each.
 
+The interval is the bootstrap of the ratio of medians (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993):
+both sets are resampled with replacement, and the ends are two quantiles of the ratio. Three parts need an explanation.
+
+- **Resampled medians are drawn directly.** A resampled value has the index ⌊nU⌋ in the ordered set of n runs, with U
+  uniform from 0 to 1. The resampled median has the index ⌊nM⌋, where M is the median of n uniform numbers. For an odd
+  n, M is (1 + √(1 - U^(2/n)) cos 2πV) / 2 (Ulrich, *Applied Statistics* 33, 1984). For an even n, one number joins
+  n - 1 others. It is below their median M with the probability M. The middle pair is then M and the largest of the n/2
+  numbers below M, else M and the smallest of the n/2 numbers above M.
+- **The quantiles are Φ(±t) instead of 2.5 % and 97.5 %**, with Student's t for Welch's degrees of freedom (after
+  Hesterberg, *What Teachers Should Know About the Bootstrap*, 2015). With 2.5 %, seven runs and thousands of runs of
+  the same batch differ in 11 % of comparisons.
+- **The runs needed follow from the middle 80 % of the ratios**, so that one outlier among five runs has little
+  influence. The spread is assumed to shrink with √n. A change is likely to be seen if 80 % of comparisons show it.
+
+The runs must be independent: a machine that becomes slower during the second set looks like a slower batch. Each metric
+has its own 95 %, without a correction for the number of metrics.
+"""
+
+import math
+import random
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from statistics import NormalDist, median
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from profiler.record.record_model import Distribution, Record
-from profiler.runs.comparison.median_change import MedianChange, median_change
+from profiler.sizing.trend import MIN_RUNS
+
+Verdict = Literal["more", "less", "no difference seen", "too few runs"]
+
+_MIN_RUNS_FOR_SPREAD: Final = 3
+_SEEN_RATIO: Final = 1.05
+# Equal figures that were computed in different ways, such as costs, may differ by this.
+_ROUNDING: Final = 1e-9
+_NORMAL: Final = NormalDist()
+_Z: Final = _NORMAL.inv_cdf(0.975)
+_OUTSIDE_MIDDLE: Final = 0.1
+
+
+class MedianChange(Struct, frozen=True, kw_only=True):
+    """The medians of one metric in two sets (None: no run has it), and the change from the first, the base.
+
+    ``change_percent`` and its 95 % interval from ``low_percent`` to ``high_percent`` are None if the base is 0 or a set
+    has fewer than 5 runs, the upper end also if the base can be 0. ``runs_needed`` are the runs per set that would
+    likely show a change of 5 %; None if no estimate is possible.
+    """
+
+    a: float | None
+    b: float | None
+    change_percent: float | None = None
+    low_percent: float | None = None
+    high_percent: float | None = None
+    verdict: Verdict = "too few runs"
+    runs_needed: int | None = None
+
+
+def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
+    """Compare the medians of two sets of runs; ``a`` is the base. No value is negative.
+
+    The result depends on the values alone, not on their order, and the seed is fixed.
+    """
+    if not a or not b:
+        return MedianChange(a=median(a) if a else None, b=median(b) if b else None)
+    base, other, fewest = median(a), median(b), min(len(a), len(b))
+    ratio = _ratio(base, other)
+    medians_a, medians_b = _resampled_medians(a, 0), _resampled_medians(b, 1)
+    ratios = sorted(map(_ratio, medians_a, medians_b))
+    runs = 2 / (1 / len(a) + 1 / len(b))
+    needed = _runs_needed(ratios, runs) if fewest >= _MIN_RUNS_FOR_SPREAD else None
+    verdict: Verdict = "too few runs"
+    low = high = math.nan
+    if fewest >= MIN_RUNS:
+        freedom = _freedom(_spread(medians_a) * other, len(a), _spread(medians_b) * base, len(b))
+        # The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5).
+        student = _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
+        low, high = _ends(ratios, _NORMAL.cdf(-student))
+        if low > 1 + _ROUNDING:
+            verdict = "more"
+        elif high < 1 - _ROUNDING:
+            verdict = "less"
+        elif needed and needed <= runs:
+            if ratio / _SEEN_RATIO <= low and high <= ratio * _SEEN_RATIO:
+                verdict = "no difference seen"
+            else:  # outliers or a second mode, which the middle of the ratios does not show
+                needed = 2 * fewest
+    return MedianChange(
+        a=base,
+        b=other,
+        change_percent=_percent(base, ratio) if fewest >= MIN_RUNS else None,
+        low_percent=_percent(base, low),
+        high_percent=_percent(base, high),
+        verdict=verdict,
+        runs_needed=needed,
+    )
+
+
+def _ratio(base: float, other: float) -> float:
+    if base:
+        return other / base
+    return math.inf if other else 1.0
+
+
+def _percent(base: float, ratio: float) -> float | None:
+    return 100 * (ratio - 1) if base and math.isfinite(ratio) else None
+
+
+def _ends(ordered: Sequence[float], tail: float) -> tuple[float, float]:
+    """The two values that leave out the share ``tail`` on each side."""
+    index = int(tail * len(ordered))
+    return ordered[index], ordered[-1 - index]
+
+
+def _spread(values: Sequence[float]) -> float:
+    low, high = _ends(sorted(values), _OUTSIDE_MIDDLE)
+    return high - low
+
+
+def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> float:
+    """Welch's degrees of freedom, from the spreads of both medians or from equally noisy runs: the fewer.
+
+    Between two modes, the median of thousands of runs can spread as much as the median of seven.
+    """
+    total = spread_a**2 + spread_b**2
+    same = runs_b / (runs_a + runs_b)
+    shares_of_a = (same, spread_a**2 / total if total else same)
+    return min(1 / (share**2 / (runs_a - 1) + (1 - share) ** 2 / (runs_b - 1)) for share in shares_of_a)
+
+
+def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
+    low, high = _ends(ratios, _OUTSIDE_MIDDLE)
+    if not low or math.isinf(high):
+        return None
+    deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(1 - _OUTSIDE_MIDDLE))
+    # With a power of 80 %, a spread estimated too low would lose more than one estimated too high gains.
+    deviation_needed = math.log(_SEEN_RATIO) / (_Z + _NORMAL.inv_cdf(0.85))
+    # Resampled sets spread less than new sets, by (runs - 1) / runs. The interval of few runs is wider than a normal
+    # distribution's: about two more runs make up for it.
+    needed = math.ceil(runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2) + 2
+    # An estimate has no more than two digits.
+    unit: int = 10 ** max(0, len(str(needed)) - 2)
+    return max(MIN_RUNS, -(-needed // unit) * unit)
+
+
+def _resampled_medians(values: Sequence[float], side: int) -> list[float]:
+    ordered = sorted(values)
+    return [(ordered[low] + ordered[high]) / 2 for low, high in _middle_indices(len(values), side)]
+
+
+@lru_cache(maxsize=16)
+def _middle_indices(runs: int, side: int) -> tuple[tuple[int, int], ...]:
+    """The indices of the two middle values in each resampled, ordered set; equal for an odd number."""
+    uniform = random.Random(20261122 + side).random  # noqa: S311 - not for secrets
+    odd = runs - 1 + runs % 2
+    pairs = []
+    for _ in range(10_000):
+        low = high = (1 + math.sqrt(1 - uniform() ** (2 / odd)) * math.cos(2 * math.pi * uniform())) / 2
+        if runs > odd:
+            nearest = uniform() ** (2 / runs)
+            if uniform() < low:
+                low *= nearest
+            else:
+                high = 1 - (1 - high) * nearest
+        pairs.append((min(int(runs * low), runs - 1), min(int(runs * high), runs - 1)))
+    return tuple(pairs)
 
 
 class ComparedMetric(Struct, frozen=True):

@@ -15,8 +15,7 @@ from profiler.cli.compare_command import annotations, append_summary, check_limi
 from profiler.cli.styled_text import render_lines
 from profiler.core.errors import UsageError
 from profiler.record.record_model import Distribution, Report
-from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange
-from profiler.runs.comparison.median_change import MedianChange
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
 from tests.runs import lines, report
 

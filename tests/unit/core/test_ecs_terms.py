@@ -13,8 +13,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import LogStream, TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
 from profiler.monitor.report_delivery import log_target
-from profiler.readers.ecs.reported_containers import select_batch
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.record_model import Container, Record
 from profiler.record.task_end import EventContainer, StoppedTask
 from profiler.settings import MonitorSettings

@@ -16,8 +16,8 @@ import pytest
 from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, create_load, main
 from profiler.collectors.collector import with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.record.record_model import Container, Metrics, Record
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,19 +12,40 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
+from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
-from profiler.local_run.launch import restore_caller_environment
+from profiler.local_run.local_notices import LocalNotices
 from profiler.local_run.local_record import (
     MemoryPeak,
+    Placement,
     RunIdentity,
     RunObservation,
+    apply_placement,
+    apply_placement_limits,
     build_run_record,
     resolve_peak,
 )
+from profiler.local_run.prepared_run import restore_caller_environment
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import MemoryKills, Metrics, Monitor, PeakSource, Record, Sampling, Visible
+from profiler.record.notice_model import NoticeLine
+from profiler.record.record_model import (
+    Container,
+    MemoryKills,
+    Metrics,
+    Monitor,
+    OtherContainer,
+    PeakSource,
+    RaisedNotice,
+    Record,
+    Sampling,
+    TaskSize,
+    Visible,
+)
+from profiler.record.units import MIB
+from tests.fakes import START_NS, sample, seconds
 from tests.values import present
 
 _MIB = 2**20
@@ -280,3 +301,129 @@ def test_what_python_adds_to_the_environment_is_taken_out() -> None:
     assert restore_caller_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
     assert restore_caller_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
     assert restore_caller_environment(own, None) == own
+
+
+GIB = 2**30
+OWN = ContainerMetadata(
+    name="batch",
+    docker_id="b",
+    image="etl:7",
+    log_driver="awslogs",
+    log_options={"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123"},
+)
+TASK = TaskMetadata(
+    arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+    family="nightly",
+    revision="7",
+    launch_type="FARGATE",
+    vcpu_limit=0.5,
+    memory_limit_bytes=2 * GIB,
+    pull_started_ns=START_NS - seconds(20),
+    containers=(OWN,),
+)
+LOCAL = Record(
+    task_id="local",
+    family="etl.py",
+    launch_type="LOCAL",
+    container=Container(name="etl.py"),
+    status="success",
+    exit_code=0,
+    metrics=Metrics(duration_ms=100_000, cpu_seconds=5.0),
+)
+
+
+def place(placement: Placement) -> Record:
+    return apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
+
+
+def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
+    record = place(Placement(task=TASK, container=OWN))
+    identity = record.task_id, record.family, record.launch_type, record.region
+    assert identity == ("0123", "nightly", "FARGATE", "eu-west-1")
+    assert record.container == Container(name="batch", id="b", image="etl:7")
+    assert (record.log_group, record.log_stream) == ("/ecs/jobs", "ecs/batch/0123")
+    assert record.task_size == TaskSize(vcpu=0.5, memory_mb=2048)
+    assert record.metrics == Metrics(
+        duration_ms=100_000, cpu_seconds=5.0, init_duration_ms=20_000, billed_duration_ms=120_000
+    )
+    assert (record.status, record.exit_code) == ("success", 0)
+
+    # What ECS does not say stays as it was.
+    record = place(Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")))
+    assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
+    assert (record.log_group, record.task_size, record.metrics.billed_duration_ms) == (None, None, None)
+
+
+def test_the_tasks_limits_bound_the_command() -> None:
+    cgroup = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
+    tasks = ResourceLimits(vcpu=0.5, memory_bytes=2 * GIB)
+    for task, limits in ((TASK, tasks), (TaskMetadata(), cgroup)):
+        assert apply_placement_limits(cgroup, Placement(task=task, container=OWN), Host(vcpu=4)) == limits
+
+
+def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
+    so_far = RunObservation(
+        started_ns=START_NS,
+        finished_ns=START_NS + seconds(5),
+        usage=ContainerUsage(seconds(1)),
+        demand=CpuDemand(),
+        cpu_ns=seconds(2),
+        peak=MemoryPeak(size_bytes=GIB, source="sampled"),
+    )
+    placement = Placement(task=TASK, container=OWN)
+    identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4), placement=placement)
+    record = build_run_record(identity, so_far, ResourceLimits(vcpu=2), Sampling(), monitor=Monitor(version="1"))
+    identity_of_task = record.task_id, record.family, record.launch_type, record.status
+    assert identity_of_task == ("0123", "nightly", "FARGATE", "unknown")
+    assert (record.metrics.vcpu_size, record.metrics.memory_size_mb) == (0.5, 2048)
+    assert record.metrics.init_duration_ms == 20_000
+    assert (record.metrics.duration_ms, record.metrics.billed_duration_ms) == (None, None)
+
+
+RUN = Record(
+    task_id="t",
+    container=Container(name="etl"),
+    finished_at="2026-01-01T00:00:00Z",
+    containers=(OtherContainer(name="x"),),
+)
+
+
+def lines(
+    *,
+    cpu_seconds: Callable[[int], float] = lambda _: 0.5,
+    network: Callable[[], int | None] = lambda: 7,
+    blocks: int | None = 0,
+    until: int = 200,
+    **limits: float,
+) -> list[NoticeLine]:
+    notices = LocalNotices(START_NS, seconds(0.5), network, **{"stuck_minutes": 1, **limits})
+    found: list[NoticeLine] = []
+    for half in range(2 * until):
+        one = sample(START_NS + seconds(half / 2), cpu_seconds(half // 2), (50 + half) * MIB)
+        one = replace(one, block_read_bytes=blocks, block_write_bytes=blocks)
+        found += notices.look(one, 10_000 * MIB, lambda: RUN, lambda _: None)
+    assert notices.raised == tuple(RaisedNotice(kind=line.notice.kind, at=line.time) for line in found)
+    return found
+
+
+def test_an_idle_command_is_stuck_and_overdue_once() -> None:
+    stuck, overdue = lines(expected_seconds=90)
+    assert (stuck.notice.kind, stuck.time) == ("stuck", format_ms(START_NS + seconds(60)))
+    assert (overdue.notice.kind, overdue.time) == ("overdue", format_ms(START_NS + seconds(90.5)))
+    record = overdue.record
+    assert (record.status, record.finished_at, record.containers) == ("running", None, ())
+    assert [one.kind for one in record.notices] == ["stuck", "overdue"]
+
+
+def test_ticks_of_the_cpu_time_are_no_activity() -> None:
+    """The kernel shows 0.4 % of a vCPU as 10 ms in every third second."""
+    (stuck,) = lines(cpu_seconds=lambda second: second // 3 / 100)
+    assert stuck.notice.evidence is not None
+    assert present(stuck.notice.evidence.vcpu_used) < 0.01
+
+
+def test_unknown_bytes_are_no_idleness_and_traffic_of_the_machine_may_be_that_of_the_command() -> None:
+    assert lines(network=lambda: None) == []
+    assert lines(blocks=None) == []
+    received = iter(range(0, 10**9, 20_000))
+    assert lines(network=lambda: next(received)) == []

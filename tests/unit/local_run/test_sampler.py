@@ -1,15 +1,29 @@
-"""The memory of a command's control group and its peak in the record, and the time series of samples and devices."""
+"""A command's samples: their times, the memory of its control group, and the series."""
 
-from collections.abc import Sequence
+import itertools
+import os
+import signal
+from collections.abc import Callable, Sequence
+from unittest.mock import Mock
 
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector
-from profiler.local_run.sampler import GroupMemory, SampleBuffer
+from profiler.core.clock import SystemClock
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.local_run.command_supervisor import Supervisor
+from profiler.local_run.sampler import FINEST_NS, GroupMemory, Reading, SampleBuffer, SamplingPace
+from profiler.local_run.session import _Session
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
+from tests.fakes import START_NS, seconds
 from tests.values import present
 
 _MIB = 2**20
@@ -119,3 +133,137 @@ def test_many_quick_samples_do_not_pile_up() -> None:
     assert buffer.usage.samples >= 100
     buffer.finish(_sample(4), _at(4))
     assert buffer.usage.samples == 199
+
+
+_STARTED_NS = 7 * NS_PER_SECOND
+
+
+def _run(
+    length: float,
+    *,
+    interval: float = 1.0,
+    cost_ns: Callable[[Reading], int] = lambda _: 0,
+    on_reading: Callable[[Reading, int], None] = lambda *_: None,
+) -> tuple[list[tuple[Reading, int]], SamplingPace, int]:
+    """Sample a simulated run; returns the readings (time since the start), the pace, and the CPU time of all."""
+    pace, now_ns, cpu_ns = SamplingPace(_STARTED_NS, seconds(interval), 0), _STARTED_NS, 0
+    readings: list[tuple[Reading, int]] = []
+    while (next_ns := pace.next_ns(now_ns, cpu_ns)) < _STARTED_NS + seconds(length):
+        now_ns = max(next_ns, now_ns)
+        kind = pace.begin(now_ns)
+        readings.append((kind, now_ns - _STARTED_NS))
+        on_reading(kind, now_ns - _STARTED_NS)
+        cpu_ns += cost_ns(kind)
+        now_ns += cost_ns(kind)
+    return readings, pace, cpu_ns
+
+
+def _steps_ms(readings: list[tuple[Reading, int]], begin: float, end: float) -> list[float]:
+    times = [at_ns for _, at_ns in readings if seconds(begin) <= at_ns <= seconds(end)]
+    return [(after - before) / NS_PER_MS for before, after in itertools.pairwise(times)]
+
+
+def test_a_short_run_is_sampled_every_20_ms_and_a_long_one_at_the_interval() -> None:
+    readings, pace, _ = _run(200)
+    assert max(_steps_ms(readings, 0, 2)) <= 30  # 20, but for the last one before a tick
+    assert 80 <= min(_steps_ms(readings, 9, 10)[:-1]) <= max(_steps_ms(readings, 9, 10)) <= 150
+    assert set(_steps_ms(readings, 100, 200)) == {1000}
+    assert {at_ns for kind, at_ns in readings if kind == "tick"} == {seconds(tick) for tick in range(1, 200)}
+    assert pace.missed == 0
+
+
+@given(
+    quick_us=st.integers(50, 20_000),
+    full_us=st.integers(200, 60_000),
+    length=st.floats(3, 60),
+    interval=st.sampled_from([0.1, 1.0, 5.0]),
+)
+def test_readings_between_the_ticks_stay_within_their_share(
+    quick_us: int, full_us: int, length: float, interval: float
+) -> None:
+    cost_ns = {"quick": quick_us * 1000, "full": full_us * 1000, "tick": full_us * 1000}
+    readings, pace, cpu_ns = _run(length, interval=interval, cost_ns=cost_ns.__getitem__)
+    ticks = [at_ns for kind, at_ns in readings if kind == "tick"]
+    between_ns = cpu_ns - len(ticks) * cost_ns["tick"]
+    assert between_ns <= 0.01 * seconds(length) + max(cost_ns.values())
+    assert len(ticks) + pace.missed >= int(length / interval) - 1  # whatever the others cost
+    assert all(at_ns % seconds(interval) <= max(cost_ns.values()) for at_ns in ticks)
+
+
+def test_a_pause_of_the_whole_group_is_no_reading() -> None:
+    pace = SamplingPace(0, seconds(1), 0)
+    assert pace.next_ns(0, 0) == FINEST_NS
+    assert pace.begin(seconds(60)) == "tick"  # stopped by the terminal, and continued
+    assert pace.next_ns(seconds(60), 0) == seconds(60) + seconds(60) // 100
+    assert pace.missed == 59
+
+
+@settings(max_examples=25, phases=[Phase.explicit, Phase.generate])  # it would shrink for minutes
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 100)), min_size=110, max_size=140))
+def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int, int]]) -> None:
+    """Each level is the tenths of a vCPU and the megabytes of one second."""
+    even = ContainerUsage(seconds(1), 60)
+    fine = SampleBuffer(seconds(1), START_NS, 4.0, 60, finest_ns=FINEST_NS)
+    used_ns = [0]
+    for tenths, _ in levels:
+        used_ns.append(used_ns[-1] + tenths * NS_PER_SECOND // 10)
+
+    def sample(at_ns: int) -> ContainerSample:
+        second = (at_ns - 1) // NS_PER_SECOND
+        cpu_ns = used_ns[second] + levels[second][0] * (at_ns - second * NS_PER_SECOND) // 10
+        return ContainerSample(read_ns=START_NS + at_ns, cpu_ns=cpu_ns, memory_used_bytes=levels[second][1] * 2**20)
+
+    def read(kind: Reading, at_ns: int) -> None:
+        (fine.add_quick if kind == "quick" else fine.add)(sample(at_ns), at_ns)
+
+    _run(len(levels) + 0.001, on_reading=read)
+    fine.finish(sample(seconds(len(levels))), seconds(len(levels)))
+    for second in range(1, len(levels) + 1):
+        even.add(sample(seconds(second)), received_ns=seconds(second), started_ns=START_NS)
+    assert fine.usage.samples > 3 * even.samples
+    assert fine.usage.run.cpu_seconds == even.run.cpu_seconds
+    for finely, evenly in (
+        (fine.usage.run.vcpu.distribution(), even.run.vcpu.distribution()),
+        (fine.usage.run.memory_bytes.distribution(), even.run.memory_bytes.distribution()),
+    ):
+        assert finely is not None
+        assert evenly is not None
+        assert (finely.avg, finely.max) == pytest.approx((evenly.avg, evenly.max), rel=1e-6, abs=1e-6)
+        assert (finely.p50, finely.p95) == pytest.approx((evenly.p50, evenly.p95), rel=0.001, abs=0.001)
+    fine_series, even_series = present(fine.usage.series), present(even.series)
+    assert fine_series.step_ns == even_series.step_ns
+    assert fine_series.values() == even_series.values()
+
+
+def test_after_a_reading_above_the_share_quick_ones_go_on_at_longer_steps() -> None:
+    pace = SamplingPace(0, seconds(10), 0)
+    quick_ns = 100_000
+    at_ns = pace.next_ns(0, 0)
+    assert pace.begin(at_ns) == "quick"
+    used_ns = quick_ns
+    assert pace.next_ns(at_ns, used_ns) == at_ns + FINEST_NS
+    used_ns += seconds(0.05)  # a full reading of large processes
+    assert pace.begin(seconds(0.3)) == "full"
+    due_ns = pace.next_ns(seconds(0.3), used_ns)
+    assert seconds(0.3) + FINEST_NS < due_ns < seconds(0.4)
+    assert pace.begin(due_ns) == "quick"
+    pace.next_ns(due_ns, used_ns + quick_ns)
+    assert pace.begin(seconds(0.7)) == "quick"  # a full one would add to what was used too much
+
+
+def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    supervisor = Supervisor(os.getpid(), SystemClock(), (), lambda: None)
+    signals = [None, signal.struct_siginfo((signal.SIGTERM, 0, 0, 1, 0, 0, 0))]
+    monkeypatch.setattr(os, "kill", refuse)
+    monkeypatch.setattr(signal, "sigtimedwait", lambda *_: signals.pop())
+    assert not supervisor.wait_until_exit(0)
+    assert not signals
+
+
+def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
+    session = Mock(_clock=Mock(monotonic_ns=lambda: 265), _has_tick=False)
+    _Session._read(session, "full", 250)
+    session._sample.assert_called_once_with(265, is_tick=False)

@@ -13,13 +13,7 @@ from msgspec.structs import replace
 from profiler.record.record_model import Metrics, Processor, Report, SlowdownBounds, TaskSize
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import DeploymentTarget, Policy
-from profiler.sizing.duration_factors import (
-    MIN_SLOWER_FACTOR,
-    DurationFactor,
-    duration_factors,
-    smaller_vcpus,
-)
-from profiler.sizing.evidence import LAST_RUNS
+from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, DurationFactor, duration_factors, smaller_vcpus
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of

@@ -7,12 +7,11 @@ from msgspec.structs import replace
 
 from profiler.aws_account.doctor.findings import Finding, ok
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose, kernel_finding
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import Host
-from profiler.readers.linux.kernel_view import KernelView
+from profiler.readers.linux.host import Host, KernelView
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from tests.fakes import START_NS, FakeClock, FakeTaskSource, sample, seconds

@@ -31,8 +31,8 @@ from profiler.record.record_model import (
     TaskSize,
     decode,
 )
-from profiler.runs.comparison.usual_values import usual_range
 from profiler.runs.past_runs.run_source import PastRun
+from profiler.sizing.trend import usual_range
 from tests.shown_runs import NOW_NS, STARTED
 from tests.terminals import texts
 from tests.unit.cli.test_any_record import changed_lines

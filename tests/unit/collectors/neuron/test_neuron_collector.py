@@ -1,4 +1,4 @@
-"""The Neuron collector: its record, its warnings and its child process."""
+"""The Neuron collector: every formula of its record, worked out by hand; its warnings and its child process."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -6,16 +6,181 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, with_collected
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
-from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
+from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
+from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
 from profiler.core.threads import ThreadFailure
 from profiler.local_run.sampler import UnrelatedChildren
-from profiler.record.record_model import Container, Monitor, Record, Sampling
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Container,
+    Distribution,
+    Monitor,
+    Neuron,
+    NeuronCore,
+    NeuronExecutions,
+    NeuronLatency,
+    Record,
+    Sampling,
+)
 from tests.fakes import FakeLog
-from tests.neuron_documents import decoded, report, runtime
+from tests.neuron_documents import GIB, MIB, decoded, percentiles, report, runtime
 from tests.values import present
+
+
+def record_of(*documents: object, period_seconds: int = 1, restarts: int = 0) -> Neuron:
+    usage = NeuronUsage(period_seconds)
+    for document in documents:
+        usage.add(decoded(document))
+    return present(usage.record(restarts))
+
+
+def core(record: Neuron, index: int) -> NeuronCore:
+    return next(core for core in record.cores if core.index == index)
+
+
+def shown(distribution: Distribution | None) -> tuple[float | None, float | None]:
+    return present(distribution).avg, present(distribution).max
+
+
+def test_a_run_of_two_runtimes_worked_out_by_hand() -> None:
+    """Runtime A owns core 0, B core 1; the second report covers 3 s."""
+    record = record_of(
+        report(
+            runtime({0: 80, 1: 0}, {0: 100, 1: 0}, completed=10),
+            runtime({0: 0, 1: 20}, {0: 0, 1: 50}, completed=3, failed={"timed_out": 1}),
+        ),
+        report(
+            runtime({0: 40, 1: 0}, {0: 200, 1: 0}, period=3, completed=7),
+            runtime({0: 0, 1: 20}, {0: 4, 1: 50}, period=3, completed=0, failed={"completed_with_err": 2}),
+        ),
+        restarts=2,
+    )
+    assert [core.index for core in record.cores] == [0, 1]
+    # (80 × 1 + 40 × 3) ÷ 4, and 20 throughout.
+    assert shown(core(record, 0).utilization_percent) == (50.0, 80.0)
+    assert shown(core(record, 1).utilization_percent) == (20.0, 20.0)
+    # (100 × 1 + (200 + 4) × 3) ÷ 4, and 50 throughout.
+    assert shown(core(record, 0).memory_used_mb) == (178.0, 204.0)
+    assert shown(core(record, 1).memory_used_mb) == (50.0, 50.0)
+    # (150 × 1 + 254 × 3) ÷ 4
+    assert shown(record.device_memory_used_mb) == (228.0, 254.0)
+    assert record.device_memory_size_mb == 32 * 1024
+    assert record.executions == NeuronExecutions(completed=20, failed=3)
+    assert (record.latency_seconds, record.ecc_uncorrected, record.restarts) == (None, None, 2)
+
+
+def test_the_largest_of_each_percentile_stays() -> None:
+    record = record_of(
+        report(runtime({}, {}, total_latency=percentiles(0.1, 0.5, 0.6))),
+        report(
+            runtime({}, {}, total_latency=percentiles(0.2, 0.3, 0.9)), runtime({}, {}, device_latency={"p50": 0.15})
+        ),
+        report(runtime({}, {})),
+    )
+    assert record.latency_seconds == NeuronLatency(p50_max=0.2, p99_max=0.5, p100_max=0.9)
+
+
+def test_time_without_a_runtime_is_not_idle_time_of_a_batch() -> None:
+    busy = report(runtime({0: 60, 1: 0}, {0: 10, 1: 0}))
+    record = record_of(report(), busy, report(), report())
+    assert shown(core(record, 0).utilization_percent) == (60.0, 60.0)
+    assert shown(record.device_memory_used_mb) == (10.0, 10.0)
+    assert record_of(report(ecc={0: (0, 0)})) == Neuron(device_memory_size_mb=32768, ecc_uncorrected=0, restarts=0)
+
+
+def test_without_devices_and_runtimes_there_is_nothing_to_record() -> None:
+    usage = NeuronUsage(1)
+    assert usage.record(restarts=0) is None
+    usage.add(decoded({"neuron_runtime_data": [], "neuron_hardware_info": {"error": "no driver"}}))
+    assert usage.record(restarts=3) is None
+
+
+def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() -> None:
+    first = report(runtime({0: 89.0}, {0: 70}, period=0.062, completed=14, failed={"timed_out": 1}))
+    record = record_of(first, report(runtime({0: 10.0}, {0: 60}, completed=5)))
+    assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
+    assert record.executions == NeuronExecutions(completed=19, failed=1)
+
+
+def test_a_zero_is_believed_only_when_all_runtimes_answered() -> None:
+    """Core 1 is 0 for runtime A, and the one of B, which could not be read."""
+    owner = runtime({0: 0, 1: 90}, {})
+    silent = runtime({0: 0, 1: 90}, {})
+    silent["report"]["neuroncore_counters"]["error"] = "cannot be read"
+    other = runtime({0: 50, 1: 0}, {})
+    record = record_of(report(other, owner), report(other, silent))
+    assert shown(core(record, 1).utilization_percent) == (90.0, 90.0)
+    assert shown(core(record, 0).utilization_percent) == (50.0, 50.0)
+
+
+def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() -> None:
+    """Runtime A owns core 0, B core 1; in the second report B's memory could not be read."""
+    owner, other = runtime({0: 50, 1: 0}, {0: 100, 1: 0}), runtime({0: 0, 1: 70}, {0: 0, 1: 200})
+    silent = runtime({0: 0, 1: 70}, {0: 0, 1: 200})
+    silent["report"]["memory_used"] = {"period": 1.0, "error": "cannot read", "neuron_runtime_used_bytes": None}
+    usage = NeuronUsage(1)
+    for document in (report(owner, other), report(owner, silent)):
+        usage.add(decoded(document))
+    record, latest = present(usage.record(0)), present(usage.latest())
+    assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [(100.0, 100.0), (200.0, 200.0)]
+    assert shown(record.device_memory_used_mb) == (300.0, 300.0)
+    assert (latest.core_memory_bytes, latest.device_memory_bytes, latest.memory_bytes_by_category) == ({}, None, {})
+
+
+@pytest.mark.parametrize(
+    ("counts", "errors"),
+    [
+        ([0, 0, 0], 0),
+        ([5, 5, 5], 0),  # running on: from before the run
+        ([5, 6, 6, 8], 3),  # running on: grew by 3
+        ([0, 1, 0, 0, 2, 0], 3),  # per period: 1 + 2
+        ([0, 3, 1, 0], 4),  # per period: 3 + 1
+        ([7, 0, 2], 2),  # running on, and the driver was loaded again
+    ],
+)
+def test_memory_errors_are_those_since_the_first_report(counts: list[int], errors: int) -> None:
+    record = record_of(*(report(ecc={0: (count, 0), 1: (0, 0)}) for count in counts))
+    assert record.ecc_uncorrected == errors
+
+
+def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
+    usage = NeuronUsage(1)
+    assert usage.latest() is None
+    usage.add(decoded(report(runtime({0: 80}, {0: 100}, completed=10), ecc={0: (1, 0)})))
+    last = report(
+        runtime({0: 30, 1: 0}, {0: 40, 1: 0}, completed=1, total_latency=percentiles(0.1, 0.2, 0.3)),
+        runtime({0: 0, 1: 20}, {0: 0, 1: 60}, failed={"timed_out": 2}, total_latency=percentiles(0.05, 0.4, 0.5)),
+        ecc={0: (3, 0)},
+    )
+    usage.add(decoded(last))
+    latest = usage.latest()
+    assert latest == LiveNeuron(
+        reports=2,
+        utilization_percent={0: 30.0, 1: 20.0},
+        core_memory_bytes={0: 40 * MIB, 1: 60 * MIB},
+        device_memory_bytes=100 * MIB,
+        device_memory_size_bytes=32 * GIB,
+        memory_bytes_by_category={"constants": 25 * MIB, "model_code": 0, "tensors": 75 * MIB},
+        completed=21,
+        failed=2,
+        latency=Latency(p50_seconds=0.1, p99_seconds=0.4, p100_seconds=0.5),
+        ecc_uncorrected=2,
+    )
+
+
+def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
+    usage = NeuronUsage(1)
+    usage.add(decoded(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
+    usage.add(decoded(report()))
+    for expected in (AverageAndMaximum(avg=50, max=80), None):
+        readings = DeviceReadings()
+        usage.take_readings(readings)
+        assert readings.neuron_percent.summary() == expected
+
 
 RECORD = Record(
     task_id="1", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()

@@ -1,6 +1,38 @@
-from profiler.collectors.neuron.neuron_monitor_supervisor import Supervision
+import json
+import math
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
+from profiler.collectors.neuron.neuron_monitor_supervisor import LineSplitter, Supervision
+from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers import Unavailable
+from profiler.record.record_model import Neuron
 from tests.fakes import FakeClock, seconds
+from tests.neuron_documents import GIB, MIB, decoded, inf1_report, percentiles, report, runtime
+
+
+def test_a_line_that_is_too_long_is_not_kept_in_memory() -> None:
+    splitter = LineSplitter()
+    for _ in range(20):
+        assert splitter.feed(b"x" * 2**20) == []
+    assert len(splitter._rest) < 4 * 2**20
+    assert splitter.feed(b"\nnext\n")[1:] == [b"next"]
+
+
+@given(st.lists(st.binary(max_size=30)), st.lists(st.integers(0, 200)))
+def test_any_chunking_of_a_stream_gives_the_same_lines(parts: list[bytes], cuts: list[int]) -> None:
+    stream = b"\n".join(parts)
+    places = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
+    splitter = LineSplitter()
+    lines = [line for start, end in pairwise(places) for line in splitter.feed(stream[start:end])]
+    assert lines == [line for line in stream.split(b"\n")[:-1] if line]
 
 
 class Life:
@@ -57,3 +89,159 @@ def test_silence_is_ten_seconds_or_five_periods_since_the_start_or_the_last_repo
         life.report()
         assert not life.state.is_silent(seconds(2 * silence - 1) - 1)
         assert life.state.is_silent(seconds(2 * silence - 1))
+
+
+def test_reads_a_report_of_runtime_2() -> None:
+    latency = percentiles(0.003, 0.004, 0.005)
+    parsed = decoded(
+        report(runtime({0: 61.5, 1: 0}, {0: 64, 1: 0}, period=0.999, total_latency=latency), ecc={0: (3, 4)})
+    )
+    (process,) = parsed.runtimes
+    assert process.utilization_percent == {0: 61.5, 1: 0.0}
+    assert (process.utilization_period_ns, process.memory_period_ns) == (999_000_000, 999_000_000)
+    assert process.core_memory_bytes == {0: 64 * MIB, 1: 0}
+    assert process.device_memory_bytes == 64 * MIB
+    assert (process.completed, process.failed) == (10, 0)
+    assert process.latency == Latency(p50_seconds=0.003, p99_seconds=0.004, p100_seconds=0.005)
+    assert parsed.ecc_uncorrected == {0: 7}
+    assert (parsed.device_count, parsed.device_memory_size_bytes) == (1, 32 * GIB)
+    assert parsed.problems == ()
+
+
+def test_reads_a_report_of_runtime_1() -> None:
+    parsed = decoded(inf1_report())
+    (daemon,) = parsed.runtimes
+    assert daemon.utilization_percent == {0: 42.0, 1: 43.0, 2: 44.0, 3: 45.0}
+    assert (daemon.core_memory_bytes, daemon.device_memory_bytes) == ({}, 2 * MIB)
+    assert (daemon.completed, daemon.failed) == (123, 2)
+    assert daemon.latency == Latency(p50_seconds=0.011, p99_seconds=0.012, p100_seconds=0.013)
+    assert parsed.ecc_uncorrected == {0: 3}
+    assert (parsed.device_count, parsed.device_memory_size_bytes) == (None, None)
+
+
+def test_all_ways_to_end_an_execution_but_completed_are_failures() -> None:
+    failed = {"timed_out": 1, "failed_to_queue": 20, "some_new_reason": 300}
+    (process,) = decoded(report(runtime({}, {}, completed=5, failed=failed))).runtimes
+    assert (process.completed, process.failed) == (5, 321)
+
+
+def test_the_device_latency_replaces_a_missing_total_latency() -> None:
+    device = percentiles(0.1, 0.2, 0.3)
+    for total in (None, {}, {"p50": None}):
+        (process,) = decoded(report(runtime({}, {}, total_latency=total, device_latency=device))).runtimes
+        assert process.latency == Latency(p50_seconds=0.1, p99_seconds=0.2, p100_seconds=0.3)
+    (idle,) = decoded(report(runtime({}, {}))).runtimes
+    assert idle.latency is None
+
+
+@pytest.mark.parametrize("runtimes", [[], None, [{"pid": 1, "error": "", "report": {}}, {"pid": 2, "error": "x"}]])
+def test_no_runtime_and_one_of_which_nothing_was_due_are_a_report_all_the_same(runtimes: object) -> None:
+    assert decoded({**report(), "neuron_runtime_data": runtimes}).runtimes == ()
+
+
+def test_a_group_with_an_error_is_absent_and_the_others_stay() -> None:
+    process = runtime({0: 50.0}, {0: 8})
+    process["report"]["neuroncore_counters"]["error"] = "cannot read the counters"
+    parsed = decoded(report(process))
+    (found,) = parsed.runtimes
+    assert (found.utilization_percent, found.device_memory_bytes, found.completed) == (None, 8 * MIB, 10)
+    assert parsed.problems == ("cannot read the counters",)
+
+
+def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_costs_no_other_field() -> None:
+    document = report(runtime({0: 50.0}, {0: 8}))
+    document["neuron_hardware_info"]["error"] = "no device"
+    document["neuron_runtime_data"][0]["error"] = "the process is gone"
+    parsed = decoded(document)
+    assert (parsed.device_count, parsed.runtimes[0].utilization_percent) == (None, {0: 50.0})
+    assert parsed.problems == ("the process is gone", "no device")
+
+
+def test_an_entry_that_is_no_core_of_the_node_is_skipped() -> None:
+    document = report(runtime({0: 1.0}, {0: 1}))
+    cores = document["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"]
+    cores.update({"nc_v3.0": {"neuroncore_utilization": 5}, "1": None})
+    (process,) = decoded(document).runtimes
+    assert process.utilization_percent == {0: 1.0}
+
+
+@pytest.mark.parametrize(("given_percent", "percent"), [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (None, None)])
+def test_utilization_is_a_number_brought_within_0_to_100(given_percent: Any, percent: float | None) -> None:
+    (process,) = decoded(report(runtime({3: given_percent}, {}))).runtimes
+    assert process.utilization_percent == ({} if percent is None else {3: percent})
+
+
+def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> None:
+    document = report(runtime({}, {0: 4}))
+    breakdown = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]
+    breakdown["usage_breakdown"]["neuroncore_memory_usage"] = {
+        "0": {"constants": 100, "collectives": 20, "new": {"a": 1}, "odd": 2**60},
+        "1": {"constants": 3},
+        "2": None,
+    }
+    (process,) = decoded(document).runtimes
+    assert process.core_memory_bytes == {0: 120, 1: 3}
+    assert process.memory_bytes_by_category == {"constants": 103, "collectives": 20}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"{", b"null", b"[1]", b"{}", b'{"usage": 1}', b"\xff", b"Usage of neuron-monitor:", b"[" * 100_000),
+        *(b'{"neuron_runtime_data":' + b"[" * 100_000, b'{"system_data": 1e999}'),
+    ],
+)
+def test_a_line_that_is_not_a_report_gives_a_reason(line: bytes) -> None:
+    assert isinstance(decode_report(line), Unavailable)
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(min_value=2**60, max_value=2**80)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+)
+any_json = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+)
+
+
+@st.composite
+def mutated_report(draw: st.DrawFn) -> Any:
+    def mutate(value: Any) -> Any:
+        if draw(st.integers(0, 19)) == 0:
+            return draw(any_json)
+        if isinstance(value, dict):
+            return {key: mutate(child) for key, child in value.items() if draw(st.integers(0, 9))}
+        return [mutate(child) for child in value] if isinstance(value, list) else value
+
+    latency = percentiles(0.1, 0.2, 0.3)
+    two = report(
+        runtime({0: 9.5, 1: 0}, {0: 1, 1: 0}, total_latency=latency),
+        runtime({0: 0, 1: 3}, {0: 0, 1: 2}),
+        ecc={0: (0, 1)},
+    )
+    return mutate(draw(st.sampled_from([two, inf1_report()])))
+
+
+@given(st.lists(mutated_report() | any_json, max_size=4))
+def test_any_json_gives_reports_or_reasons_and_a_record_that_can_be_written(documents: list[Any]) -> None:
+    usage = NeuronUsage(1)
+    for document in documents:
+        parsed = decode_report(json.dumps(document).encode())
+        assert isinstance(parsed, NeuronReport | Unavailable)
+        if isinstance(parsed, NeuronReport):
+            usage.add(parsed)
+    record = usage.record(restarts=0)
+    if record is not None:
+        for number in numbers(json.loads(msgspec.json.encode(record))):
+            assert math.isfinite(number)
+            assert number >= 0
+        assert msgspec.json.decode(msgspec.json.encode(record), type=Neuron) == record
+
+
+def numbers(value: Any) -> list[float]:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [value] if isinstance(value, int | float) else [number for child in children for number in numbers(child)]

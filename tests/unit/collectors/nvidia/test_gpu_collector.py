@@ -8,15 +8,17 @@ from msgspec.structs import replace
 
 from profiler.collectors.collector import Collector, idle_gpu_ns, with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_ownership import (
+from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.visible_gpus import (
+    DriverReading,
+    GpuFacts,
+    GpuSample,
     GpuScope,
     GpuSelection,
     own_selection,
     parse_visible_devices,
     resolve,
 )
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
-from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.core.timestamps import format_ms
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata

@@ -1,10 +1,12 @@
 """The process collector starts where processes are visible, and only there."""
 
+from pathlib import Path
+
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collector, with_collected
-from profiler.collectors.processes.discovery import LazyProcessCollector
+from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of, visible_devices
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Monitor, Process, Record, Sampling
@@ -82,3 +84,30 @@ def test_once_seen_the_collector_is_started_and_receives_every_call() -> None:
     record = with_collected(RECORD, (lazy,))
     assert (record.sampling, record.monitor) == (Sampling(sources=("processes",)), Monitor(warnings=("A warning.",)))
     assert record.processes == (Process(name="job"),)
+
+
+DOCKER_ID = "c0ffee" * 10
+
+
+def process(folder: Path, pid: int, docker_id: str, *environment: str) -> None:
+    (folder / str(pid)).mkdir()
+    (folder / str(pid) / "cgroup").write_text(f"0::/../{docker_id}\n")
+    (folder / str(pid) / "environ").write_bytes(b"".join(entry.encode() + b"\0" for entry in environment))
+
+
+def test_the_first_process_with_the_variable_determines_the_gpus(tmp_path: Path) -> None:
+    process(tmp_path, 7, "another", "NVIDIA_VISIBLE_DEVICES=GPU-wrong")
+    process(tmp_path, 100, DOCKER_ID, "HOME=/", "NVIDIA_VISIBLE_DEVICES=GPU-late")
+    process(tmp_path, 20, DOCKER_ID, "HOME=/", "NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b", "X_NVIDIA_VISIBLE_DEVICES=no")
+    process(tmp_path, 8, DOCKER_ID, "HOME=/")
+    (tmp_path / "self").mkdir()
+    assert visible_devices(DOCKER_ID, str(tmp_path)) == "GPU-a,GPU-b"
+    assert list(pids_of(DOCKER_ID, str(tmp_path))) == [8, 20, 100]
+
+
+def test_unreadable_stats_are_not_compared(tmp_path: Path) -> None:
+    process(tmp_path, 7, DOCKER_ID)
+    (tmp_path / "7" / "environ").unlink()
+    (tmp_path / "8").mkdir()
+    assert visible_devices(DOCKER_ID, str(tmp_path)) is None
+    assert visible_devices(DOCKER_ID, str(tmp_path / "nowhere")) is None

@@ -1,4 +1,5 @@
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 
 import msgspec
@@ -6,16 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.aggregation.task_record import ResourceLimits
+from profiler.collectors.stacks.py_spy import Frame, ThreadStack
 from profiler.collectors.stacks.stack_profile import (
+    MAX_MOMENTS,
     MAX_STEPS,
     TOP_FUNCTIONS,
     FoldedStacks,
     FunctionCounts,
+    StackMoments,
     StackProfile,
 )
-from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
-from profiler.record.activity_model import StacksLine
-from tests.fakes import START_NS, seconds
+from profiler.core.timestamps import format_ms
+from profiler.readers.container_sample import ContainerSample
+from profiler.record.activity_model import StackMoment, StacksLine
+from tests.fakes import START_NS, sample, seconds
 from tests.values import present
 
 _PATHS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=8)
@@ -135,3 +141,138 @@ def test_the_line_never_exceeds_200_kb_and_common_stacks_survive() -> None:
         assert len(folded._bytes_of) < 3000
     assert len(line_of(folded)) <= 200_000
     assert sum(step.stacks.get("<module> (job.py);common (job.py)", 0) for step in folded.steps(START_NS)) == 10_000
+
+
+_SIZES = ResourceLimits(vcpu=2, memory_bytes=1000)
+
+
+def stack(*names: str, line: int = 1, is_main: bool = True, is_active: bool = False, own: bool = True) -> ThreadStack:
+    frames = tuple(Frame(name, "job.py", line, own) for name in names)
+    return ThreadStack(frames=frames, is_active=is_active, is_main=is_main)
+
+
+class Run:
+    """Feeds the usage of a run, second by second, and a sample of the stacks whenever one is to be taken."""
+
+    def __init__(self, step: float = 1) -> None:
+        self.moments = StackMoments()
+        self.step = step
+        self.at = 0.0
+        self.cpu = 0.0
+        self.sampled: list[float] = []
+
+    def go_on(
+        self,
+        until: float,
+        *,
+        vcpu: float = 0.5,
+        memory: Callable[[float], float] = lambda _: 100,
+        stacks: tuple[ThreadStack, ...] = (stack("<module>", "f"),),
+    ) -> "Run":
+        while self.at < until:
+            usage = sample(START_NS + seconds(self.at), self.cpu, int(memory(self.at)))
+            self.moments.add_usage(usage, _SIZES, seconds(self.at))
+            for tenth in range(round(self.step)):
+                if self.moments.is_sampling(seconds(self.at + tenth)):
+                    self.sampled.append(self.at + tenth)
+                    self.moments.add_stacks(stacks)
+            self.at += self.step
+            self.cpu += vcpu * self.step
+        return self
+
+    def found(self) -> tuple[StackMoment, ...]:
+        return self.moments.record()
+
+
+def time_at(second: float) -> str:
+    return format_ms(START_NS + seconds(second))
+
+
+def test_nothing_on_a_cpu_for_30_seconds_is_a_moment_from_its_beginning() -> None:
+    (moment,) = Run().go_on(100).go_on(145, vcpu=0, stacks=(stack("<module>", "recv"),)).go_on(200).found()
+    assert (moment.kind, moment.samples) == ("idle", 16)
+    assert (moment.from_at, moment.to_at) == (time_at(100), time_at(145))
+    assert moment.stack == ("<module> (job.py:1)", "recv (job.py:1)")
+    assert moment.percent == 93.8  # the last of them sees that it goes on
+
+
+def test_all_vcpus_in_use_for_30_seconds() -> None:
+    (moment,) = Run().go_on(10, vcpu=0.1).go_on(60, vcpu=1.92).go_on(90).found()
+    assert (moment.kind, moment.from_at) == ("saturated", time_at(10))
+
+
+def test_memory_that_is_high_and_rises() -> None:
+    run = Run().go_on(200, memory=lambda at: min(at * 5, 950))
+    (moment,) = run.found()
+    assert (moment.kind, moment.from_at) == ("memory", time_at(160))
+    assert run.sampled == [float(at) for at in range(160, 200)]
+    # If it does not rise, there is no moment. A leap is seen at once.
+    assert Run().go_on(200, memory=lambda _: 950).found() == ()
+    assert Run().go_on(50).go_on(53, memory=lambda _: 900).sampled == [50.0, 51.0, 52.0]
+
+
+def test_a_long_moment_is_sampled_for_60_seconds_and_again_after_10_minutes() -> None:
+    run = Run().go_on(1600, vcpu=0)
+    assert run.sampled == [float(at) for first in (30, 690, 1350) for at in range(first, first + 60)]
+    (moment,) = run.found()
+    assert moment.samples == 180
+
+
+def test_samples_of_fargate_every_ten_seconds_are_enough() -> None:
+    (moment,) = Run(step=10).go_on(100).go_on(200, vcpu=0).found()
+    assert (moment.kind, moment.from_at) == ("idle", time_at(100))
+    assert (moment.samples or 0) >= 50
+
+
+def test_a_usual_run_and_a_short_pause_in_close_samples_have_no_moments() -> None:
+    assert Run().go_on(600).found() == ()
+    assert Run(step=0.1).go_on(40).go_on(65, vcpu=0).found() == ()
+
+
+def test_idle_workers_do_not_hide_the_main_thread() -> None:
+    workers = tuple(stack("_bootstrap", "_worker", is_main=False, own=False) for _ in range(16))
+    (moment,) = Run().go_on(60, vcpu=0, stacks=(*workers, stack("<module>", "load", "recv"))).found()
+    assert moment.stack[-1] == "recv (job.py:1)"
+    assert moment.percent == 100
+
+
+def test_a_deep_stack_is_cut() -> None:
+    (moment,) = Run().go_on(60, vcpu=0, stacks=(stack(*(f"f{index}" for index in range(500))),)).found()
+    assert len(moment.stack) == 39
+    assert (moment.stack[8], moment.stack[-1]) == ("…", "f499 (job.py:1)")
+
+
+def test_the_most_frequent_lines_are_shown() -> None:
+    run = Run().go_on(35, vcpu=0, stacks=(stack("f", line=3),))
+    run.go_on(36, vcpu=0, stacks=(stack("f", line=9),)).go_on(38, vcpu=0, stacks=(stack("g"),))
+    (moment,) = run.found()
+    assert (moment.stack, moment.samples, moment.percent) == (("f (job.py:3)",), 8, 75.0)
+
+
+def test_of_many_moments_those_with_most_samples_are_kept_in_their_order() -> None:
+    run = Run()
+    for index in range(8):
+        run.go_on(run.at + 40 + index, vcpu=0).go_on(run.at + 700)
+    found = run.found()
+    assert len(found) == MAX_MOMENTS
+    assert [moment.samples for moment in found] == sorted(moment.samples or 0 for moment in found)
+
+
+_counts = st.none() | st.integers(0, 2**62)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**60), _counts, _counts), max_size=30),
+    st.none() | st.floats(0, 1000),
+    st.none() | st.floats(0, 1e15),
+)
+def test_no_usage_is_too_strange(
+    samples: list[tuple[int, int | None, int | None]], vcpu: float | None, memory_bytes: float | None
+) -> None:
+    moments = StackMoments()
+    for at, (read_ns, cpu_ns, used) in enumerate(samples):
+        usage = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=used)
+        moments.add_usage(usage, ResourceLimits(vcpu=vcpu, memory_bytes=memory_bytes), seconds(at))
+        moments.add_stacks([stack("f", line=at)])
+    for moment in moments.record():
+        assert 0 < (moment.percent or 0) <= 100

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
-from profiler.collectors.nvidia.gpu_reading_types import GpuFacts, GpuSample
 from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
+from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuSample
 from profiler.monitor.prometheus.prometheus_metrics import (
     LIVE_METRICS,
     MAX_LABEL_LENGTH,

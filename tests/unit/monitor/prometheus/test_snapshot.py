@@ -11,7 +11,7 @@ from profiler.collectors.collector import Collector
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, RuntimeReport
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_ownership import GpuScope
+from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.clock import Ticker
 from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure

@@ -1,4 +1,4 @@
-"""The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3."""
+"""The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3; and the container that is the batch."""
 
 import json
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import (
@@ -14,6 +15,7 @@ from profiler.readers.ecs.task_metadata import (
     decode_container,
     decode_tags,
     decode_task,
+    select_batch,
 )
 
 MIB = 1024 * 1024
@@ -244,3 +246,71 @@ def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: ob
     assert isinstance(decoded, dict | Unavailable)
     if isinstance(decoded, dict):
         assert all(name and isinstance(value, str) for name, value in decoded.items())
+
+
+OWN = ContainerMetadata(name="watcher", docker_id="own")
+JOB = ContainerMetadata(name="batch", docker_id="b", type="NORMAL")
+OTHER = ContainerMetadata(name="proxy", docker_id="p", type="NORMAL")
+PAUSE = ContainerMetadata(name="~internal~ecs~pause", docker_id="x", type="CNI_PAUSE")
+
+
+def listing(*containers: ContainerMetadata) -> TaskMetadata:
+    return TaskMetadata(containers=containers)
+
+
+@pytest.mark.parametrize(
+    ("containers", "requested", "own", "names", "said"),
+    [
+        ((PAUSE, OWN, JOB), None, OWN, ("batch",), None),
+        ((JOB, OTHER, OWN), None, OWN, ("batch", "proxy"), ["batch, proxy", "TASK_PROFILER_CONTAINER"]),
+        ((JOB, OTHER, OWN), "proxy", OWN, ("proxy",), None),
+        ((JOB, OWN), "bach", OWN, ("bach",), ["'bach'", "batch, watcher"]),
+        ((PAUSE, OWN), None, OWN, (), []),
+        # The monitor goes by its id, then by its name, and by its usual name if it cannot find itself.
+        ((replace(JOB, name="watcher"), OWN), None, OWN, ("watcher",), None),
+        ((JOB, replace(OWN, docker_id=None)), None, OWN, ("batch",), None),
+        ((JOB, replace(OWN, name="task-monitor")), None, None, ("batch",), None),
+    ],
+)
+def test_the_batch_is_the_wanted_container_or_the_only_other_one(
+    containers: tuple[ContainerMetadata, ...],
+    requested: str | None,
+    own: ContainerMetadata | None,
+    names: tuple[str, ...],
+    said: list[str] | None,
+) -> None:
+    choice = select_batch(listing(*containers), requested=requested, own=own)
+    assert (choice.names, choice.problem is None) == (names, said is None)
+    assert all(text in (choice.problem or "") for text in said or ())
+
+
+@pytest.mark.parametrize(
+    "injected",
+    [
+        ContainerMetadata(name="aws-guardduty-agent-x1y2", docker_id="g"),
+        ContainerMetadata(name="ecs-service-connect-abc", docker_id="s"),
+        ContainerMetadata(name="~internal~ecs~emptyvolume", docker_id="v"),
+        ContainerMetadata(name="anything", docker_id="m", type="MANAGED_DAEMON"),
+    ],
+)
+def test_containers_injected_by_aws_are_no_candidates(injected: ContainerMetadata) -> None:
+    assert select_batch(listing(injected, JOB, OWN), requested=None, own=OWN).names == ("batch",)
+
+
+@pytest.mark.parametrize(
+    "router",
+    [
+        ContainerMetadata(name="log_router", docker_id="r", image="any"),
+        ContainerMetadata(
+            name="logs", docker_id="r", image="public.ecr.aws/aws-observability/aws-for-fluent-bit:stable"
+        ),
+    ],
+)
+def test_a_firelens_router_is_no_candidate_where_firelens_is_used(router: ContainerMetadata) -> None:
+    batch = ContainerMetadata(name="batch", docker_id="b", log_driver="awsfirelens")
+    assert select_batch(listing(router, batch, OWN), requested=None, own=OWN).names == ("batch",)
+    awslogs = replace(batch, log_driver="awslogs")
+    assert select_batch(listing(router, awslogs, OWN), requested=None, own=OWN).problem is not None
+    without_driver = replace(batch, log_driver=None)  # by version 3 of the endpoint
+    assert select_batch(listing(router, without_driver, OWN), requested=None, own=OWN).names == ("batch",)
+    assert select_batch(listing(router, OWN), requested=None, own=OWN).names == (router.name,)

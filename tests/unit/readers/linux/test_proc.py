@@ -1,11 +1,16 @@
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.readers.linux import proc
+from profiler.readers.linux.script_names import name_with_script, what_runs
 
 
 def test_a_process_has_a_name_until_it_ends() -> None:
@@ -40,3 +45,95 @@ def test_any_text_about_interfaces_is_read(text: bytes) -> None:
 def test_private_memory() -> None:
     assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n") == 5 * 1024
     assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "process", "family"),
+    [
+        (("python3", "export.py", "--date", "2026-11-20"), "python3 export.py", "export"),
+        (("python3.11", "-u", "/srv/etl/export.py"), "python3.11 export.py", "export"),
+        (("python3", "-I", "-S", "job.py"), "python3 job.py", "job"),
+        (("python3", "-E", "job.py"), "python3 job.py", "job"),
+        (("python3", "-W", "ignore", "job.py"), "python3 job.py", "job"),
+        (("python3", "-Wignore", "-X", "utf8", "job.v2.py"), "python3 job.v2.py", "job.v2"),
+        (("python3", "-m", "pkg.tool", "job.py"), "python3 pkg.tool", "pkg.tool"),
+        (("python3", "-um", "pkg"), "python3 pkg", "pkg"),
+        (("python3", "-umpkg"), "python3 pkg", "pkg"),
+        (("python3", "job"), "python3 job", "job"),
+        (("python3", "-c", "import/of/token.py"), "python3", None),
+        (("python3", "-uc", "x.py"), "python3", None),
+        (("python3", "-K", "x.py"), "python3", None),
+        (("python3", "--unknown", "x.py"), "python3", None),
+        (("python3", "-"), "python3", None),
+        (("python3", "password=x y.py"), "python3", None),
+        (("python3",), "python3", None),
+        (("node", "--max-old-space-size=4096", "dist/main.mjs"), "node main.mjs", "main"),
+        (("node", "-r", "hook.js", "main.js"), "node main.js", "main"),
+        (("node", "--eval", "token.js"), "node", None),
+        (("node", "-pe", "token.js"), "node", None),
+        (("bash", "-eu", "./run.sh", "secret"), "bash run.sh", "run"),
+        (("bash", "-euo", "pipefail", "job.sh"), "bash job.sh", "job"),
+        (("bash", "-o", "pipefail", "+x", "load"), "bash load", "load"),
+        (("bash", "-ec", "run.sh --token x"), "bash", "run.sh"),
+        (("sh", "-c", "cd /srv && A=1 exec python3 -u job.py | tee log"), "sh", "job"),
+        (("sh", "-c", "set -e\n# nightly\ngzip -9 data"), "sh", "gzip"),
+        (("sh", "-c", "for i in 1 2; do /opt/bin/load $i; done"), "sh", "load"),
+        (("sh", "-c", "python3 -c 1"), "sh", "python3"),
+        (("sh", "-c", "'"), "sh", None),
+        (("sh", "-s", "job.sh"), "sh", None),
+        (("perl", "-w", "load.pl"), "perl load.pl", "load"),
+        (("perl", "-lane", "print"), "perl", None),
+        (("perl", "-I", "lib", "-MJSON", "load.pl"), "perl load.pl", "load"),
+        (("ruby", "-W0", "-rjson", "load.rb"), "ruby load.rb", "load"),
+        (("ruby", "-e", "x.rb"), "ruby", None),
+        (("Rscript", "--vanilla", "fit.R"), "Rscript fit.R", "fit"),
+        (("Rscript", "-e", "fit.R"), "Rscript", None),
+        (("R", "--no-echo", "--no-restore", "--file=fit.R", "--args", "x"), "R fit.R", "fit"),
+        (("java", "-Xmx2g", "-cp", "a.jar:b.jar", "-jar", "lib/etl.jar", "x"), "java etl.jar", "etl"),
+        (("java", "-Dkey=secret", "com.acme.Etl", "x.jar"), "java com.acme.Etl", "com.acme.Etl"),
+        (("java", "--unknown", "x.jar"), "java", None),
+        (("php", "-d", "memory_limit=1G", "load.php"), "php load.php", "load"),
+        (("/usr/bin/sort", "data.py"), "sort", None),
+    ],
+)
+def test_what_an_interpreter_runs(words: Sequence[str], process: str, family: str | None) -> None:
+    assert name_with_script(words[0].rpartition("/")[2], words[1:]) == process
+    assert what_runs(words) == family
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(("python3", one) for one in ("-b", "-B", "-d", "-E", "-I", "-O", "-OO", "-q", "-s", "-S", "-u", "-v", "-x")),
+        *(("python3", *two) for two in (("-W", "ignore"), ("-X", "utf8"), ("--check-hash-based-pycs", "always"))),
+        *(("bash", one) for one in ("-e", "-u", "-x", "-eu", "-f", "-B", "-H", "--posix", "--norc", "+e")),
+        *(("bash", *two) for two in (("-o", "pipefail"), ("-euo", "pipefail"), ("-O", "extglob"))),
+        *(("perl", one) for one in ("-w", "-W", "-T", "-t", "-l", "-0777", "-Mstrict", "-Ilib")),
+        *(("node", one) for one in ("--no-warnings", "--expose-gc", "--enable-source-maps", "--trace-warnings")),
+        ("node", "--require", "path"),
+    ],
+)
+def test_a_real_interpreter_runs_the_script_that_is_named(tmp_path: Path, options: Sequence[str]) -> None:
+    """The script ends with exit code 7: nothing else was run."""
+    if shutil.which(options[0]) is None:
+        pytest.skip(f"needs {options[0]}")
+    script = tmp_path / "job"
+    programs = {"python3": "raise SystemExit(7)", "node": "process.exit(7)"}
+    script.write_text(f"\n{programs.get(options[0], 'exit 7')}\n")
+    words = (*options, str(script))
+    assert subprocess.run(words, capture_output=True, check=False, cwd=tmp_path).returncode == 7
+    assert what_runs(words) == "job"
+
+
+@given(
+    st.sampled_from([("python3", "bBdEIOsSuv"), ("node", "i"), ("perl", "wWT"), ("ruby2.7", "wls"), ("bash", "euxf")]),
+    st.data(),
+    st.lists(st.text() | st.from_regex(r"[\w/]+\.(py|sh|js|pl|rb)", fullmatch=True), max_size=3),
+)
+def test_no_program_text_and_no_argument_is_ever_shown(
+    interpreter: tuple[str, str], data: st.DataObject, words: list[str]
+) -> None:
+    name, flags = interpreter
+    options = data.draw(st.lists(st.sampled_from([f"-{flag}" for flag in flags]), max_size=3))
+    text = "-c" if name in {"python3", "bash"} else "-e"
+    assert name_with_script(name, [*options, text, *words]) == name

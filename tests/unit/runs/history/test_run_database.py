@@ -1,10 +1,11 @@
-"""The history file."""
+"""The history file: finished runs and runs in progress."""
 
 import os
 import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -12,15 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.core.errors import TaskProfilerError
+from profiler.aggregation.time_series import RunSeries
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import Status
 from profiler.runs.history import run_database
+from profiler.runs.history.history_file import history_path
+from profiler.runs.history.recorder import DEFAULT_RUNS, HistoryRecorder, runs_to_keep
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.step_series import Point, StepSeries
-from tests.fakes import FakeClock
+from tests.fakes import START_NS, FakeClock, seconds
 from tests.report_page import report, rows, step
-from tests.shown_runs import waiting, waiting_stacks
+from tests.shown_runs import etl, waiting, waiting_stacks
+from tests.values import present
 
 POINT = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
 
@@ -249,3 +254,139 @@ def test_a_history_that_cannot_be_looked_for_is_not_called_empty(tmp_path: Path)
     """As in a folder that another user made; root may look everywhere, but not for a name that is too long."""
     with pytest.raises(TaskProfilerError, match="File name too long"):
         list(HistoryStore(tmp_path / ("x" * 300), FakeClock()).runs())
+
+
+def in_progress(family: str = "etl", status: Status = "unknown") -> Report:
+    return report(family, family=family, status=status)
+
+
+class World:
+    def __init__(self, history: Path, **environment: str) -> None:
+        self.clock = FakeClock()
+        self.history = history
+        self.recorder = HistoryRecorder(str(history), environment, self.clock)
+        self.store = HistoryStore(history, self.clock)
+        self.built = 0
+        self.series: RunSeries | None = None
+
+    def keep(self) -> None:
+        self.recorder.keep_so_far(self._build)
+        if self.recorder._write_call is not None:
+            self.recorder._write_call.result()
+
+    def _build(self) -> tuple[Report, RunSeries | None]:
+        self.built += 1
+        return in_progress(), self.series
+
+    def kill(self) -> None:
+        """As if another process had the profiler's number now."""
+        with closing(sqlite3.connect(self.history)) as connection, connection:
+            connection.execute("UPDATE running SET pid_started = pid_started - 1")
+
+    def stored(self) -> list[tuple[str, int]]:
+        runs = self.store.runs()
+        return [(report.record.status, len(next(self.store.steps([report])).ends_ms)) for _, report in runs]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "history.sqlite3")
+
+
+def test_a_kill_loses_at_most_a_tenth_of_the_run_and_at_most_a_minute(world: World) -> None:
+    written: list[int] = []
+    for second in range(3601):
+        before = world.built
+        world.keep()
+        if world.built > before:
+            written.append(second)
+        world.clock.advance(1)
+    assert written[:11] == list(range(11))
+    assert all(later - earlier <= max(1.0, min(60.0, earlier / 10 + 1)) for earlier, later in pairwise(written))
+    assert len(written) < 110
+
+
+def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World) -> None:
+    world.series = RunSeries(START_NS, seconds(1), 10)
+    world.series.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
+    world.keep()
+    world.store.add_abandoned_runs()
+    assert (world.stored(), [one.record.status for one in world.store.running()]) == ([], ["running"])
+    world.kill()
+    for _ in range(2):
+        world.store.add_abandoned_runs()
+    assert (world.stored(), list(world.store.running())) == ([("unknown", 3)], [])
+
+
+def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_killed_profilers(world: World) -> None:
+    killed = in_progress("killed")
+    world.store.keep_running(encode(killed), killed, b"[[1000,0.5,1]]")
+    world.kill()
+    world.keep()
+    ended = in_progress(status="success")
+    assert world.recorder.add(encode(ended), ended, None) == ()
+    assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
+    world.store.keep_running(encode(in_progress()), report(), b"[]")  # a write that came late
+    world.kill()
+    world.store.add_abandoned_runs()
+    assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
+    assert list(world.store.running()) == []
+
+
+def test_without_a_history_nothing_is_written_down(tmp_path: Path) -> None:
+    world = World(tmp_path / "history.sqlite3", TASK_PROFILER_HISTORY_RUNS="0")
+    world.keep()
+    assert (world.built, world.history.exists()) == (0, False)
+
+
+def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> None:
+    def fail() -> tuple[Report, RunSeries | None]:
+        raise ZeroDivisionError
+
+    world.recorder.keep_so_far(fail)
+    world.clock.advance(60)
+    world.keep()
+    assert world.built == 0
+    assert world.recorder.add(encode(in_progress()), report(), None) == ()
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "expected"),
+    [
+        ("h", {"TASK_PROFILER_HISTORY": "/env"}, "h"),
+        (None, {"TASK_PROFILER_HISTORY": "/env", "XDG_DATA_HOME": "/data"}, "/env"),
+        (None, {"TASK_PROFILER_HISTORY": "", "XDG_DATA_HOME": "/data"}, "/data/task-profiler/history.sqlite3"),
+        (None, {"XDG_DATA_HOME": "data", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
+        (None, {"XDG_DATA_HOME": "", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
+    ],
+)
+def test_where_the_history_is(option: str | None, environment: dict[str, str], expected: str) -> None:
+    assert history_path(option, environment) == expected
+
+
+def test_no_place_for_a_history() -> None:
+    with pytest.raises(TaskProfilerError, match="HOME"):
+        history_path(None, {"HOME": ""})
+    with pytest.raises(UsageError):
+        history_path("", {"HOME": "/me"})
+
+
+def test_how_many_runs_are_kept() -> None:
+    """An invalid number is reported."""
+    for text, expected in ((" 7 ", 7), ("0", 0), ("", DEFAULT_RUNS), ("999999999", 999_999_999)):
+        assert runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text}) == (expected, None)
+    for text in ("-1", "many", "1.5", "1e3", "9" * 5000, "²", "1_000"):
+        kept, problem = runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text})
+        assert (kept, "TASK_PROFILER_HISTORY_RUNS" in present(problem)) == (DEFAULT_RUNS, True)
+
+
+def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    recorder = HistoryRecorder(str(path), {}, FakeClock())
+    assert recorder.keeps_runs
+    earlier = etl("a" * 32, days_ago=1)
+    assert recorder.add(encode(earlier), earlier, None) == ()
+    found = recorder.search(
+        lambda file, store: (file, [one.record for one in store.last_successes("nightly-etl", "9")])
+    )
+    assert found() == (str(path), [earlier.record])

@@ -1,18 +1,24 @@
-"""Moments of a run: what stands out is named where it is, and nothing else is."""
+"""Moments of a run: what stands out is named where it is, and nothing else is; and the sentence of its verdict."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.core.timestamps import format_ms
-from profiler.record.record_model import Container, Metrics, PeakSource, Record, Series
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.activity_model import StackMoment, Stacks, TimeBreakdown, WaitTarget
+from profiler.record.record_model import Container, MemoryKills, Metrics, PeakSource, Record, Report, Series
 from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
-from profiler.runs.past_runs.moments import MIN_STRETCH_STEPS, find_moments, series_length_ms
+from profiler.runs.past_runs import moments
+from profiler.runs.past_runs.moments import MIN_STRETCH_STEPS, find_moments, frame_of, series_length_ms
+from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import START_NS
+from tests.shown_runs import NOW_NS, STARTED_NS, etl, failure, local, out_of_memory, running, stopped, waiting
 from tests.values import present
 
 STEP_MS = 10_000
@@ -112,3 +118,237 @@ def test_a_stretch_is_what_it_is_called(cpu: list[float | None]) -> None:
         assert after - first >= MIN_STRETCH_STEPS
         assert all(value is not None and low <= value <= high for value in cpu[first:after])
         assert all(value is None or not low <= value <= high for value in cpu[after : after + 1])
+
+
+LOAD = ("<module> (job.py:14)", "load_orders (etl/load.py:40)", "recv (socket.py:706)")
+QUERY = ("<module> (job.py:14)", "load_orders (etl/load.py:40)")
+
+
+def at(seconds: float) -> str:
+    return format_ms(STARTED_NS + round(seconds * NS_PER_SECOND))
+
+
+def moment(kind: str, start: float, end: float, stack: tuple[str, ...] = LOAD, **values: Any) -> StackMoment:
+    return StackMoment(kind=kind, from_at=at(start), to_at=at(end), stack=stack, **values)
+
+
+def moment_texts(*moments: StackMoment, **record: Any) -> list[str]:
+    """The moments of a run of 19m 42s, idle from +9m 30s to +12m 40s."""
+    made = waiting(stacks=Stacks(source="", moments=moments), **record).record
+    return [found.text for found in find_moments(made)]
+
+
+def what_ran(stack: Sequence[str]) -> str:
+    return moments.what_ran([frame_of(text) for text in stack])
+
+
+def waits(target: str = "10.0.3.9:5432", percent: float = 48.3, **parts: Any) -> TimeBreakdown:
+    return TimeBreakdown(
+        on_cpu_percent=40,
+        network_percent=50,
+        sleep_percent=9,
+        other_percent=parts.pop("other_percent", 1),
+        waiting_for=(
+            WaitTarget(kind="network", target=target, percent=percent),
+            WaitTarget(kind="disk", target="/data:1", percent=90),
+        ),
+        **parts,
+    )
+
+
+def test_a_record_of_schema_1_2_has_own_code_as_far_as_short_names_show_it() -> None:
+    own = ("job.py", "etl/load.py", "/app/etl/load.py", "<string>", "library/python/load.py")
+    for file in (*own, "socket.py", "concurrent/futures/thread.py", "<frozen runpy>"):
+        assert frame_of(f"f ({file}:7)").is_own is frame_of(f"f ({file})").is_own is (file in own)
+
+
+@pytest.mark.parametrize(
+    ("stack", "text"),
+    [
+        (LOAD, "load_orders → recv"),
+        (QUERY, "load_orders"),
+        (("<module> (etl/job.py:14)",), "job.py"),
+        (("<module> (job.py:1)", "a (a.py:1)", "b (b.py:2)", "c (c.py:3)"), "b → c"),
+        (("a (a.py:1)", "b (b.py:2)", "get (queue.py:3)", "wait (threading.py:4)"), "a → b → wait"),
+        (("a (a.py:1)", "run (asyncio/runners.py:1)", "b (b.py:2)", "recv (socket.py:3)"), "a → b → recv"),
+        (("main (a.py:1)", "main.<locals>.<listcomp> (a.py:1)", "main.<locals>.grow (a.py:2)"), "main → grow"),
+        (("main.<locals>.<lambda> (a.py:1)", "Lock.acquire (threading.py:2)"), "<lambda> → Lock.acquire"),
+        (("fib (a.py:1)", "fib (a.py:1)", "fib (a.py:1)"), "fib"),
+        (("wait (threading.py:4)",), "wait"),
+        (("x" * 99,), "x" * 39 + "…"),
+        ((), ""),
+    ],
+)
+def test_the_innermost_own_functions_name_a_stack(stack: tuple[str, ...], text: str) -> None:
+    assert what_ran(stack) == text
+
+
+def test_a_stretch_of_the_series_has_the_stack_that_was_sampled_in_it() -> None:
+    """A second stack with the same functions adds nothing; one with others is a moment of its own."""
+    other = ("main (job.py:3)",)
+    idle = [
+        text
+        for text in moment_texts(moment("idle", 600, 660, QUERY), moment("idle", 700, 720, QUERY))
+        if "idle" in text
+    ]
+    assert idle == ["idle from +9m 30s to +12m 40s: load_orders"]
+    idle = [
+        text
+        for text in moment_texts(moment("idle", 600, 660, QUERY), moment("idle", 700, 720, other))
+        if "idle" in text
+    ]
+    assert idle == ["idle from +9m 30s to +12m 40s: load_orders", "idle from +11m 40s to +12m: main"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "share"), [(3, "1 of only 3 samples"), (30, "33 % of the samples"), (None, "33 % of the samples")]
+)
+def test_a_share_of_few_samples_says_so(samples: int | None, share: str) -> None:
+    shown = moment_texts(moment("saturated", 240, 300, QUERY, percent=33.3, samples=samples))
+    (busy,) = [text for text in shown if "used" in text]
+    assert busy.endswith(f"32 % of the run: load_orders ({share})")
+
+
+def test_moments_outside_the_stretches_are_their_own_in_the_order_of_time() -> None:
+    shown = moment_texts(
+        moment("memory", 900, 960, percent=71.7),
+        moment("idle", 60, 120),
+        moment("saturated", 1000, 1060),
+        moment("a newer kind", 1, 2),
+    )
+    assert shown == [
+        "idle from +1m to +2m: load_orders → recv",
+        "used all of its 2 vCPU from +3m 10s to +9m 30s, 32 % of the run",
+        "idle from +9m 30s to +12m 40s",
+        "memory rose from +15m to +16m while load_orders → recv ran (72 % of the samples)",
+        "used all of its 2 vCPU from +16m 40s to +17m 40s: load_orders → recv",
+        "memory peak ≥3.2 GB at +19m 06s, 81 % of 4 GB",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stack", "seconds", "times", "is_named"),
+    [
+        (LOAD, 60, waits(), True),
+        (LOAD, 60, waits(percent=44), False),  # 71 s of waits for other peers
+        (LOAD, 120, waits(percent=44), True),
+        (LOAD, 60, waits(other_percent=10, covered_percent=91), False),
+        (LOAD, 60, waits("3 connections"), False),
+        (LOAD, 60, waits("other"), False),
+        (LOAD, 60, None, False),
+        (LOAD, 60, TimeBreakdown(on_cpu_percent=100), False),
+        (QUERY, 60, waits(), False),  # 140 s of other waits
+        (QUERY, 180, waits(), True),
+    ],
+)
+def test_an_idle_stretch_names_the_peer_only_if_the_record_shows_it(
+    stack: tuple[str, ...], seconds: int, times: TimeBreakdown | None, *, is_named: bool
+) -> None:
+    shown = moment_texts(moment("idle", 0, seconds, stack), time_breakdown=times, series=None)
+    assert shown == [
+        f"idle from +0s to +{seconds // 60}m: {what_ran(stack)}" + (", waiting for 10.0.3.9:5432" if is_named else "")
+    ]
+
+
+def words(report: Report, event: TaskEvent | None = None, *, line: bytes | None = b"", now_ns: int = NOW_NS) -> str:
+    verdict = verdict_of(PastRun(report=report, event=event, line=line), now_ns)
+    return f"{verdict.tone}: {verdict.text} {verdict.evidence or ''}".strip()
+
+
+def changed(report: Report, **record: object) -> Report:
+    return replace(report, record=replace(report.record, **record))
+
+
+KILLED = "bad: nightly-etl:26 ran out of memory after 14m 06s."
+AT_PEAK = " at 4 GB of its 4 GB (99 %)"
+UNKNOWN = changed(etl(), status="unknown", exit_code=None, finished_at=None, metrics=Metrics())
+NOT_STARTED = changed(UNKNOWN, status="failure", started_at=None)
+UNSEEN = "The monitor did not see the end of the batch."
+ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
+    (etl(), None, "good: nightly-etl:26 succeeded in 19m 42s.", ""),
+    (out_of_memory(), None, KILLED, f"It was killed{AT_PEAK}, exit code 137 (SIGKILL). No stop was requested."),
+    (
+        changed(out_of_memory(), out_of_memory_evidence="kernel-counter"),
+        None,
+        KILLED,
+        f"The kernel counted the kill{AT_PEAK}.",
+    ),
+    (
+        out_of_memory(),
+        TaskEvent(out_of_memory=True, stopped_reason="OutOfMemoryError: Container killed due to memory usage"),
+        KILLED,
+        "ECS reported: OutOfMemoryError: Container killed due to memory usage.",
+    ),
+    *(
+        (
+            changed(local(), memory_kills=MemoryKills(count=count)),
+            None,
+            "warning: nightly-etl succeeded in 19m 42s, but ran out of memory.",
+            f"The kernel killed {processes} for lack of memory: the result may be incomplete.",
+        )
+        for count, processes in ((1, "a process"), (2, "2 processes"))
+    ),
+    (
+        failure(),
+        None,
+        "bad: nightly-etl:26 failed with exit code 3 after 19m 42s.",
+        "The memory limit was not reached: at most 81 % of 4 GB was used.",
+    ),
+    (
+        changed(failure(), exit_code=139, likely_out_of_memory=None),
+        None,
+        "bad: nightly-etl:26 failed with exit code 139 (SIGSEGV) after 19m 42s.",
+        "",
+    ),
+    (
+        NOT_STARTED,
+        TaskEvent(stop_category="image", stopped_reason="CannotPullContainerError: not found"),
+        "bad: nightly-etl:26 did not start.",
+        "The container's image could not be pulled: CannotPullContainerError: not found.",
+    ),
+    (
+        stopped(),
+        None,
+        "warning: nightly-etl:26 was stopped after 19m 42s.",
+        "The task was stopped before the batch ended, with exit code 143.",
+    ),
+    (
+        changed(stopped(), exit_code=None),
+        TaskEvent(stop_category="user", stopped_reason="Stopped by ann."),
+        "warning: nightly-etl:26 was stopped after 19m 42s.",
+        "A person or a program stopped the task: Stopped by ann.",
+    ),
+    (UNKNOWN, None, "warning: nightly-etl:26 ended with an unknown result.", UNSEEN),
+    (
+        changed(UNKNOWN, launch_type="LOCAL"),
+        None,
+        "warning: The result of nightly-etl:26 is unknown.",
+        "The profiler did not see the end of the command.",
+    ),
+    (
+        changed(running(), status="unknown"),
+        None,
+        "warning: nightly-etl:26 ended after 12m 00s with an unknown result.",
+        "The run left no report: the numbers come from its last checkpoint.",
+    ),
+    (
+        changed(etl(), status="vaporized"),
+        None,
+        "warning: nightly-etl:26 ended after 19m 42s with an unknown result.",
+        UNSEEN,
+    ),
+)
+
+
+@pytest.mark.parametrize(("report", "event", "sentence", "evidence"), ENDS)
+def test_each_kind_of_end(report: Report, event: TaskEvent | None, sentence: str, evidence: str) -> None:
+    assert words(report, event) == f"{sentence} {evidence}".strip()
+
+
+def test_a_run_that_goes_on_and_one_that_was_lost() -> None:
+    soon = STARTED_NS + 730 * NS_PER_SECOND
+    assert words(running(), now_ns=soon) == (
+        "neutral: nightly-etl:26 is running, for 12m 00s so far. This is its last checkpoint: the numbers are not "
+        "final."
+    )
+    assert words(running()).startswith("warning: nightly-etl:26 was running when it was last seen, 5h 48m ago.")

@@ -1,17 +1,27 @@
 """Lines to runs, and which run a name selects."""
 
+import json
 from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import is_stacks_line
+from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.record_model import Container, Cost, Metrics, Report, encode
-from profiler.runs.past_runs.record_files import find_run_lines, messages
+from profiler.runs.history.run_database import HistoryStore
+from profiler.runs.past_runs.local_history import LocalRuns
+from profiler.runs.past_runs.log_group_runs import LogGroupRuns, filter_pattern
+from profiler.runs.past_runs.record_files import FileRuns, find_run_lines, messages
 from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
@@ -21,8 +31,22 @@ from profiler.runs.past_runs.run_source import (
     matching_runs,
     run_line,
 )
+from profiler.runs.past_runs.schedule_notices import select_notices
+from profiler.sizing.prices import PriceOverrides
+from tests.fakes import FakeClock
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
+from tests.shown_runs import (
+    NOW_NS,
+    STARTED_NS,
+    etl,
+    missed_notice,
+    out_of_memory,
+    stuck_notice,
+    waiting,
+    waiting_stacks,
+)
+from tests.values import present
 
 
 def grouped(*reports: Report) -> list[PastRun]:
@@ -145,3 +169,190 @@ def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
     invalid: set[int] = set()
     assert [*find_run_lines(lines, invalid, deque(), deque())] == []
     assert len(invalid) == len([line for line in lines if line.strip() and not is_stacks_line(line.strip())])
+
+
+def local_runs(folder: Path, *reports: Report) -> LocalRuns:
+    path = folder / "history.sqlite3"
+    store = HistoryStore(path, FakeClock())
+    for one in reports:
+        store.add(encode(one), one, (), max_runs=100)
+    return LocalRuns(path, store)
+
+
+def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
+    """Its start in nanoseconds lies between two milliseconds of the history."""
+    killed = out_of_memory()
+    advice = present(find_advice(PastRun(report=killed), local_runs(tmp_path, killed), PriceOverrides()))
+    assert advice.evidence.out_of_memory == 1
+
+
+def test_until_is_exclusive_to_the_nanosecond(tmp_path: Path) -> None:
+    odd = report(1, started_at="2026-11-02T00:00:00.123456789Z")
+    source = local_runs(tmp_path, report(0), odd)
+    started_ns = PastRun(report=odd).started_ns
+    assert len(list(source.runs(RunFilter(until_ns=started_ns + 1)))) == 2
+    assert len(list(source.runs(RunFilter(until_ns=started_ns)))) == 1
+
+
+STACKS = msgspec.json.encode(waiting_stacks())
+OTHERS = msgspec.json.encode(replace(waiting_stacks(), container="other", steps=()))
+
+
+def source(folder: Path, text: bytes, *, keeps_stacks: bool = True) -> FileRuns:
+    path = folder / "lines"
+    path.write_bytes(text)
+    return FileRuns(str(path), keeps_stacks=keeps_stacks)
+
+
+@pytest.mark.parametrize("in_json", [False, True])
+def test_the_stacks_of_a_run_are_found(tmp_path: Path, *, in_json: bool) -> None:
+    """Also in what ``aws logs filter-log-events`` prints."""
+    lines = (STACKS, OTHERS, encode(waiting()), encode(report()))
+    events = json.dumps({"events": [{"message": line.decode()} for line in lines]}, indent=4).encode()
+    runs = source(tmp_path, events if in_json else b"\n".join(lines))
+    assert len(list(runs.runs(RunFilter()))) == 2
+    assert runs.notes == ()
+    assert runs.stacks(waiting()) == waiting_stacks()
+    assert runs.stacks(report()) is None
+
+
+def test_stacks_are_skipped_silently_and_not_kept(tmp_path: Path) -> None:
+    damaged = STACKS[:-5]
+    lines = (STACKS, damaged, b"hello", STACKS.replace(b'":', b'": '), encode(waiting()))
+    runs = source(tmp_path, b"\n".join(lines), keeps_stacks=False)
+    assert len(list(runs.runs(RunFilter()))) == 1
+    assert runs.notes == (f"{tmp_path}/lines: skipped 1 invalid line: 3",)
+    assert runs.stacks(waiting()) is None
+
+
+STACKS_LINE = msgspec.json.encode(waiting_stacks()).decode()
+
+
+class PlayedGroup:
+    """FilterLogEvents with one page of these messages, which takes no notice of the filter."""
+
+    def __init__(self, *messages: str) -> None:
+        self.messages = messages
+        self.calls: list[Mapping[str, Any]] = []
+        self.is_in_another_stream = False
+
+    def read_pages(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:
+        self.calls.append(parameters)
+        yield {"events": []}
+        if self.is_in_another_stream and "logStreamNames" in parameters:
+            return
+        yield {"events": [{"message": text} for text in self.messages]}
+
+    def source(self, *groups: str) -> LogGroupRuns:
+        return LogGroupRuns(self.read_pages, groups, NOW_NS)
+
+
+def test_one_search_in_the_stream_around_the_end() -> None:
+    others = msgspec.json.encode(replace(waiting_stacks(), container="other")).decode()
+    group = PlayedGroup("hello", STACKS_LINE + "\n", others, '{"type":"task.stacks"', encode(waiting()).decode())
+    record = waiting().record
+    assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(waiting()) == waiting_stacks()
+    finished_ms = (parse_ns(record.finished_at) or 0) // 1_000_000
+    assert group.calls == [
+        {
+            "logGroupName": "/ecs/nightly-etl",
+            "logStreamNames": [record.log_stream],
+            "startTime": finished_ms - 10_000,
+            "endTime": finished_ms + 61_000,
+            "filterPattern": f'{{ $.type = "task.stacks" && $.taskId = "{record.task_id}" }}',
+        }
+    ]
+
+    # The record names the batch's stream also where TASK_PROFILER_REPORT_STREAM is monitor.
+    group = PlayedGroup(STACKS_LINE)
+    group.is_in_another_stream = True
+    assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(waiting()) == waiting_stacks()
+
+
+def test_all_groups_are_searched_if_the_stream_is_unknown() -> None:
+    group, report = PlayedGroup(), waiting()
+    report = replace(report, record=replace(report.record, log_group=None, log_stream=None))
+    assert group.source("/a", "/b").stacks(report) is None
+    assert [(call["logGroupName"], "logStreamNames" in call) for call in group.calls] == [("/a", False), ("/b", False)]
+
+
+MISSED = missed_notice()
+DUE_NS = parse_ns(MISSED.notice.due_at) or 0
+
+
+def notice(hour: int, kind: str = "missed", **changes: Any) -> ScheduleNoticeLine:
+    due_at = f"2026-11-20T{hour:02}:00:00.000Z"
+    return replace(MISSED, notice=replace(MISSED.notice, due_at=due_at, kind=kind), **changes)
+
+
+def test_a_filter_of_runs_selects_notices() -> None:
+    selecting: tuple[dict[str, Any], ...] = (
+        {},
+        {"families": ("nightly-*",)},
+        {"clusters": ("jobs",), "accounts": ("111122223333",), "regions": ("us-west-2",)},
+        {"since_ns": DUE_NS, "until_ns": DUE_NS + 1},
+    )
+    excluding: tuple[dict[str, Any], ...] = (
+        {"families": ("hourly",)},
+        {"clusters": ("other",)},
+        {"accounts": ("1",)},
+        {"regions": ("eu-west-1",)},
+        {"since_ns": DUE_NS + 1},
+        {"until_ns": DUE_NS},
+        {"statuses": ("failure",)},
+        {"tags": (("team", "data"),)},
+        {"run": "nightly-etl"},
+    )
+    for conditions in (*selecting, *excluding):
+        found = select_notices([MISSED], RunFilter(**conditions))
+        assert found == ((MISSED,) if conditions in selecting else ()), conditions
+
+
+def test_each_notice_is_there_once_the_latest_due_time_first() -> None:
+    lines = [notice(1), notice(3), notice(3), notice(3, "late"), notice(2, family=None, cluster="arn:x:cluster/jobs")]
+    assert select_notices(lines, RunFilter()) == (lines[1], lines[3], lines[4], lines[0])
+    other = notice(3, family="another target of the rule")
+    assert len(select_notices([notice(3), other], RunFilter())) == 2
+    slow = replace(MISSED, notice=replace(MISSED.notice, kind="slow", due_at=None))
+    assert select_notices([slow], RunFilter()) == (), "it is about a task, not about a due time"
+    named = RunFilter(families=(MISSED.schedule.name,), clusters=("jobs",))
+    assert len(select_notices([lines[4]], named)) == 1
+
+
+def test_a_file_has_notices_between_its_records_and_they_are_no_invalid_lines(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    lines = (encode(etl()), encode_notice(MISSED), encode_notice(stuck_notice()), encode_notice(MISSED), b"hello")
+    path.write_bytes(b"\n".join(lines))
+    source = FileRuns(str(path))
+    assert len([*source.runs(RunFilter())]) == 1
+    assert source.schedule_notices(RunFilter()) == (MISSED,)
+    assert source.notes == (f"{path}: skipped 1 invalid line: 5",)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_log_groups_are_read_once_for_runs_and_notices(*, keeps: bool) -> None:
+    messages = [encode(etl()).decode(), encode_notice(MISSED).decode(), '{"type":"schedule.notice"}', "hello"]
+    patterns = []
+
+    def pages(**parameters: Any) -> Any:
+        patterns.append(parameters["filterPattern"])
+        return [{"events": [{"timestamp": 0, "message": message} for message in messages]}]
+
+    source = LogGroupRuns(pages, ("/ecs/jobs",), STARTED_NS + 3600 * NS_PER_SECOND, keeps_notices=keeps)
+    selection = RunFilter(since_ns=STARTED_NS - 3600 * NS_PER_SECOND)
+    assert len([*source.runs(selection)]) == 1
+    assert source.schedule_notices(selection) == ((MISSED,) if keeps else ())
+    assert len(patterns) == 1
+    assert ('($.type = "schedule.notice")' in patterns[0]) == keeps
+    assert source.notes == ()
+
+
+def test_the_pattern_finds_all_notices_besides_the_matching_reports() -> None:
+    one = RunFilter(families=("a", "b"), clusters=("c",))
+    assert filter_pattern(one, with_notices=True) == (
+        '{ ($.type = "task.report" && ($.record.family = "a" || $.record.family = "b") && $.record.cluster = "c")'
+        ' || ($.type = "schedule.notice") }'
+    )
+    many = RunFilter(families=tuple(f"family-{n}" for n in range(100)))
+    assert filter_pattern(many, with_notices=True) == '{ ($.type = "task.report") || ($.type = "schedule.notice") }'
+    assert filter_pattern(many) == '{ $.type = "task.report" }'
