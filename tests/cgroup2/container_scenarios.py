@@ -18,10 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cgroup2.scenarios import Results
-from tests.cgroup2.units import LIMIT_SECONDS, PYTHON, file_on_disk
-from tests.e2e.docker_api import DockerApi
-from tests.e2e.engine import Engine
+from tests.cgroup2.scenarios import LIMIT_SECONDS, PYTHON, Results, file_on_disk
+from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, TaskSpec, batch_container, monitor_container
 from tests.e2e.task import Task

@@ -1,22 +1,79 @@
 """The scenarios of `task-profiler run`, for the virtual machine with cgroup v2.
 
-A scenario runs as root, under systemd, and returns what it measured. It asserts nothing about the product: test_run.py
-does. Each `run` is started in a systemd unit of its own.
+A scenario runs as root, under systemd, and returns what it measured. It asserts nothing about the product:
+test_scenarios.py does. Each `run` is started in a systemd unit of its own.
 """
 
 import contextlib
 import errno
+import json
 import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.cgroup2.units import DELEGATED, LIMIT_SECONDS, PYTHON, file_on_disk, profile, run_command
 from tests.waiting import wait_until
+
+PYTHON = "/usr/bin/python3"
+DELEGATED = ("Delegate=yes",)
+LIMIT_SECONDS = 240.0
+
+
+def profile(
+    *command: str,
+    properties: Sequence[str] = DELEGATED,
+    user: str = "root",
+    options: Sequence[str] = (),
+    is_scope: bool = False,
+) -> dict[str, Any]:
+    """Run a command under `run` with these options in a new unit, a service or a scope; return report and output."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        kind = ("--scope",) if is_scope else ("--pipe", "--wait")
+        unit = ("systemd-run", "--quiet", "--collect", *kind, *(f"--property={each}" for each in properties))
+        finished = subprocess.run(
+            (*unit, f"--uid={user}", *run_command(folder, *options), "--", *command),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            cwd="/",
+            check=False,
+        )
+        return {
+            "exitCode": finished.returncode,
+            "output": finished.stdout,
+            "errors": finished.stderr,
+            "report": _report(folder),
+        }
+
+
+def run_command(folder: Path, *options: str) -> tuple[str, ...]:
+    """Return the arguments of a `run` that writes its report and its history into the folder."""
+    history = ("env", f"XDG_DATA_HOME={folder}")
+    return (*history, PYTHON, "-m", "profiler", "run", "--output", str(folder / "report"), *options)
+
+
+def _report(folder: Path) -> Any:
+    lines = (folder / "report").read_text().splitlines() if (folder / "report").exists() else ()
+    return json.loads(lines[-1]) if lines else None
+
+
+@contextlib.contextmanager
+def file_on_disk(size_mib: int) -> Iterator[Path]:
+    """Give a file that is not in the page cache: the kernel charges its pages to the first reader's group."""
+    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
+        for _ in range(size_mib):
+            file.write(os.urandom(2**20))
+        file.flush()
+        os.fsync(file.fileno())
+        Path("/proc/sys/vm/drop_caches").write_text("1")
+        yield Path(file.name)
+
 
 Results = Mapping[str, Any]
 SCENARIOS: dict[str, Callable[[], Results]] = {}

@@ -1,4 +1,4 @@
-"""Every source of past runs but the cluster, with the same runs (the cluster: tests/search/test_run_list.py)."""
+"""Every source of past runs but the cluster, with the same runs (the cluster: tests/search/test_past_runs.py)."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -20,8 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.docker_api import DockerError
-from tests.e2e.engine import Engine, EngineMissingError, run_command
+from tests.e2e.engine import DockerError, Engine, EngineMissingError, run_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
