@@ -14,7 +14,7 @@ import pytest
 from botocore.loaders import JSONFileLoader, Loader
 from hypothesis import HealthCheck, settings
 
-from tests.pipes import Pipe
+from tests.terminals import Pipe
 
 # A busy machine is slow: a property is about values, never about time.
 # The tests try the same examples on every machine, so that a result depends on the code alone. `make fuzz` searches

@@ -1,6 +1,8 @@
 """The real binding on the library of ``integration/nvidia/fake_nvml.c``, with an error script for every call."""
 
 import ctypes
+import shutil
+import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -8,7 +10,22 @@ from typing import Any, ClassVar
 
 import pynvml
 
-from tests.nvidia_driver import compile_driver
+from tests.prerequisites import skip_or_fail
+
+FOLDER = Path(__file__).parent / "integration" / "nvidia"
+_SOURCES = {"libnvidia-ml.so.1": "fake_nvml.c", "libcuda.so.1": "fake_cuda.c"}
+
+
+def compile_driver(folder: Path) -> Path:
+    """Return the folder, which a process finds the libraries in when it is its LD_LIBRARY_PATH."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        skip_or_fail("there is no C compiler: on Debian, apt-get install gcc libc6-dev")
+    options = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]
+    for library, source in _SOURCES.items():
+        subprocess.run([compiler, *options, "-o", folder / library, FOLDER / source], check=True)
+    return folder
+
 
 MIB = 1024 * 1024
 GPM_NUMBERS = {

@@ -23,8 +23,7 @@ from profiler.record.record_model import Report, encode
 from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
 from tests.http_server import OneAnswer
-from tests.run_sources import run
-from tests.running import MESSAGE, checkpoint_at, ended, notice_text, text
+from tests.run_sources import MESSAGE, checkpoint_at, ended, notice_text, run, text
 from tests.sidecars import awslogs
 from tests.terminals import open_terminal
 

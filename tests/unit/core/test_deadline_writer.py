@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from profiler.core.deadline_writer import Output
-from tests.pipes import Pipe
+from tests.terminals import Pipe
 from tests.waiting import wait_until
 
 LONG = b"a" * 200_000 + b"\n"  # more than a pipe holds

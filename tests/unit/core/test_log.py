@@ -5,7 +5,7 @@ import os
 
 from profiler.core.deadline_writer import Output
 from profiler.core.log import JsonLog
-from tests.pipes import Pipe
+from tests.terminals import Pipe
 from tests.waiting import wait_until
 
 

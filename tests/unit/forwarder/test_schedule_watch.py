@@ -18,8 +18,8 @@ from profiler.record.usual_duration import UsualDuration
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
 from profiler.schedules.watch_memory import RuleMemory, TaskMemory
-from tests.fake_cloudtrail import FakeCloudTrail, event, run_task
 from tests.notices import FakeChannel, KeyTable
+from tests.scheduled_account import FakeCloudTrail, event, run_task
 from tests.unit.schedules.test_due_outcomes import CLUSTER, MINUTE, at, schedule, task
 
 OTHER = CLUSTER.replace("jobs", "other")
