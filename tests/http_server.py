@@ -31,7 +31,7 @@ class FakeHttpServer:
             def do_GET(self) -> None:
                 outer.serve(self)
 
-            do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  http.server's names
+            do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815  http.server's names
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

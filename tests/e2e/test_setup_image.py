@@ -25,7 +25,7 @@ from tests.e2e.images import (
     has_buildx,
     remove_image,
 )
-from tests.e2e.registry import PASSWORD, USER, Registry, running_registry
+from tests.e2e.registry import PASSWORD, USER, Registry
 from tests.tutorial import build_wheel
 
 pytestmark = pytest.mark.e2e
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture
 def ecr(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     """The registry as the account's ECR."""
-    with running_registry() as registry:
+    with Registry() as registry:
         made = Repository.__init__
 
         def init(self: Any, *arguments: Any, **named: Any) -> None:

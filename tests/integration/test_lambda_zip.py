@@ -119,12 +119,6 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeElasticsearch]:
-    with closing(FakeElasticsearch()) as served:
-        yield served
-
-
-@pytest.fixture
 def unpacked(built: Path, tmp_path: Path) -> Path:
     with zipfile.ZipFile(built) as archive:
         archive.extractall(tmp_path / "task")

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 from ruamel.yaml import YAML
 
 import profiler
-from profiler.core.version import __version__
 from tests.fake_docker import FakeDocker
 from tools.release import write_checksums
 
@@ -22,6 +22,20 @@ ROOT = Path(profiler.__file__).parent.parent
 JOBS: dict[str, Any] = YAML(typ="safe").load(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
 TAG = f"v{profiler.__version__}"
 IMAGE = f"ghcr.io/task-profiler/task-profiler:{profiler.__version__}"
+
+
+def bash(script: str, folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a step as GitHub does."""
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 class Runner:
@@ -37,7 +51,7 @@ class Runner:
         self.github_env.touch()
 
     def run(self, step: dict[str, Any], **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a step as GitHub does, in the checkout unless the step names a folder."""
+        """Run a step in the checkout unless the step names a folder."""
         set_before = dict(line.split("=", 1) for line in self.github_env.read_text().splitlines())
         folder = self.folder / step["working-directory"] if "working-directory" in step else ROOT
         variables = {
@@ -46,16 +60,7 @@ class Runner:
             "GITHUB_REPOSITORY": "Task-Profiler/task-profiler",
             "GITHUB_ENV": str(self.github_env),
         }
-        return subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            cwd=folder,
-            env=variables | set_before | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return bash(step["run"], folder, variables | set_before | environment)
 
 
 def steps(job: str) -> list[dict[str, Any]]:
@@ -151,19 +156,7 @@ def test_the_example_fails_a_pull_request_that_needs_more_memory(new_mb: float, 
         "GITHUB_STEP_SUMMARY": str(summary),
     }
     steps = [step["run"] for step in _STEPS if "run" in step and step["name"] != "Install"]
-    done = [
-        subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-            cwd=workspace,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        for script in steps
-    ]
+    done = [bash(script, workspace, environment) for script in steps]
     assert [one.returncode for one in done] == [0, exit_code], [one.stderr for one in done]
     assert len((tmp_path / "reports.jsonl").read_text().splitlines()) == 2 * _RUNS
     assert ("::error" in done[1].stdout) is (exit_code == 3)
@@ -172,4 +165,4 @@ def test_the_example_fails_a_pull_request_that_needs_more_memory(new_mb: float, 
 
 def test_the_example_installs_this_version() -> None:
     install = next(step["run"] for step in _STEPS if step.get("name") == "Install")
-    assert re.findall(r"v(\d+\.\d+\.\d+)/task_profiler-(\d+\.\d+\.\d+)-", install) == [(__version__, __version__)]
+    assert re.findall(r"v(\d+\.\d+\.\d+)/task_profiler-(\d+\.\d+\.\d+)-", install) == [(profiler.__version__,) * 2]
