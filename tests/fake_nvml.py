@@ -121,7 +121,6 @@ class FakeNvml:
         self.show(*gpus)
 
     def show(self, *gpus: FakeGpu) -> None:
-        """Make exactly these GPUs visible."""
         self._gpus |= {id(gpu): gpu for gpu in gpus}  # the library keeps pointers to all that were ever visible
         _library().play((ctypes.POINTER(FakeGpu) * len(gpus))(*map(ctypes.pointer, gpus)), len(gpus))
 
@@ -132,7 +131,6 @@ class FakeNvml:
             (_library().fail_always if always else _library().fail_next)(function.encode(), gpu, value or 0)
 
     def clear_failures(self) -> None:
-        """Nothing fails any more."""
         _library().clear_failures()
 
     @property

@@ -56,7 +56,6 @@ class FakeHttpServer:
         raise NotImplementedError
 
     def use_tls(self, context: ssl.SSLContext) -> None:
-        """Speak TLS from now on."""
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def close(self) -> None:

@@ -47,7 +47,6 @@ def ended(running: Report, status: str = "success", exit_code: int = 0) -> Repor
 
 
 def text(made: Report) -> str:
-    """The line as the log stream has it."""
     return encode(made).decode()
 
 

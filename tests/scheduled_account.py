@@ -92,7 +92,6 @@ class ScheduledAccount:
         return self.created + timedelta(minutes=minutes)
 
     def make_cluster(self) -> None:
-        """A cluster and a task definition."""
         ecs = boto3.client("ecs")
         ecs.create_cluster(clusterName="jobs")
         container = {"name": "batch", "image": "x", "memory": 64}
@@ -129,7 +128,6 @@ class ScheduledAccount:
         return str(task["taskArn"])
 
     def stop_task(self, arn: str, minutes: float) -> None:
-        """ECS shows it as stopped."""
         boto3.client("ecs").stop_task(cluster="jobs", task=arn)
         self._times[arn]["stoppedAt"] = self.at(minutes)
 

@@ -9,7 +9,6 @@ EXECUTION_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-execution"
 
 
 def awslogs(group: str = "/ecs/jobs", *, region: str = REGION, prefix: str = "ecs") -> dict[str, Any]:
-    """A log configuration of a container."""
     options = {"awslogs-group": group, "awslogs-region": region, "awslogs-stream-prefix": prefix}
     return {"logDriver": "awslogs", "options": options}
 

@@ -128,8 +128,6 @@ class Task:
 
 
 class TaskEndpoint(FakeHttpServer):
-    """Serves a task's documents to its monitor."""
-
     def __init__(self, task: Task) -> None:
         super().__init__()
         self._task = task
@@ -159,18 +157,15 @@ class Served(Generic[T]):
 
 @contextlib.contextmanager
 def served(task: T) -> Iterator[Served[T]]:
-    """Serve a task for the length of the block."""
     with TaskEndpoint(task) as endpoint:
         yield Served(task, endpoint.address)
 
 
 def timestamp(seconds: float) -> str:
-    """A time as the endpoint writes it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def main() -> None:
-    """Serve until stdin is closed."""
     task = Task(int(sys.argv[1]), stats_period_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 0)
     with TaskEndpoint(task) as endpoint:
         sys.stdout.write(f"{endpoint.address}\n")

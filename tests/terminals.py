@@ -16,8 +16,6 @@ from profiler.cli.styled_text import Line
 
 
 class Pipe:
-    """A pipe with both ends in this process."""
-
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
         self._filled = 0
@@ -37,7 +35,6 @@ class Pipe:
             self._filled -= len(os.read(self.read_end, self._filled))
 
     def read_lines(self) -> list[bytes]:
-        """Read what is in the pipe."""
         os.set_blocking(self.read_end, False)
         found = b""
         with suppress(BlockingIOError):
@@ -57,7 +54,6 @@ _LIMIT_SECONDS = 60
 
 
 def texts(lines: Iterable[Line]) -> list[str]:
-    """The lines without their styles."""
     return ["".join(span.text for span in one).rstrip() for one in lines]
 
 

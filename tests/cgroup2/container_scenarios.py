@@ -89,7 +89,6 @@ def _report(lines: Sequence[str]) -> Any:
 
 @functools.cache
 def _engine() -> Engine:
-    """Start the daemon and import the image."""
     subprocess.run(("systemctl", "start", "docker"), check=True, timeout=LIMIT_SECONDS)
     engine = Engine(
         api=(api := DockerApi(Path("/run/docker.sock"))), cgroup_driver=api.call("GET", "/info")["CgroupDriver"]

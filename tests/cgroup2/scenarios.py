@@ -83,7 +83,6 @@ _SUBTREE_CONTROL = "cgroup.subtree_control"
 
 
 def scenario(function: Callable[[], Results]) -> Callable[[], Results]:
-    """Register a scenario under the function's name."""
     SCENARIOS[function.__name__] = function
     return function
 

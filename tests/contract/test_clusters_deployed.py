@@ -11,8 +11,7 @@ import cfnlint.data.AdditionalSpecs
 import pytest
 from moto.ec2.utils import generate_instance_identity_document
 
-from tests.cloudformation import ACCOUNT, REGION, read_template
-from tests.cluster_stack import CLUSTERS, ClusterStack, deploy_cluster
+from tests.cloudformation import ACCOUNT, CLUSTERS, REGION, ClusterStack, deploy_cluster, read_template
 from tests.lambda_environment import moto_account
 
 SUPPORT = {"cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true", "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true"}

@@ -13,15 +13,12 @@ import pytest
 from profiler.search_setup.template_install import setup_files
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import Answer, AwsProxy
-from tests.cloudformation import REGION
+from tests.cloudformation import LOG_GROUPS, REGION, Stack, deploy
 from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
-from tests.stack import LOG_GROUPS, Stack, deploy
 
 
 class Deployment:
-    """A forwarder on moto, and the command that checks it."""
-
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
         self._environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "AWS_REGION": REGION}
         self.proxy = proxy
@@ -157,8 +154,6 @@ def test_a_missing_stack_and_a_missing_log_group_are_sentences(deployment: Deplo
 
 
 class ClusterWithTemplates(FakeHttpServer):
-    """Elasticsearch with some index templates."""
-
     def __init__(self, templates: set[str]) -> None:
         super().__init__()
         self.templates = templates

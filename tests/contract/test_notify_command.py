@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from profiler.cli.commands.aws import notify as command
 from profiler.record.notice_model import AnyNoticeLine, encode_notice
-from tests.contract.test_task_stopped_calls import event_queue, received
+from tests.contract.test_handler_calls import event_queue, received
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import moto_account
 from tests.shown_runs import missed_notice, stuck_notice

@@ -124,7 +124,6 @@ with_pages_of_two = pytest.mark.parametrize("account", [{"page_size": 2}], indir
 
 
 def rows(text: str) -> dict[str, str]:
-    """The plan's lines by family."""
     return {line.split()[0]: line for line in text.splitlines() if line.startswith("job-")}
 
 
@@ -260,7 +259,6 @@ def start_tasks(account: Account, *families: str, count: int = 10, **options: An
 
 
 def start_by_each(account: Account) -> None:
-    """Start tasks as each orchestrator does."""
     started: dict[str, dict[str, Any]] = {
         "job-plain-20": {"startedBy": "airflow"},
         "job-plain-21": {"tags": [{"key": "dagster/run_id", "value": "1"}], "startedBy": "x"},

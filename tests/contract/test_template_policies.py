@@ -26,7 +26,7 @@ import profiler.forwarder
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.delivery_errors import ForwarderError
 from profiler.record.notice_model import encode_notice
-from tests.cloudformation import ACCOUNT, REGION
+from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
 from tests.integration.test_lambda_zip import REPORT, subscription_event
@@ -34,7 +34,6 @@ from tests.lambda_environment import MinuteContext, forget_environment, function
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
 from tests.sidecars import awslogs
-from tests.stack import LOG_GROUPS, Stack, deploy, template
 from tests.unit.forwarder.task.test_task_event import event
 from tests.unit.forwarder.test_retry_plan import BATCH
 

@@ -42,7 +42,6 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Open the socket; called by http.client at the first request."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
@@ -113,8 +112,6 @@ class CommandFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A daemon that answers."""
-
     api: DockerApi
     cgroup_driver: str
 

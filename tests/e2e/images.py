@@ -64,7 +64,6 @@ COPY pip.conf /etc/pip.conf
 
 
 def default_cache() -> Path:
-    """Return the folder where the base image's archive is kept between runs."""
     parent = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(parent) / "task-profiler" / "e2e"
 

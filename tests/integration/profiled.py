@@ -28,7 +28,6 @@ def run(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess
 
 
 def report_of(stderr: bytes) -> Report:
-    """The report is the last line."""
     return decode(stderr.splitlines()[-1])
 
 

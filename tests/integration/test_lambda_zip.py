@@ -134,7 +134,6 @@ class Lambda:
         self._api = api
 
     def answers(self, handler: str, *events: dict[str, Any], **settings: str) -> tuple[list[tuple[str, Any]], str]:
-        """The answers to the events, and what the function wrote."""
         environment = {
             "PATH": os.environ["PATH"],
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._api.port}",

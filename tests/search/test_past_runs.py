@@ -57,7 +57,6 @@ def objects(*words: str, given: bytes = b"") -> dict[str, Any]:
 
 
 def indexed(forward: Forward, server: SearchServer, reports: Sequence[Report]) -> None:
-    """Through the real handler."""
     texts = [encode(one).decode() for one in reports]
     assert forward(event(*texts), Context()) == {"indexed": len(texts), "skipped": 0, "failed": 0}
     search(server)  # refreshes

@@ -57,7 +57,6 @@ def _spin(seconds: float) -> None:
 
 
 def compute(seconds: float) -> None:
-    """One thread computes."""
     _spin(seconds)
 
 
@@ -130,7 +129,6 @@ def wait_for_lock(seconds: float) -> None:
 
 
 def sleep(seconds: float) -> None:
-    """Sleep."""
     time.sleep(seconds)
 
 
@@ -295,7 +293,6 @@ def _start() -> dict[str, object]:
 
 
 def main() -> None:
-    """Run the phases one after the other."""
     with Path(sys.argv[1]).open("a") as truth:
         print(json.dumps(_start()), file=truth, flush=True)
         for argument in sys.argv[_FIRST_OWN_ARGUMENT:]:

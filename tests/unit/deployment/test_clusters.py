@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cloudformation import lint_template, read_template
-from tests.cluster_stack import CLUSTERS, FOLDER
+from tests.cloudformation import CLUSTERS, FOLDER, lint_template, read_template
 
 PAGE = (FOLDER.parent / "docs" / "gpu.md").read_text()
 GPU, NEURON = CLUSTERS

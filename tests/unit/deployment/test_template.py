@@ -21,8 +21,7 @@ from profiler.forwarder.notices.event_details import EndedRun
 from profiler.forwarder.notices.slack_sender import read_targets
 from profiler.record.model_base import describe_type
 from profiler.record.record_model import Container, Record, Report, encode, json_schema
-from tests.cloudformation import lint_template
-from tests.stack import TEMPLATE, template
+from tests.cloudformation import TEMPLATE, lint_template, template
 
 DOCS = (TEMPLATE.parents[1] / "docs" / "forwarder.md").read_text()
 PARAMETERS: dict[str, Any] = template()["Parameters"]
