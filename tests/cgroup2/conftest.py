@@ -38,7 +38,7 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
     # Not in /tmp, which may be in memory: QEMU writes up to some gigabytes of changes to the disk.
     with tempfile.TemporaryDirectory(dir=default_cache().parent, prefix="cgroup2-") as name:
         archive = Path(name) / "job.tar"
-        write_archive(archive, repository, _PATHS, f"exec python3 -m tests.cgroup2 {' '.join(names)}\n")
+        write_archive(archive, repository, _PATHS, f"exec python3 -m tests.cgroup2.scenarios {' '.join(names)}\n")
         finished = machine.run(archive, Path(name), _TIMEOUT_SECONDS)
     found = {document["scenario"]: document for document in finished.results}
     if len(found) < len(names):

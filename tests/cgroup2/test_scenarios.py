@@ -10,7 +10,7 @@ import pytest
 
 from profiler.record.record_model import Record, decode
 from tests.cgroup2.conftest import Results, max_used_mb, of, record_of
-from tests.cgroup2.container_scenarios import SPIKE_MIB
+from tests.cgroup2.scenarios import SPIKE_MIB
 from tests.values import present
 
 OWN_GROUP = ("processes", "cgroup")

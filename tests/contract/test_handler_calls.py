@@ -1,21 +1,25 @@
-"""The calls of the handlers: their number, their time, the messages on every channel, and the retry."""
+"""The calls of the handlers: their number, their time, the messages on every channel, the retry; ``notify``."""
 
 import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import boto3
 import botocore.client
+import click
 import pytest
+from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 import handler
+from profiler.cli.commands.aws import notify as command
 from profiler.core.timestamps import format_datetime, format_ms
 from profiler.forwarder.delivery_errors import NoticeError
 from profiler.forwarder.notices.announcements import run_idempotently
-from profiler.record.notice_model import encode_notice
+from profiler.record.notice_model import AnyNoticeLine, encode_notice
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import (
@@ -24,7 +28,7 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
-from tests.shown_runs import stuck_notice
+from tests.shown_runs import missed_notice, stuck_notice
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_kinesis_records import record as stream_record
 from tests.unit.forwarder.test_memory_retry import NEW_ID, FakeAws
@@ -319,3 +323,56 @@ def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
     repeated = handler.forward_logs(records, clock)["batchItemFailures"]
     assert clock.left > 0
     assert (len(slack.messages), repeated) == (3, [{"itemIdentifier": str(number)} for number in range(3, 9)])
+
+
+Notify = Callable[..., Result]
+
+
+@pytest.fixture
+def notify(monkeypatch: pytest.MonkeyPatch) -> Notify:
+    """Calls ``task-profiler notify``."""
+    # CliRunner replaces the stream, not the file descriptor.
+    monkeypatch.setattr("profiler.cli.printing.write_out", partial(click.echo, nl=False))
+
+    def call(*options: str, line: str | None = None) -> Result:
+        return CliRunner().invoke(command, ["--event", "-", *options], input=line or json.dumps(event()))
+
+    return call
+
+
+def printed(result: Result) -> dict[str, Any]:
+    assert result.exception is None
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def test_the_message_and_the_detail_of_the_event_are_printed(notify: Notify, slack: FakeSlack) -> None:
+    document = printed(notify("--dry-run"))
+    assert document["channel"] == "failure"
+    assert document["blocks"]
+    assert (document["detail"]["taskArn"], document["detail"]["status"]) == (ARN, "failure")
+    assert slack.messages == []
+
+
+def test_an_event_is_sent_to_every_channel(notify: Notify, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVENT_BUS_NAME", "default")
+    queue = event_queue()
+    document = printed(notify())
+    (posted,) = slack.messages
+    assert posted["blocks"] == document["blocks"]
+    (sent,) = received(queue)
+    assert sent["detail"] == document["detail"]
+
+
+@pytest.mark.parametrize("line", [stuck_notice(), missed_notice()], ids=["run", "schedule"])
+def test_the_line_of_a_notice_is_accepted(notify: Notify, line: AnyNoticeLine, slack: FakeSlack) -> None:
+    document = printed(notify(line=encode_notice(line).decode()))
+    assert (document["channel"], document["detail"]["notice"]["kind"]) == ("failure", line.notice.kind)
+    assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
+
+
+def test_what_cannot_be_sent_is_an_error(notify: Notify, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLACK_FAILURE_WEBHOOK_URL")
+    assert "set SLACK_FAILURE_WEBHOOK_URL or EVENT_BUS_NAME" in str(notify().exception)
+    invalid = notify("--dry-run", line='{"type": "task.notice"}')
+    assert "pass the line unchanged, as in the log" in str(invalid.exception)
