@@ -71,7 +71,7 @@ class FakeHttpServer:
 
 
 class OneAnswer(FakeHttpServer):
-    """Gives one answer of JSON, which a test may change, to every request; keeps their paths and headers."""
+    """Gives one answer of JSON, which a test may change, to every request; keeps their paths, headers and bodies."""
 
     def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
         super().__init__()
@@ -79,10 +79,12 @@ class OneAnswer(FakeHttpServer):
         self.body = body
         self.paths: list[str] = []
         self.headers: list[Message] = []
+        self.bodies: list[bytes] = []
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         self.paths.append(request.path)
         self.headers.append(request.headers)
+        self.bodies.append(body)
         return self.status, {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}, self.body
 
 

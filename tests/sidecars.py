@@ -4,6 +4,7 @@ from typing import Any
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"  # the monitor's
 TASK_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-task"
 EXECUTION_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-execution"
 

@@ -5,7 +5,6 @@ import hmac
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -107,7 +106,7 @@ ENVIRONMENT = {**KEY, "AWS_REGION": REGION, "HOME": os.devnull, "NO_PROXY": "*"}
 
 @pytest.fixture
 def domain() -> Iterator[AmazonDomain]:
-    with closing(AmazonDomain()) as served:
+    with AmazonDomain() as served:
         yield served
 
 

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -172,7 +171,7 @@ class ClusterWithTemplates(FakeHttpServer):
 
 def test_the_index_templates_of_the_cluster_are_checked(deployment: Deployment) -> None:
     deploy()
-    with closing(ClusterWithTemplates({"task-logs"})) as cluster:
+    with ClusterWithTemplates({"task-logs"}) as cluster:
         code, found = deployment.doctor("--elasticsearch", cluster.url)
         assert code == 1
         assert "lacks the index templates task-checkpoints, task-notices, task-reports" in found["templates"][0]["text"]

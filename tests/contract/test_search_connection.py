@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     certificate, key = private_ca(tmp_path_factory.mktemp("ca"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with closing(OneAnswer(body=NO_RUNS)) as http:
+    with OneAnswer(body=NO_RUNS) as http:
         http.use_tls(context)
         yield http.url.replace("http:", "https:"), certificate
 
@@ -105,7 +105,7 @@ def test_each_error_names_the_address_and_the_remedy(url: str, code: int, senten
 
 
 def test_https_on_a_port_without_tls() -> None:
-    with closing(OneAnswer(body=NO_RUNS)) as http:
+    with OneAnswer(body=NO_RUNS) as http:
         done = history(http.url.replace("http:", "https:"))
     assert done.returncode == 1
     assert "does not speak TLS: check whether its address begins with http:// or https://." in done.stderr

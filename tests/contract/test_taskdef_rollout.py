@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -13,12 +12,9 @@ from profiler.aws_account.family_monitors import FamilyMonitors
 from tests.aws import FakeAws, fake_aws, push_image
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.command_line import run_here
-from tests.sidecars import awslogs
+from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 
-ACCOUNT = "123456789012"
-REGION = "us-east-1"
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
-IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/batch/jobs"
 HELPER = {"name": "helper", "image": "helper:1", "essential": False, "memory": 64}
@@ -115,7 +111,7 @@ class Account(ProxiedAccount):
 @pytest.fixture
 def account(request: pytest.FixtureRequest) -> Iterator[Account]:
     """An account that throttles now and then. boto3 waits in real time, so a larger share takes long."""
-    with fake_aws() as aws, closing(AwsProxy(aws.url, **getattr(request, "param", {"throttled_share": 50}))) as proxy:
+    with fake_aws() as aws, AwsProxy(aws.url, **getattr(request, "param", {"throttled_share": 50})) as proxy:
         yield Account(aws, proxy)
 
 
