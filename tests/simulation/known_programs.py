@@ -72,10 +72,6 @@ def _server() -> tuple[str, int]:
     return "127.0.0.1", int(sys.argv[2])
 
 
-def _disk_file() -> str:
-    return sys.argv[3]
-
-
 def _ask(seconds: float) -> socket.socket:
     connection = socket.create_connection(_server())
     connection.settimeout(None)
@@ -110,7 +106,7 @@ def receive_in_event_loop(seconds: float) -> None:
 
 def read_disk(seconds: float) -> None:
     """Read blocks past the page cache."""
-    descriptor = os.open(_disk_file(), os.O_RDONLY | os.O_DIRECT)
+    descriptor = os.open(sys.argv[3], os.O_RDONLY | os.O_DIRECT)
     blocks = os.fstat(descriptor).st_size // _BLOCK_BYTES
     until = time.monotonic() + seconds
     with mmap.mmap(-1, _BLOCK_BYTES) as buffer:
