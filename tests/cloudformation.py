@@ -104,6 +104,11 @@ def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> None:
         )
 
 
+def listed(value: str | list[str]) -> list[str]:
+    """The actions or resources of a statement."""
+    return [value] if isinstance(value, str) else value
+
+
 def drop_no_values(value: Any) -> Any:
     """CloudFormation drops AWS::NoValue from lists, moto leaves a None."""
     if isinstance(value, dict):
