@@ -36,7 +36,7 @@ from profiler.forwarder.subscription import (  # benchmarks.subscription adds la
     read_event,
 )
 from profiler.record.record_model import encode
-from tests.search.elasticsearch import VERSION_8, running_elasticsearch
+from tests.search.engines import VERSION_8, running_elasticsearch
 from tests.search.server import SearchServer
 from tools.fleet import Fleet, runs
 

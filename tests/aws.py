@@ -20,16 +20,12 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent:
-    """One line of a log stream."""
-
     timestamp_ms: int
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeAws:
-    """A running moto server."""
-
     url: str
     region: str = "us-east-1"
 
@@ -42,7 +38,6 @@ class FakeAws:
         }
 
     def create_log_group(self, group: str) -> None:
-        """Create a log group."""
         self.client("logs").create_log_group(logGroupName=group)
 
     def create_log_stream(self, group: str, stream: str) -> None:
@@ -56,7 +51,6 @@ class FakeAws:
         return tuple(LogEvent(timestamp_ms=one["timestamp"], message=one["message"]) for one in answer["events"])
 
     def client(self, service: str) -> Any:
-        """Return boto3's client of this server."""
         keys = {name.lower(): value for name, value in _CREDENTIALS.items()}
         return boto3.client(service, endpoint_url=self.url, region_name=self.region, **keys)
 

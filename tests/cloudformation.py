@@ -1,15 +1,21 @@
-"""CloudFormation templates deployed on moto.
+"""CloudFormation templates deployed on moto: lambda/template.yaml, and taskdef/cluster-*.yaml.
 
-Of moto's own insides it uses a stack's resource map: what stands in the template with every function resolved.
+Of moto's own insides it uses a stack's resource map: what stands in the template with every function resolved. API
+calls complete what moto's CloudFormation leaves out.
 """
 
+import io
+import json
+import tempfile
 import warnings
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from zlib import crc32
 
 import boto3
 import botocore.session
@@ -21,6 +27,8 @@ from cfnlint.decode import decode
 from moto.cloudformation.models import cloudformation_backends
 from moto.cloudformation.parsing import clean_json
 from moto.cloudformation.utils import yaml_tag_constructor
+
+from profiler.aws_account.setup.stack_template import parameter_values, with_subscriptions
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"  # moto's
@@ -47,11 +55,8 @@ def lint_template(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class MotoStack:
-    """A deployed stack; ``unsupported_types``: types of resources that moto's CloudFormation does not make."""
-
     name: str
     path: Path
-    unsupported_types: frozenset[str] = frozenset()
 
     @property
     def outputs(self) -> dict[str, str]:
@@ -87,17 +92,21 @@ class MotoStack:
         return next(stack for stack in stacks if stack.name == self.name).resource_map
 
 
-def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> frozenset[str]:
-    """Deploy a template (inside of ``mock_aws``); the types of resources that moto left out."""
-    with warnings.catch_warnings(record=True) as said, patch.object(yaml, "Loader", FastLoader):
-        warnings.simplefilter("always")
+def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> None:
+    """Deploy a template (inside of ``mock_aws``). moto warns of the types of resources that it leaves out."""
+    with warnings.catch_warnings(), patch.object(yaml, "Loader", FastLoader):
+        warnings.simplefilter("ignore")
         boto3.client("cloudformation").create_stack(
             StackName=name,
             TemplateBody=path.read_text(),
             Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
             Capabilities=["CAPABILITY_IAM"],
         )
-    return frozenset(str(one.message).split()[3] for one in said if str(one.message).startswith("Tried to parse"))
+
+
+def listed(value: str | list[str]) -> list[str]:
+    """The actions or resources of a statement."""
+    return [value] if isinstance(value, str) else value
 
 
 def drop_no_values(value: Any) -> Any:
@@ -119,3 +128,186 @@ def validate_arguments(service: str, operation: str, arguments: Mapping[str, obj
     shape = _service_model(service).operation_model(operation).input_shape
     report = ParamValidator().validate(dict(arguments), shape)
     assert not report.has_errors(), report.generate_report()
+
+
+TEMPLATE = Path(__file__).parents[1] / "lambda" / "template.yaml"
+LOG_GROUPS = ("/ecs/jobs", "/ecs/monitor")
+_folder = tempfile.TemporaryDirectory(prefix="task-profiler-template-")
+BUCKET, KEY = "code-of-functions", "forwarder.zip"
+
+# Types that only their shape in botocore checks; moto has no PutAccountPolicy.
+_ONLY_VALIDATED = {
+    "AWS::Logs::AccountPolicy": "PutAccountPolicy",
+    "AWS::Logs::QueryDefinition": "PutQueryDefinition",
+}
+# Of resources that it makes it leaves out: Architectures and LoggingConfig of functions, a table's time to live.
+
+
+def template() -> dict[str, Any]:
+    """The template as it stands, short functions in their long form."""
+    return read_template(TEMPLATE)
+
+
+def broken_rules(values: Mapping[str, str]) -> list[str]:
+    """What CloudFormation says about contradictory parameters."""
+
+    def holds(function: Any) -> bool:
+        ((name, arguments),) = function.items()
+        if name == "Fn::Equals":
+            left, right = (values[one["Ref"]] if isinstance(one, dict) else one for one in arguments)
+            return bool(left == right)
+        results = [holds(one) for one in arguments]
+        return {"Fn::And": all(results), "Fn::Or": any(results), "Fn::Not": not results[0]}[name]
+
+    return [
+        assertion["AssertDescription"]
+        for rule in template()["Rules"].values()
+        if "RuleCondition" not in rule or holds(rule["RuleCondition"])
+        for assertion in rule["Assertions"]
+        if not holds(assertion["Assert"])
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack(MotoStack):
+    def environment(self, logical_id: str) -> dict[str, str]:
+        """A deployed function's variables. CloudFormation makes texts of numbers, moto does not."""
+        name = self.resources("AWS::Lambda::Function")[logical_id]["FunctionName"]
+        configuration = boto3.client("lambda").get_function_configuration(FunctionName=name)
+        return {name: str(value) for name, value in configuration["Environment"]["Variables"].items()}
+
+    def _validate(self) -> None:
+        for kind, operation in _ONLY_VALIDATED.items():
+            for properties in self.resources(kind).values():
+                arguments = {name[0].lower() + name[1:]: value for name, value in properties.items()}
+                validate_arguments("logs", operation, arguments)
+
+    def complete(self) -> None:
+        """Make what moto's CloudFormation left out, from the same properties."""
+        client = cache(boto3.client)  # making one takes longer than its call
+        for properties in self.resources("AWS::Logs::SubscriptionFilter").values():
+            client("logs").put_subscription_filter(
+                logGroupName=properties["LogGroupName"],
+                filterName=properties["FilterName"],
+                filterPattern=properties["FilterPattern"],
+                destinationArn=properties["DestinationArn"],
+                **({"roleArn": properties["RoleArn"]} if "RoleArn" in properties else {}),
+            )
+        for properties in self.resources("AWS::Lambda::EventInvokeConfig").values():
+            client("lambda").put_function_event_invoke_config(**properties)
+        for properties in self.resources("AWS::CloudWatch::Alarm").values():
+            client("cloudwatch").put_metric_alarm(**properties)
+        for properties in self.resources("AWS::SQS::QueuePolicy").values():
+            for queue in properties["Queues"]:
+                attributes = {"Policy": json.dumps(properties["PolicyDocument"])}
+                client("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
+        for properties in self.resources("AWS::SNS::TopicPolicy").values():
+            for topic in properties["Topics"]:
+                client("sns").set_topic_attributes(
+                    TopicArn=topic, AttributeName="Policy", AttributeValue=json.dumps(properties["PolicyDocument"])
+                )
+        self._validate()
+        for table, properties in self.resources("AWS::DynamoDB::Table").items():
+            client("dynamodb").update_time_to_live(
+                TableName=self.physical_id(table), TimeToLiveSpecification=properties["TimeToLiveSpecification"]
+            )
+
+
+def deploy(name: str = "tp", **parameters: str) -> Stack:
+    """Deploy what ``setup stack`` uploads (inside of ``mock_aws``), with log groups and a cluster unless given."""
+    groups = parameters.get("LogGroups", ",".join(LOG_GROUPS))
+    return deploy_template(_uploaded_template(groups), name, **parameters)
+
+
+def deploy_template(path: Path, name: str = "tp", **parameters: str) -> Stack:
+    """Deploy and complete a template, as ``deploy``."""
+    _prepare()
+    given = {"CodeBucket": BUCKET, "CodeKey": KEY, "ElasticsearchUrl": "https://search:9200"}
+    given |= {"LogGroups": ",".join(LOG_GROUPS), **parameters}
+    assert not broken_rules(parameter_values(TEMPLATE.read_text(), given, {}))  # moto ignores rules
+    create_stack(name, path, given)
+    stack = Stack(name, path)
+    stack.complete()
+    return stack
+
+
+@cache
+def _uploaded_template(groups: str) -> Path:
+    uploaded = with_subscriptions(TEMPLATE.read_text(), (name for name in groups.split(",") if name))
+    path = Path(_folder.name) / f"{crc32(groups.encode())}.yaml"
+    path.write_text(uploaded)
+    return path
+
+
+def _prepare() -> None:
+    s3, logs = boto3.client("s3"), boto3.client("logs")
+    if not s3.list_buckets()["Buckets"]:
+        s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("handler.py", "")
+        s3.put_object(Bucket=BUCKET, Key=KEY, Body=archive.getvalue())
+        for group in LOG_GROUPS:
+            logs.create_log_group(logGroupName=group)
+
+
+FOLDER = Path(__file__).parents[1] / "taskdef"
+# Each template, and the task definition that its batch is made of.
+CLUSTERS = {
+    FOLDER / "cluster-gpu.yaml": FOLDER / "ec2-gpu.json",
+    FOLDER / "cluster-neuron.yaml": FOLDER / "neuron.json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStack(MotoStack):
+    def complete(self) -> None:
+        """Make what moto's CloudFormation left out, from the same properties."""
+        ecs = boto3.client("ecs")
+        (provider,) = self.resources("AWS::ECS::CapacityProvider").values()
+        ecs.create_capacity_provider(**in_camel_case(provider))
+        self.set_physical_id("CapacityProvider", provider["Name"])
+        (capacity,) = self.resources("AWS::ECS::ClusterCapacityProviderAssociations").values()
+        ecs.put_cluster_capacity_providers(**in_camel_case(capacity))
+        (schedule,) = self.resources("AWS::Scheduler::Schedule").values()
+        target = schedule["Target"]
+        # CloudFormation's spelling differs from the API's in this one member.
+        strategy = in_camel_case(target["EcsParameters"]["CapacityProviderStrategy"])
+        target["EcsParameters"]["CapacityProviderStrategy"] = strategy
+        name = f"{self.name}-Schedule-1"  # CloudFormation makes one up
+        boto3.client("scheduler").create_schedule(Name=name, **schedule)
+        self.set_physical_id("Schedule", name)
+
+    @property
+    def schedule(self) -> dict[str, Any]:
+        found: dict[str, Any] = boto3.client("scheduler").get_schedule(Name=self.physical_id("Schedule"))
+        return found
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The task definition as RegisterTaskDefinition takes it. moto registers a part of it only."""
+        (properties,) = self.resources("AWS::ECS::TaskDefinition").values()
+        definition: dict[str, Any] = in_camel_case(properties)
+        for container in definition["containerDefinitions"]:
+            for one in container.get("resourceRequirements", []):
+                one["value"] = str(one["value"])  # CloudFormation makes texts of numbers, moto does not
+        return definition
+
+
+def deploy_cluster(path: Path, name: str = "night", **parameters: str) -> ClusterStack:
+    """Deploy and complete a template (inside of ``mock_aws``) in moto's own VPC."""
+    ec2 = boto3.client("ec2")
+    subnets = [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]][:2]
+    given = {"VpcId": ec2.describe_vpcs()["Vpcs"][0]["VpcId"], "SubnetIds": ",".join(subnets)}
+    given |= {"BatchImage": "python:3.13-slim", "MonitorImage": "task-profiler:0.1.0", **parameters}
+    create_stack(name, path, given)
+    stack = ClusterStack(name, path)
+    stack.complete()
+    return stack
+
+
+def in_camel_case(value: Any) -> Any:
+    """CloudFormation's names of members as ECS's API has them; log options begin in lower case already."""
+    if isinstance(value, dict):
+        return {key[:1].lower() + key[1:]: in_camel_case(one) for key, one in value.items()}
+    return [in_camel_case(one) for one in value] if isinstance(value, list) else value

@@ -14,7 +14,9 @@ import pytest
 from botocore.loaders import JSONFileLoader, Loader
 from hypothesis import HealthCheck, settings
 
-from tests.pipes import Pipe
+from tests.fake_slack import FakeSlack
+from tests.http_server import FakeElasticsearch
+from tests.terminals import Pipe
 
 # A busy machine is slow: a property is about values, never about time.
 # The tests try the same examples on every machine, so that a result depends on the code alone. `make fuzz` searches
@@ -121,6 +123,18 @@ def botocore_models() -> Iterator[None]:
     Loader.list_available_services = lambda loader, type_name: listed(tuple(loader.search_paths), type_name)
     yield
     JSONFileLoader.load_file, Loader.list_available_services = load_file, list_services
+
+
+@pytest.fixture
+def slack() -> Iterator[FakeSlack]:
+    with FakeSlack() as fake:
+        yield fake
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeElasticsearch]:
+    with FakeElasticsearch() as fake:
+        yield fake
 
 
 @pytest.fixture

@@ -133,12 +133,10 @@ class PlayedLogs(FakeHttpServer):
             self.groups.setdefault(group, []).append((moment, text))
 
     def environment(self) -> dict[str, str]:
-        """The variables with which boto3 reaches this server."""
         keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
         return keys | {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": REGION, "TZ": "UTC", "AWS_MAX_ATTEMPTS": "3"}
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Answer as the services do."""
         operation = request.headers["X-Amz-Target"].rpartition(".")[2]
         self.operations.add(operation)
         if operation == "ListClusters":

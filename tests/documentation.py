@@ -77,7 +77,6 @@ def scripts(page: Path, before: str = "") -> list[str]:
 
 
 def synopses(page: Path) -> list[str]:
-    """Blocks that show a command's options in brackets."""
     return [block.text for block in blocks(page, "sh") if _SYNOPSIS.search(block.text)]
 
 

@@ -4,8 +4,7 @@ python -m tests.downloads
 """
 
 from tests.e2e.images import NATIVE, default_cache, root_file_system
-from tests.search.elasticsearch import VERSION_7, VERSION_8, fetch_elasticsearch
-from tests.search.opensearch import fetch_opensearch
+from tests.search.engines import VERSION_7, VERSION_8, fetch_elasticsearch, fetch_opensearch
 
 
 def main() -> None:

@@ -115,5 +115,4 @@ class FakeCloudFormation:
 
 
 def of_stack(status: str) -> tuple[str, ...]:
-    """An event of the stack itself."""
     return status, "tp", STACK_TYPE

@@ -61,7 +61,6 @@ class FakeDocker:
         (self.programs / "docker").chmod(0o755)
 
     def environment(self) -> dict[str, str]:
-        """The variables with which a command finds it."""
         return {"PATH": f"{self.programs}{os.pathsep}/usr/bin{os.pathsep}/bin", "HOME": str(self.folder)}
 
     def commands(self, *skipped: str) -> list[str]:
@@ -71,9 +70,7 @@ class FakeDocker:
         return [line for line in lines if not line.startswith(skipped or ("\0",))]
 
     def password(self) -> str:
-        """What ``docker login`` read."""
         return (self.folder / "password").read_text()
 
     def configuration(self) -> object:
-        """The configuration that ``docker login`` had."""
         return json.loads((self.folder / "config" / "config.json").read_text())

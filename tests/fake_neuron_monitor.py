@@ -62,7 +62,6 @@ def config_error(config: Any) -> str | None:
 
 
 def play(step: dict[str, Any]) -> None:
-    """One step of a life."""
     if "line" in step:
         line = json.dumps(step["line"])
         say(line[:-1] + " " * (step.get("pad_to", 0) - len(line) - 1) + "}\n")
@@ -88,13 +87,11 @@ def _burn(seconds: float) -> None:
 
 
 def stay() -> NoReturn:
-    """Do nothing until a signal ends it."""
     while True:
         signal.pause()
 
 
 def say(text: str) -> None:
-    """Print it now."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -112,7 +109,6 @@ _STEPS: dict[str, Callable[[Any], object]] = {
 
 
 def main() -> None:
-    """Play the next life."""
     folder = Path(sys.argv[0]).parent
     scenario = json.loads((folder / "scenario.json").read_text())
     flag, path = sys.argv[1:]

@@ -1,6 +1,8 @@
 """The real binding on the library of ``integration/nvidia/fake_nvml.c``, with an error script for every call."""
 
 import ctypes
+import shutil
+import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -8,7 +10,22 @@ from typing import Any, ClassVar
 
 import pynvml
 
-from tests.nvidia_driver import compile_driver
+from tests.prerequisites import skip_or_fail
+
+FOLDER = Path(__file__).parent / "integration" / "nvidia"
+_SOURCES = {"libnvidia-ml.so.1": "fake_nvml.c", "libcuda.so.1": "fake_cuda.c"}
+
+
+def compile_driver(folder: Path) -> Path:
+    """Return the folder, which a process finds the libraries in when it is its LD_LIBRARY_PATH."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        skip_or_fail("there is no C compiler: on Debian, apt-get install gcc libc6-dev")
+    options = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]
+    for library, source in _SOURCES.items():
+        subprocess.run([compiler, *options, "-o", folder / library, FOLDER / source], check=True)
+    return folder
+
 
 MIB = 1024 * 1024
 GPM_NUMBERS = {
@@ -104,7 +121,6 @@ class FakeNvml:
         self.show(*gpus)
 
     def show(self, *gpus: FakeGpu) -> None:
-        """Make exactly these GPUs visible."""
         self._gpus |= {id(gpu): gpu for gpu in gpus}  # the library keeps pointers to all that were ever visible
         _library().play((ctypes.POINTER(FakeGpu) * len(gpus))(*map(ctypes.pointer, gpus)), len(gpus))
 
@@ -115,7 +131,6 @@ class FakeNvml:
             (_library().fail_always if always else _library().fail_next)(function.encode(), gpu, value or 0)
 
     def clear_failures(self) -> None:
-        """Nothing fails any more."""
         _library().clear_failures()
 
     @property

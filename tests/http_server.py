@@ -31,7 +31,7 @@ class FakeHttpServer:
             def do_GET(self) -> None:
                 outer.serve(self)
 
-            do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  http.server's names
+            do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815  http.server's names
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -56,7 +56,6 @@ class FakeHttpServer:
         raise NotImplementedError
 
     def use_tls(self, context: ssl.SSLContext) -> None:
-        """Speak TLS from now on."""
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def close(self) -> None:
@@ -72,7 +71,7 @@ class FakeHttpServer:
 
 
 class OneAnswer(FakeHttpServer):
-    """Gives one answer of JSON, which a test may change, to every request; keeps their paths and headers."""
+    """Gives one answer of JSON, which a test may change, to every request; keeps their paths, headers and bodies."""
 
     def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
         super().__init__()
@@ -80,10 +79,12 @@ class OneAnswer(FakeHttpServer):
         self.body = body
         self.paths: list[str] = []
         self.headers: list[Message] = []
+        self.bodies: list[bytes] = []
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         self.paths.append(request.path)
         self.headers.append(request.headers)
+        self.bodies.append(body)
         return self.status, {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}, self.body
 
 

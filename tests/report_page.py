@@ -54,8 +54,6 @@ def checkpoint(task_id: str, minute: int, *, vcpu: float | None = 0.5, memory_mb
 
 
 class Step(NamedTuple):
-    """A row of a StepSeries."""
-
     ends_ms: int
     vcpu_used: float | None = None
     memory_mb: float | None = None
@@ -107,7 +105,6 @@ def unpacked(data: str) -> Any:
 
 
 def write_page(file: Path, runs: Sequence[Run], lines: Sequence[StacksLine] = (), *, only_one: bool = False) -> Path:
-    """Write the page of runs whose call stacks are in the lines."""
     by_task = {line.task_id: line for line in lines}
     data = build_page_data(
         runs,

@@ -224,7 +224,6 @@ def waiting(**record: Any) -> Report:
 
 
 def waiting_stacks() -> StacksLine:
-    """The stacks line of :func:`waiting`."""
     record = waiting().record
     load = "<module> (job.py);load_orders (etl/load.py);recv (socket.py)" + WAITING_SUFFIX
     parse = "<module> (job.py);transform (etl/transform.py);parse_row (etl/parse.py)"
@@ -277,12 +276,10 @@ def out_of_memory() -> Report:
 
 
 def failure() -> Report:
-    """A run that failed by itself."""
     return etl("77aa0b3c", status="failure", exit_code=3)
 
 
 def stopped() -> Report:
-    """A run that a person stopped."""
     return etl("5b0e9d21", status="stopped", exit_code=143)
 
 
@@ -376,7 +373,6 @@ def unmeasured() -> Report:
 
 
 def night() -> tuple[Report, ...]:
-    """The last three nights of nightly-etl."""
     return (out_of_memory(), etl(days_ago=1), etl("2f6b7788", days_ago=2))
 
 

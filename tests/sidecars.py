@@ -4,12 +4,12 @@ from typing import Any
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"  # the monitor's
 TASK_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-task"
 EXECUTION_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-execution"
 
 
 def awslogs(group: str = "/ecs/jobs", *, region: str = REGION, prefix: str = "ecs") -> dict[str, Any]:
-    """A log configuration of a container."""
     options = {"awslogs-group": group, "awslogs-region": region, "awslogs-stream-prefix": prefix}
     return {"logDriver": "awslogs", "options": options}
 

@@ -10,13 +10,14 @@ The stats are new with each request, or every PERIOD seconds (10 on Fargate).
 import contextlib
 import json
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Generic, TypeVar
+
+from tests.http_server import FakeHttpServer
 
 TASK_ID = "0123456789abcdef0123456789abcdef"
 # Where the batch logs.
@@ -126,31 +127,21 @@ class Task:
         }
 
 
-def serve(task: Task) -> ThreadingHTTPServer:
-    """Start an endpoint in a thread, on a free port of the loopback interface."""
+class TaskEndpoint(FakeHttpServer):
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self._task = task
+        self.address = f"{self.url}/v4/own"
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def do_GET(self) -> None:
-            documents = {
-                "/v4/own": lambda: task.container("task-monitor"),
-                "/v4/own/task": task.task,
-                "/v4/own/taskWithTags": task.task_with_tags,
-            }
-            document = documents.get(self.path, task.stats)()
-            body = json.dumps(document).encode()
-            head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-            head += f"Date: {self.date_time_string()}\r\nContent-Length: {len(body)}\r\n\r\n"
-            self.wfile.write(head.encode() + body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        task = self._task
+        documents = {
+            "/v4/own": lambda: task.container("task-monitor"),
+            "/v4/own/task": task.task,
+            "/v4/own/taskWithTags": task.task_with_tags,
+        }
+        document = documents.get(request.path, task.stats)()
+        return 200, {"Content-Type": "application/json"}, json.dumps(document).encode()
 
 
 T = TypeVar("T", bound=Task)
@@ -166,30 +157,22 @@ class Served(Generic[T]):
 
 @contextlib.contextmanager
 def served(task: T) -> Iterator[Served[T]]:
-    """Serve a task for the length of the block."""
-    server = serve(task)
-    try:
-        yield Served(task, f"http://127.0.0.1:{server.server_address[1]}/v4/own")
-    finally:
-        server.shutdown()
-        server.server_close()
+    with TaskEndpoint(task) as endpoint:
+        yield Served(task, endpoint.address)
 
 
 def timestamp(seconds: float) -> str:
-    """A time as the endpoint writes it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def main() -> None:
-    """Serve until stdin is closed."""
     task = Task(int(sys.argv[1]), stats_period_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 0)
-    server = serve(task)
-    sys.stdout.write(f"http://127.0.0.1:{server.server_address[1]}/v4/own\n")
-    sys.stdout.flush()
-    for line in sys.stdin:
-        if line.strip() == "end":
-            task.ended = time.time()
-    server.shutdown()
+    with TaskEndpoint(task) as endpoint:
+        sys.stdout.write(f"{endpoint.address}\n")
+        sys.stdout.flush()
+        for line in sys.stdin:
+            if line.strip() == "end":
+                task.ended = time.time()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Programs on new terminals, and what these show."""
+"""Pipes that a test leaves unread, programs on new terminals, and what these show."""
 
 import fcntl
 import os
@@ -10,14 +10,50 @@ import termios
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Self
 
 from profiler.cli.styled_text import Line
+
+
+class Pipe:
+    def __init__(self) -> None:
+        self.read_end, self.write_end = os.pipe()
+        self._filled = 0
+
+    def fill(self) -> None:
+        """Write until a further byte would block."""
+        os.set_blocking(self.write_end, False)
+        try:
+            while True:
+                self._filled += os.write(self.write_end, b"x" * 4096)
+        except BlockingIOError:
+            os.set_blocking(self.write_end, True)
+
+    def drop_filling(self) -> None:
+        """Read what :meth:`fill` has written."""
+        while self._filled:
+            self._filled -= len(os.read(self.read_end, self._filled))
+
+    def read_lines(self) -> list[bytes]:
+        os.set_blocking(self.read_end, False)
+        found = b""
+        with suppress(BlockingIOError):
+            while chunk := os.read(self.read_end, 1 << 20):
+                found += chunk
+        return found.splitlines()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        os.close(self.read_end)
+        os.close(self.write_end)
+
 
 _LIMIT_SECONDS = 60
 
 
 def texts(lines: Iterable[Line]) -> list[str]:
-    """The lines without their styles."""
     return ["".join(span.text for span in one).rstrip() for one in lines]
 
 

@@ -31,7 +31,6 @@ def typed() -> list[str]:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel of the working tree."""
     build = (sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder))
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
@@ -98,7 +97,6 @@ class TutorialReader:
             )
 
     def type(self) -> subprocess.CompletedProcess[str]:
-        """Type all blocks into one shell."""
         text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(typed()))
         text = text.replace("pip install .\n", f"pip install {self._wheel}\n")
         if self._search_url is None:

@@ -31,6 +31,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+AXE = Path(__file__).resolve().parents[2] / "node_modules/axe-core/axe.min.js"
 RUNS = 120
 MANY = 5000
 # A line with which a page of few runs has all charts: a missed run is never hidden.
@@ -64,8 +65,18 @@ def ready(tab: Page) -> None:
     tab.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
 
 
+def violations(tab: Page) -> list[str]:
+    """Each element that breaks a rule of axe-core. What axe-core cannot judge is no violation."""
+    if not AXE.exists():
+        skip_or_fail(f"{AXE} is missing: run npm ci.")
+    tab.evaluate(AXE.read_text("utf-8"))
+    found = tab.evaluate("axe.run({ resultTypes: ['violations'] })")
+    return [
+        f"{rule['id']}: {rule['help']}: {node['html'][:200]}" for rule in found["violations"] for node in rule["nodes"]
+    ]
+
+
 def make_page(out: Path, *options: str) -> Path:
-    """Write a page with the command."""
     words = (sys.executable, "-m", "profiler", "report", "-o", str(out), *options)
     finished = subprocess.run(words, capture_output=True, check=False, timeout=120)
     assert finished.returncode == 0, finished.stderr
@@ -73,7 +84,6 @@ def make_page(out: Path, *options: str) -> Path:
 
 
 def page_of(folder: Path, *reports: Report, more: bytes = b"", options: tuple[str, ...] = ()) -> Path:
-    """Write a page of these runs and of more lines."""
     (folder / "lines").write_bytes(lines(reports) + more)
     return make_page(folder / "page.html", "--from", str(folder / "lines"), *options)
 
@@ -116,7 +126,6 @@ def dashboard(history: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of 5,000 runs with time series."""
     with filled_history(MANY, max_points=60) as file:
         return make_page(tmp_path_factory.mktemp("long") / "page.html", "--history", str(file))
 

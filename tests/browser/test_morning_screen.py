@@ -10,8 +10,7 @@ from playwright.sync_api import Page
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.record_model import Report
 from tests import shown_runs
-from tests.browser.conftest import LOOKS, MISSED, Opener, page_of, ready
-from tests.browser.test_accessibility import violations
+from tests.browser.conftest import LOOKS, MISSED, Opener, page_of, ready, violations
 from tests.browser.test_report import OVERFLOW
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Container, Cost
 from tests import shown_runs
-from tests.browser.conftest import MISSED, RUNS, Opener, page_of, ready
+from tests.browser.conftest import LOOKS, MISSED, RUNS, Opener, page_of, ready, violations
 from tests.browser.test_report import count, wait_for_count
 from tests.fakes import START_NS
 from tests.runs import report as run_report
@@ -25,7 +25,6 @@ FOCUSED = "document.activeElement.ariaLabel"
 
 
 def bars(tab: Page) -> Counter[str]:
-    """The number of bars of each outcome."""
     return Counter(name.rpartition(", ")[2] for name in tab.evaluate(BARS))
 
 
@@ -248,3 +247,15 @@ def test_a_row_of_the_table_shows_the_course_of_the_memory_and_its_share_of_the_
     assert row.locator(".course .bar i").get_attribute("style") == "width: 80.8105%; --tone: var(--memory);"
     unmeasured = tab.locator("#runs tbody tr", has_text="unmeasured-one")
     assert unmeasured.locator("svg, .bar").count() == 0
+
+
+@LOOKS
+def test_the_overview_and_an_opened_run_have_no_violation(
+    opened: Opener, ecs_dashboard: Path, theme: str, width: int
+) -> None:
+    tab = opened(ecs_dashboard, theme=theme, width=width)
+    tab.locator("#sizing td.advice button").first.click()
+    assert violations(tab) == []
+    tab = opened(ecs_dashboard, f"#run={shown_runs.out_of_memory().record.task_id}", theme=theme, width=width)
+    tab.wait_for_selector("#detail[open] .facts")
+    assert violations(tab) == []

@@ -1,15 +1,30 @@
-"""One run on the page: verdict, linked charts, markers, comparison, processes and devices."""
+"""One run on the page: verdict, linked charts, markers, comparison, devices, and what its processes did."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from playwright.sync_api import Page
+from msgspec.structs import replace
+from playwright.sync_api import Locator, Page
 
 from profiler.forwarder.run_links import ecs_task, log_stream
+from profiler.record.activity_model import (
+    ProcessSeries,
+    StackMoment,
+    Stacks,
+    StacksLine,
+    StackStep,
+    TimeBreakdown,
+    WaitTarget,
+)
+from profiler.record.record_model import Report
+from profiler.runs.step_series import steps_of_record
 from tests import shown_runs
-from tests.browser.conftest import Opener, page_of
-from tests.browser.test_report import OVERFLOW
+from tests.browser.conftest import LOOKS, Opener, page_of, violations
+from tests.browser.test_report import INJECTIONS, OVERFLOW
+from tests.report_page import run_of, write_page
 from tests.values import present
 
 pytestmark = pytest.mark.browser
@@ -176,3 +191,274 @@ def test_a_run_fits_a_phone_without_broken_words(opened: Opener, tmp_path: Path)
         }).map((one) => one.textContent)"""
     )
     assert narrow == []
+
+
+WAITING = shown_runs.waiting()
+ADDRESS = f"#run={WAITING.record.task_id}"
+DIALOG_OVERFLOW = "((one) => one.scrollWidth - one.clientWidth)(document.getElementById('detail'))"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page that the command made of a record, its stacks, and an older run."""
+    stacks = msgspec.json.encode(shown_runs.waiting_stacks())
+    return page_of(tmp_path_factory.mktemp("activity"), shown_runs.etl(days_ago=1), WAITING, more=stacks)
+
+
+def written(file: Path, report: Report, stacks: StacksLine) -> Path:
+    run = replace(run_of(report), steps=steps_of_record(report.record))
+    return write_page(file, [run], [stacks])
+
+
+def frame(tab: Page, name: str) -> Locator:
+    return tab.locator(".frame", has_text=name)
+
+
+def share(tab: Page, name: str) -> float:
+    """The width of a frame as a share of the flame graph."""
+    width: float = frame(tab, name).evaluate("(one) => one.offsetWidth / one.parentElement.clientWidth")
+    return width
+
+
+def deep_run() -> tuple[Report, StacksLine]:
+    """3,000 stacks of 60 functions, and nine commands with names of 80 characters."""
+    series = present(WAITING.record.series)
+    processes = [
+        ProcessSeries(
+            command=f"python3 {'long_name_' * 7}{number}"[:80],
+            vcpu_used=tuple(None if step == 30 else 0.2 for step in range(119)),
+            memory_used_mb=(100.0,) * 119,
+        )
+        for number in range(8)
+    ]
+    processes.append(ProcessSeries(command="other", vcpu_used=(0.1,) * 119, memory_used_mb=None))
+    record = replace(WAITING.record, series=replace(series, processes=tuple(processes)))
+    stacks = {
+        ";".join(f"function_{(number * depth) % 97} (package/module_{depth}.py)" for depth in range(60)): 1 + number % 9
+        for number in range(3000)
+    }
+    step = StackStep(offset_ms=0, duration_ms=1_182_000, stacks=stacks)
+    return replace(WAITING, record=record), replace(shown_runs.waiting_stacks(), steps=(step,))
+
+
+def test_the_time_is_one_bar_in_the_proportions_of_the_breakdown(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    widths: Sequence[float] = tab.evaluate(
+        "[...document.querySelectorAll('.time-bar span')].map((one) => one.getBoundingClientRect().width)"
+    )
+    expected = [31.2, 4.1, 3.0, 55.4, 5.0, 1.3]
+    assert [100 * width / sum(widths) for width in widths] == pytest.approx(expected, abs=0.5)
+    shown = tab.inner_text("section:has(.time-bar)").replace("\u00a0", " ")
+    for text in (
+        *("on a CPU 31 %", "waiting for a CPU 4 %", "network 55 %", "other 1 %"),
+        *("10.0.3.9:5432", "48 %", "[2600:1f14::7]:443", "/data/orders-2025.parquet"),
+    ):
+        assert text in shown
+    # 4.6 % of the time in which they could run, and 99 % of the run: as in the terminal, not worth a word.
+    assert "Threads waited" not in shown
+    assert "Samples cover" not in shown
+
+
+def test_processes_are_layers_with_a_legend_and_a_card_at_the_cursor(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    titles = tab.evaluate(f"{LAYOUT}.annotations.map((one) => one.text.trim())")
+    assert {"<b>vCPU by process</b>", "<b>Memory by process</b>"} <= set(titles)
+    assert titles.count("limit 4 GB") == 2
+    assert tab.locator(".legend[aria-label=Processes] li").all_inner_texts() == ["python3 export.py", "gzip", "other"]
+    slider = tab.get_by_role("slider", name="Time in the run")
+    slider.focus()
+    tab.keyboard.press("End")
+    card = tab.locator(".card")
+    assert card.is_visible()
+    assert card.inner_text().replace("\n", " ").startswith("+19m 42s, 2026-11-20 03:32:27 this run other run CPU 1.1")
+    for value in ("memory", "3.2 GB", "threads waiting for a CPU", "python3 export.py", "0.88 vCPU", "2.9 GB"):
+        assert value in card.inner_text()
+    assert "python3 export.py" in (slider.get_attribute("aria-valuetext") or "")
+    box, place = present(card.bounding_box()), present(tab.locator(".run-plot").bounding_box())
+    assert place["x"] <= box["x"]
+    assert box["x"] + box["width"] <= place["x"] + place["width"]
+
+
+def test_a_frame_is_as_wide_as_its_share_of_the_samples(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    assert "412 samples in the whole run" in tab.inner_text("#detail")
+    assert share(tab, "parse_row") == pytest.approx(174 / 412, abs=0.01)
+    assert share(tab, "load_orders") == pytest.approx(66 / 412, abs=0.01)
+    name = frame(tab, "recv").get_attribute("aria-label")
+    assert name == "recv (socket.py): 66 samples, 16 %, waiting"
+    heights = tab.evaluate("[...document.querySelectorAll('.frame')].map((one) => one.offsetHeight)")
+    assert len(set(heights)) == 1
+    tab.click("button:text-is('Running only')")
+    assert frame(tab, "recv").count() == 0
+    assert share(tab, "parse_row") == pytest.approx(174 / 346, abs=0.01)
+
+
+def test_the_flame_graph_is_that_of_the_zoomed_range(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    tab.click("button:has-text('Memory rose from')")
+    tab.wait_for_function(f"{LAYOUT}.xaxis.range[0] > 400000")
+    assert "262 samples from +15m 00s to +16m 00s (of steps from +8m 00s to +19m 43s)" in tab.inner_text("#detail")
+    assert share(tab, "merge") == pytest.approx(172 / 262, abs=0.01)
+    tab.click(".part button:text-is('Whole run')")
+    tab.wait_for_function(f"{LAYOUT}.xaxis.range[0] <= 0")
+    assert "412 samples in the whole run" in tab.inner_text("#detail")
+    slider = tab.get_by_role("slider", name="Time in the run")
+    slider.focus()
+    tab.keyboard.press("Home")
+    for _ in range(2):
+        tab.keyboard.press("+")
+    tab.wait_for_function(f"{LAYOUT}.xaxis.range[1] < 400000")
+    assert "92 samples from +0 ms" in tab.inner_text("#detail")
+
+
+def test_the_flame_graph_is_used_by_keyboard_alone(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    tab.focus(".frame[tabindex='0']")
+
+    def focused() -> str:
+        return str(tab.evaluate("document.activeElement.textContent"))
+
+    assert focused() == "all samples"
+    for key, name in (
+        ("ArrowDown", "<module> (job.py)"),
+        ("ArrowDown", "transform (etl/transform.py)"),
+        ("ArrowRight", "merge (etl/merge.py)"),
+        ("ArrowRight", "load_orders (etl/load.py)"),
+        ("ArrowRight", "load_orders (etl/load.py)"),
+        ("ArrowLeft", "merge (etl/merge.py)"),
+        ("ArrowUp", "<module> (job.py)"),
+        ("Home", "all samples"),
+    ):
+        tab.keyboard.press(key)
+        assert focused() == name
+    assert tab.inner_text(".flame-text").startswith("all samples: 412 samples")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+        tab.keyboard.press(key)
+    assert focused() == "merge (etl/merge.py)"
+    assert share(tab, "merge") == pytest.approx(1, abs=0.01)
+    assert frame(tab, "parse_row").count() == 0
+    tab.keyboard.press("Escape")
+    assert tab.locator("#detail[open]").count() == 1
+    assert frame(tab, "parse_row").count() == 1
+    assert focused() == "all samples"
+    tab.keyboard.press("Escape")
+    assert tab.locator("#detail[open]").count() == 0
+
+
+def test_a_click_zooms_and_search_marks_frames(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    tab.get_by_label("Search", exact=True).last.fill("ETL/load")
+    assert tab.locator(".frame.match").all_inner_texts() == ["load_orders (etl/load.py)"]
+    assert "16 % of the samples match" in tab.inner_text("#detail")
+    tab.keyboard.press("Escape")
+    assert tab.locator(".frame.match").count() == 0
+    frame(tab, "load_orders").click()
+    assert share(tab, "load_orders") == pytest.approx(1, abs=0.01)
+    assert tab.locator(".frame.caller").all_inner_texts() == ["all samples", "<module> (job.py)"]
+    frame(tab, "all samples").click()
+    assert share(tab, "load_orders") < 0.2
+
+
+@LOOKS
+def test_deep_stacks_and_long_names_fit(opened: Opener, tmp_path: Path, width: int, theme: str) -> None:
+    tab = opened(written(tmp_path / "page.html", *deep_run()), ADDRESS, width=width, theme=theme)
+    assert 100 < tab.locator(".frame").count() <= 1500
+    assert tab.evaluate(OVERFLOW) <= 0
+    assert tab.evaluate(DIALOG_OVERFLOW) <= 0
+    tab.locator(".frame").nth(40).click()
+    tab.get_by_role("slider", name="Time in the run").focus()
+    tab.keyboard.press("PageDown")
+    assert tab.evaluate(DIALOG_OVERFLOW) <= 0
+    assert violations(tab) == []
+
+
+def test_no_text_of_a_process_or_function_becomes_html(opened: Opener, tmp_path: Path) -> None:
+    series = present(WAITING.record.series)
+    moment = StackMoment(
+        kind="", from_at="2026-11-20T03:13:00Z", to_at="2026-11-20T03:14:00Z", stack=("",), percent=1.0
+    )
+    record = replace(
+        WAITING.record,
+        series=replace(
+            series, processes=tuple(ProcessSeries(command=one, vcpu_used=(0.1,) * 119) for one in INJECTIONS)
+        ),
+        time_breakdown=TimeBreakdown(
+            on_cpu_percent=100.0, waiting_for=tuple(WaitTarget(kind=one, target=one, percent=1.0) for one in INJECTIONS)
+        ),
+        stacks=Stacks(
+            source=INJECTIONS[0],
+            moments=tuple(replace(moment, kind=one, stack=(one,)) for one in INJECTIONS),
+        ),
+    )
+    step = StackStep(offset_ms=0, duration_ms=1_182_000, stacks={f"{one};{one}": 1 for one in INJECTIONS})
+    stacks = replace(shown_runs.waiting_stacks(), steps=(step,))
+    tab = opened(written(tmp_path / "page.html", replace(WAITING, record=record), stacks), ADDRESS)
+    frames = tab.locator(".frame")
+    assert frames.count() > 2 * len(INJECTIONS)
+    for number in range(frames.count()):
+        frames.nth(number).hover()
+    tab.get_by_role("slider", name="Time in the run").focus()
+    tab.keyboard.press("End")
+    assert tab.evaluate("window.hurt") is None
+    assert tab.locator("#detail :is(img, b > a, script)").count() == 0
+    assert tab.evaluate(DIALOG_OVERFLOW) <= 0
+
+
+# The texts of the charts and of the time lane that overlap each other or leave their chart.
+OVERLAPPING_TEXTS = """() => {
+  const plot = document.getElementById("run-plot").getBoundingClientRect();
+  const texts = [...document.querySelectorAll("#run-plot :is(.annotation-text, .xtick text, .ytick text)")]
+    .concat([...document.querySelectorAll(".time-bar i")])
+    .map((one) => [one.textContent, one.getBoundingClientRect()]).filter(([, box]) => box.width);
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  return texts.filter(([, box], at) =>
+    box.left < plot.left - 1 || box.right > plot.right + 1 || texts.slice(at + 1).some(([, other]) => meet(box, other))
+  ).map(([text]) => text);
+}"""
+
+
+def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(opened: Opener, tmp_path: Path) -> None:
+    """A run with devices, and a kernel peak near the limit."""
+    report, stacks = deep_run()
+    devices = replace(
+        present(report.record.series),
+        gpu_utilization_percent=tuple(float(step) for step in range(119)),
+        neuron_utilization_percent=(50.0,) * 119,
+    )
+    peak = {"max_memory_used_mb": 4000, "memory_peak_source": "kernel", "max_memory_used_at": None}
+    metrics = replace(report.record.metrics, vcpu_size=16, **peak)
+    report = replace(report, record=replace(report.record, series=devices, metrics=metrics))
+    steps = steps_of_record(report.record)
+    count = len(steps.ends_ms)
+    bytes_and_gpu = {"block_read_bytes": [2**24], "block_write_bytes": [2**30], "gpu_memory_mb": [90_000]}
+    steps = replace(steps, **{name: value * count for name, value in bytes_and_gpu.items()})
+    run = replace(run_of(report), steps=steps)
+    tab = opened(write_page(tmp_path / "page.html", [run], [stacks]), ADDRESS, width=390)
+    assert tab.evaluate(OVERLAPPING_TEXTS) == []
+    assert tab.evaluate(
+        "[...document.querySelectorAll('.time-bar i')].every((one) => one.offsetWidth <= one.parentElement.offsetWidth)"
+    )
+    card = tab.locator(".card")
+    count = tab.evaluate("document.querySelectorAll('#run-plot .subplot').length")
+    assert count == 9, "every chart that a run can have"
+    for number in range(count):
+        plots = f"[...document.getElementById('run-plot').querySelectorAll('.nsewdrag')][{number}]"
+        for share in (0.02, 0.5, 0.98):
+            chart = tab.evaluate(
+                f"(share) => {{ const one = {plots}; one.scrollIntoView({{block: 'center'}});"
+                " const box = one.getBoundingClientRect(); const x = box.left + share * box.width;"
+                " one.dispatchEvent(new PointerEvent('pointermove',"
+                " {bubbles: true, pointerType: 'touch', clientX: x, clientY: box.top + 30}));"
+                " return {top: box.top, bottom: box.bottom}; }",
+                share,
+            )
+            box = present(card.bounding_box())
+            assert box["y"] + box["height"] <= chart["top"] or box["y"] >= chart["bottom"]
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+            assert box["y"] + box["height"] > 0
+            assert box["y"] < 900
+    for text in ("CPU", "memory", "102 MB/s", "87.9 GB", "GPUs", "NeuronCores", "threads waiting for a CPU", "other"):
+        assert text in card.inner_text()
+    moments = tab.inner_text(".part:has(h3:text-is('Moments'))").replace("\u00a0", " ")
+    assert "Memory peak 3.9 GB between samples (kernel), 98 % of 4 GB; highest sample 3.2 GB at +19m 40s" in moments

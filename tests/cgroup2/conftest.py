@@ -38,7 +38,7 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
     # Not in /tmp, which may be in memory: QEMU writes up to some gigabytes of changes to the disk.
     with tempfile.TemporaryDirectory(dir=default_cache().parent, prefix="cgroup2-") as name:
         archive = Path(name) / "job.tar"
-        write_archive(archive, repository, _PATHS, f"exec python3 -m tests.cgroup2 {' '.join(names)}\n")
+        write_archive(archive, repository, _PATHS, f"exec python3 -m tests.cgroup2.scenarios {' '.join(names)}\n")
         finished = machine.run(archive, Path(name), _TIMEOUT_SECONDS)
     found = {document["scenario"]: document for document in finished.results}
     if len(found) < len(names):
@@ -50,7 +50,6 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
 
 @pytest.fixture
 def results(request: pytest.FixtureRequest, outcomes: Outcomes) -> Results:
-    """Give the results of the test's scenario."""
     marker = request.node.get_closest_marker("scenario")
     assert marker is not None
     outcome = outcomes[marker.args[0]]
@@ -62,12 +61,10 @@ def results(request: pytest.FixtureRequest, outcomes: Outcomes) -> Results:
 
 
 def of(scenario: str, *values: object) -> Any:
-    """Give the parameters of a test about this scenario."""
     return pytest.param(*values, marks=pytest.mark.scenario(scenario), id=scenario)
 
 
 def record_of(result: Any, *, exit_code: int) -> Record:
-    """Return the record of a run that ended with this code."""
     assert result["exitCode"] == exit_code, result["errors"]
     assert result["report"] is not None, result["errors"]
     return decode(json.dumps(result["report"])).record

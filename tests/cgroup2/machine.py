@@ -107,8 +107,6 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A disk and the kernel on it."""
-
     disk: Path
     kernel: Path
     initrd: Path
@@ -139,7 +137,6 @@ class Machine:
 
 
 def default_cache() -> Path:
-    """Return the folder where disks are kept between runs."""
     parent = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(parent) / "task-profiler" / "cgroup2"
 

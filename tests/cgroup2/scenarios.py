@@ -1,22 +1,95 @@
-"""The scenarios of `task-profiler run`, for the virtual machine with cgroup v2.
+"""The scenarios of `task-profiler run`, and of the monitor in Docker, for the virtual machine with cgroup v2.
 
-A scenario runs as root, under systemd, and returns what it measured. It asserts nothing about the product: test_run.py
-does. Each `run` is started in a systemd unit of its own.
+`python3 -m tests.cgroup2.scenarios NAME…` in the machine performs scenarios and prints one JSON line for each.
+
+A scenario runs as root, under systemd, and returns what it measured. It asserts nothing about the product:
+test_scenarios.py does. Each `run` is started in a systemd unit of its own.
+
+The tasks are those of the end-to-end tests (tests/e2e). The daemon uses the systemd cgroup driver, its default on
+version 2. The import of a whole image would take minutes on an emulated processor. The image therefore contains only
+`sleep` and its libraries. Python, the project's dependencies and the checkout are mounted from the machine. The monitor
+writes its report to its own output, because the batch does not log to CloudWatch Logs.
 """
 
 import contextlib
+import dataclasses
 import errno
+import functools
+import json
 import os
 import subprocess
+import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.cgroup2.units import DELEGATED, LIMIT_SECONDS, PYTHON, file_on_disk, profile, run_command
+from tests.e2e.engine import DockerApi, Engine
+from tests.e2e.images import BASE_IMAGE
+from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, TaskSpec, batch_container, monitor_container
+from tests.e2e.task import Task
 from tests.waiting import wait_until
+
+PYTHON = "/usr/bin/python3"
+DELEGATED = ("Delegate=yes",)
+LIMIT_SECONDS = 240.0
+
+
+def profile(
+    *command: str,
+    properties: Sequence[str] = DELEGATED,
+    user: str = "root",
+    options: Sequence[str] = (),
+    is_scope: bool = False,
+) -> dict[str, Any]:
+    """Run a command under `run` with these options in a new unit, a service or a scope; return report and output."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        kind = ("--scope",) if is_scope else ("--pipe", "--wait")
+        unit = ("systemd-run", "--quiet", "--collect", *kind, *(f"--property={each}" for each in properties))
+        finished = subprocess.run(
+            (*unit, f"--uid={user}", *run_command(folder, *options), "--", *command),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            cwd="/",
+            check=False,
+        )
+        return {
+            "exitCode": finished.returncode,
+            "output": finished.stdout,
+            "errors": finished.stderr,
+            "report": _report(folder),
+        }
+
+
+def run_command(folder: Path, *options: str) -> tuple[str, ...]:
+    """Return the arguments of a `run` that writes its report and its history into the folder."""
+    history = ("env", f"XDG_DATA_HOME={folder}")
+    return (*history, PYTHON, "-m", "profiler", "run", "--output", str(folder / "report"), *options)
+
+
+def _report(folder: Path) -> Any:
+    lines = (folder / "report").read_text().splitlines() if (folder / "report").exists() else ()
+    return json.loads(lines[-1]) if lines else None
+
+
+@contextlib.contextmanager
+def file_on_disk(size_mib: int) -> Iterator[Path]:
+    """Give a file that is not in the page cache: the kernel charges its pages to the first reader's group."""
+    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
+        for _ in range(size_mib):
+            file.write(os.urandom(2**20))
+        file.flush()
+        os.fsync(file.fileno())
+        Path("/proc/sys/vm/drop_caches").write_text("1")
+        yield Path(file.name)
+
 
 Results = Mapping[str, Any]
 SCENARIOS: dict[str, Callable[[], Results]] = {}
@@ -26,7 +99,6 @@ _SUBTREE_CONTROL = "cgroup.subtree_control"
 
 
 def scenario(function: Callable[[], Results]) -> Callable[[], Results]:
-    """Register a scenario under the function's name."""
     SCENARIOS[function.__name__] = function
     return function
 
@@ -279,3 +351,115 @@ def _error_of_entering(group: Path) -> str | None:
         process.kill()
         process.wait()
     return None
+
+
+_CHECKOUT = Path.cwd()
+_MOUNTS = tuple((path, str(path)) for path in (Path("/usr"), _CHECKOUT))
+_IMAGE_LINKS = ("bin", "sbin", "lib", "lib64")
+_MONITOR_ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/tmp"}
+SPIKE_MIB = 800
+_SPIKE_LOAD = ("--spike-mib", str(SPIKE_MIB))
+_FILE = "/input"
+
+
+def _batch(memory_mib: int, *load: str) -> ContainerSpec:
+    """A batch that waits for the monitor, whose start takes some seconds on an emulated processor."""
+    return batch_container("--wait-seconds", "15", *load, memory_mib=memory_mib)
+
+
+def _spike_at_the_end() -> Results:
+    """Five tasks with a spike just before the end: only the group's mark after the last process includes it."""
+    return {"tasks": [_perform(_batch(1024, *_SPIKE_LOAD, "--spike-seconds", "0")) for _ in range(5)]}
+
+
+def _reads_a_file_twice() -> Results:
+    program = (
+        "import time\nfor i in range(2):\n"
+        f"    with open('{_FILE}', 'rb') as file:\n        while file.read(2**20): pass\n"
+        "time.sleep(20)\n"
+    )
+    with file_on_disk(300) as file:
+        mount = (file, _FILE)
+        batch = batch_container(memory_mib=512)
+        batch = dataclasses.replace(
+            batch, command=(PYTHON, "-B", "-c", program), read_only_mounts=(*batch.read_only_mounts, mount)
+        )
+        return _perform(batch)
+
+
+def _perform(batch: ContainerSpec, *, as_root: bool = True) -> dict[str, Any]:
+    """Run a task whose containers share a process namespace; return the monitor's report and the kernel's mark."""
+    monitor = dataclasses.replace(
+        monitor_container(_MONITOR_ENVIRONMENT, as_root=as_root),
+        image=BASE_IMAGE,
+        command=(PYTHON, "-B", "-m", "profiler", "monitor"),
+        memory_mib=256,
+    )
+    containers = tuple(
+        dataclasses.replace(spec, read_only_mounts=(*spec.read_only_mounts, *_MOUNTS)) for spec in (batch, monitor)
+    )
+    spec = TaskSpec(containers=containers, limit_vcpu=2, limit_memory_mib=2048, pid_mode_task=True)
+    with Task(_engine(), spec) as task:
+        task.start()
+        task.wait_stopped(LIMIT_SECONDS)
+        output, errors = task[MONITOR].logs()
+        return {
+            "exitCode": task[BATCH].facts.exit_code,
+            "report": _report_of_task(output.splitlines()),
+            "errors": errors,
+            "kernelPeakMB": (task[BATCH].kernel().memory_peak_bytes or 0) / 2**20,
+        }
+
+
+def _report_of_task(lines: Sequence[str]) -> Any:
+    documents = (json.loads(line) for line in lines if line.startswith("{"))
+    return next((document for document in documents if document.get("type") == "task.report"), None)
+
+
+@functools.cache
+def _engine() -> Engine:
+    subprocess.run(("systemctl", "start", "docker"), check=True, timeout=LIMIT_SECONDS)
+    engine = Engine(
+        api=(api := DockerApi(Path("/run/docker.sock"))), cgroup_driver=api.call("GET", "/info")["CgroupDriver"]
+    )
+    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+        with tarfile.open(file.name, "w") as tar:
+            for name in _IMAGE_LINKS:
+                tar.add(f"/{name}", name)
+            for path in _files_of("/usr/bin/sleep"):
+                tar.add(path, str(path).lstrip("/"), recursive=False)
+        engine.command("import", file.name, BASE_IMAGE)
+    return engine
+
+
+def _files_of(program: str) -> Iterator[Path]:
+    """The program and its libraries, at their real places."""
+    yield Path(program)
+    listed = subprocess.run(("ldd", program), capture_output=True, text=True, check=True).stdout
+    for word in listed.split():
+        if word.startswith("/"):
+            real = Path(os.path.realpath(Path(word).parent)) / Path(word).name
+            yield real
+            if real.is_symlink():
+                yield real.resolve()
+
+
+SCENARIOS |= {
+    "spike_at_the_end_root": _spike_at_the_end,
+    "early_spike_root": lambda: _perform(_batch(1024, *_SPIKE_LOAD, "--idle-seconds", "10")),
+    "early_spike_user": lambda: _perform(_batch(1024, *_SPIKE_LOAD, "--idle-seconds", "10"), as_root=False),
+    "container_killed": lambda: _perform(_batch(256, "--oom")),
+    "container_child_killed": lambda: _perform(_batch(256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3")),
+    "container_reads_a_file_twice": _reads_a_file_twice,
+}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        started = time.monotonic()
+        try:
+            answer: dict[str, Any] = {"results": SCENARIOS[name]()}
+        except Exception:  # noqa: BLE001  one error must not stop the other scenarios
+            answer = {"error": traceback.format_exc()}
+        seconds = round(time.monotonic() - started, 1)
+        print(json.dumps({"scenario": name, "seconds": seconds, **answer}), flush=True)  # noqa: T201  the results

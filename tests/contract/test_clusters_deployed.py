@@ -11,8 +11,7 @@ import cfnlint.data.AdditionalSpecs
 import pytest
 from moto.ec2.utils import generate_instance_identity_document
 
-from tests.cloudformation import ACCOUNT, REGION, read_template
-from tests.cluster_stack import CLUSTERS, ClusterStack, deploy_cluster
+from tests.cloudformation import ACCOUNT, CLUSTERS, REGION, ClusterStack, deploy_cluster, listed, read_template
 from tests.lambda_environment import moto_account
 
 SUPPORT = {"cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true", "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true"}
@@ -116,10 +115,6 @@ def test_what_the_schedule_asks_for_runs_on_an_instance_of_the_group(path: Path)
 
 
 # Who may do what
-
-
-def listed(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
 
 
 def test_the_schedule_may_run_this_task_and_hand_over_its_roles_and_the_task_may_only_put_its_report() -> None:

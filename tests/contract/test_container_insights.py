@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def logs() -> Iterator[PlayedLogs]:
-    with closing(PlayedLogs("jobs", "jobs-old", "web")) as logs:
+    with PlayedLogs("jobs", "jobs-old", "web") as logs:
         yield logs
 
 

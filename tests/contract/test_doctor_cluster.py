@@ -12,10 +12,8 @@ from msgspec.structs import replace
 from tests.aws import FakeAws, fake_aws, start_by_schedule
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.runs import lines, report
-from tests.sidecars import awslogs
+from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 
-ACCOUNT, REGION = "123456789012", "us-east-1"
-IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 FORWARDER = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:task-profiler-forward-logs"
 STREAM = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"
 FAMILIES = ("apart", "done", "lost", "plain", "split", "wrapped")

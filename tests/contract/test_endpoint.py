@@ -3,7 +3,6 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -40,7 +39,7 @@ _opened: list[HttpEndpoint] = []
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with closing(Server()) as running:
+    with Server() as running:
         yield running
     while _opened:
         _opened.pop().close()

@@ -106,16 +106,14 @@ NOT_ACCEPTED = {
 
 
 @pytest.mark.parametrize(("answer", "said"), NOT_ACCEPTED.values(), ids=NOT_ACCEPTED)
-def test_an_answer_that_is_not_an_acceptance_is_named(portal: Portal, answer: Answer, said: str) -> None:
+def test_an_answer_that_is_not_an_acceptance_is_named_and_followed_by_another_attempt(
+    portal: Portal, answer: Answer, said: str
+) -> None:
     portal.answers = [answer]
     reason = present(sink().put(b"line", TARGET, 0.1)).reason
     assert "did not accept the line within 0.1 s, the rest of the stop budget: " in reason
     assert said in reason
-
-
-@pytest.mark.parametrize("answer", [answer for answer, _ in NOT_ACCEPTED.values()], ids=NOT_ACCEPTED)
-def test_it_is_followed_by_another_attempt(portal: Portal, answer: Answer) -> None:
-    portal.answers = [answer, ACCEPTED]
+    portal.answers, portal.messages = [answer, ACCEPTED], []
     assert sink().put(b"line", TARGET, 20) is None
     assert portal.messages == ["line", "line"]
 
@@ -163,18 +161,21 @@ def test_the_report_arrives_alone_if_the_line_before_it_may_be_the_reason_of_a_f
     assert portal.messages.count("line") == portal.messages.count(STACKS.decode()) + 1
 
 
-@pytest.mark.parametrize("answer", [dropped(tooOldLogEventEndIndex=1), dropped(expiredLogEventEndIndex=1)])
-def test_a_report_is_not_sent_again_if_only_the_line_before_it_was_dropped(portal: Portal, answer: Answer) -> None:
-    portal.answers = [answer]
-    assert sink().put(b"line", TARGET, 24, before=STACKS) is None
-    assert portal.messages == [STACKS.decode(), "line"]
-
-
-@pytest.mark.parametrize("answer", [dropped(tooNewLogEventStartIndex=1), dropped(tooOldLogEventEndIndex=2)])
-def test_a_dropped_report_is_sent_again_without_the_line_before_it(portal: Portal, answer: Answer) -> None:
+@pytest.mark.parametrize(
+    ("answer", "reports"),
+    [
+        (dropped(tooOldLogEventEndIndex=1), 1),
+        (dropped(expiredLogEventEndIndex=1), 1),
+        (dropped(tooNewLogEventStartIndex=1), 2),
+        (dropped(tooOldLogEventEndIndex=2), 2),
+    ],
+)
+def test_only_a_report_that_was_dropped_is_sent_again_without_the_line_before_it(
+    portal: Portal, answer: Answer, reports: int
+) -> None:
     portal.answers = [answer, ACCEPTED]
     assert sink().put(b"line", TARGET, 24, before=STACKS) is None
-    assert portal.messages == [STACKS.decode(), "line", "line"]
+    assert portal.messages == [STACKS.decode(), *["line"] * reports]
 
 
 def test_a_refusal_that_has_another_reason_is_named(portal: Portal) -> None:

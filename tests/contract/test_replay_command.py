@@ -5,7 +5,6 @@ import gzip
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ def aws() -> Iterator[FakeAws]:
 
 @pytest.fixture
 def proxy(aws: FakeAws) -> Iterator[AwsProxy]:
-    with closing(AwsProxy(aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0}})) as proxy:
+    with AwsProxy(aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0}}) as proxy:
         yield proxy
 
 

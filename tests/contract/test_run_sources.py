@@ -1,4 +1,4 @@
-"""Every source of past runs but the cluster, with the same runs (the cluster: tests/search/test_run_list.py)."""
+"""Every source of past runs but the cluster, with the same runs (the cluster: tests/search/test_past_runs.py)."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,6 @@ GROUP, SECOND_GROUP = "/ecs/jobs", "/ecs/other"
 
 
 def put(aws: FakeAws, group: str, stream: str, *events: dict[str, Any]) -> None:
-    """Put events into a new stream."""
     aws.create_log_stream(group, stream)
     aws.client("logs").put_log_events(logGroupName=group, logStreamName=stream, logEvents=events)
 
@@ -67,7 +66,6 @@ def test_a_file_of_record_lines(tmp_path: Path) -> None:
 
 
 def query_results(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What ``aws logs get-query-results`` prints."""
     rows = [[{"field": "@message", "value": one["message"]}, {"field": "@ptr", "value": "x"}] for one in events]
     return {"results": rows, "status": "Complete"}
 

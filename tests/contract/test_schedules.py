@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def ecs_task(name: str, family: str, started_by: str, created: datetime, **more:
 @pytest.fixture
 def account() -> Iterator[Account]:
     nothing: dict[str, Any] = {"Events": []}
-    with fake_aws() as aws, closing(AwsProxy(aws.url, page_size=2, answers={"LookupEvents": nothing})) as proxy:
+    with fake_aws() as aws, AwsProxy(aws.url, page_size=2, answers={"LookupEvents": nothing}) as proxy:
         yield Account(aws, proxy)
 
 

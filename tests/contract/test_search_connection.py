@@ -1,4 +1,4 @@
-"""What the commands say when a cluster cannot be reached, and private CAs, over real sockets."""
+"""What the commands say when a cluster cannot be reached or is something else, and private CAs, over real sockets."""
 
 import datetime as dt
 import ssl
@@ -9,11 +9,14 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from click.testing import CliRunner
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from profiler.cli.app import group
+from profiler.core.errors import TaskProfilerError
 from profiler.otlp.otlp_export import HttpTransport, TransportError
 from tests.command_line import run_here
 from tests.http_server import OneAnswer
@@ -52,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     certificate, key = private_ca(tmp_path_factory.mktemp("ca"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with closing(OneAnswer(body=NO_RUNS)) as http:
+    with OneAnswer(body=NO_RUNS) as http:
         http.use_tls(context)
         yield http.url.replace("http:", "https:"), certificate
 
@@ -102,7 +105,47 @@ def test_each_error_names_the_address_and_the_remedy(url: str, code: int, senten
 
 
 def test_https_on_a_port_without_tls() -> None:
-    with closing(OneAnswer(body=NO_RUNS)) as http:
+    with OneAnswer(body=NO_RUNS) as http:
         done = history(http.url.replace("http:", "https:"))
     assert done.returncode == 1
     assert "does not speak TLS: check whether its address begins with http:// or https://." in done.stderr
+
+
+def error_of(server: OneAnswer, command: str = "show") -> str:
+    with closing(server):
+        address = server.url.replace("http://", "http://me:secret@")
+        result = CliRunner().invoke(group, [command, "--elasticsearch", address])
+    assert isinstance(result.exception, TaskProfilerError)
+    return str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["show", "history", "recommend"])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b'{"status": "ok"}'),
+        (200, b"[]"),
+        (200, b'{"hits": []}'),
+        (200, b"<html>Sign in</html>"),
+        (404, b"<html>nothing here</html>"),
+        (404, b'{"message": "no such route"}'),
+    ],
+)
+def test_something_else_is_named_with_its_address(command: str, status: int, body: bytes) -> None:
+    server = OneAnswer(status, body)
+    assert error_of(server, command) == (
+        f"{server.url} did not answer as Elasticsearch or OpenSearch does (HTTP {status}): check the address, and that "
+        "no proxy or sign-in page answers instead."
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (401, b"", "no reason given"),
+        (400, b'{"error": {"root_cause": [{"reason": "no mapping"}]}}', "no mapping"),
+    ],
+)
+def test_a_refusal_of_a_cluster_has_its_address(status: int, body: bytes, reason: str) -> None:
+    server = OneAnswer(status, body)
+    assert error_of(server).startswith(f"{server.url} rejected the search (HTTP {status}: {reason}): ")

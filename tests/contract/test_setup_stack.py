@@ -33,8 +33,6 @@ WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 
 
 class Account:
-    """An account on moto, and the command."""
-
     def __init__(self, aws: FakeAws, folder: Path) -> None:
         self.aws = aws
         # moto reads a template's URL as that of its own S3 only with this host, and with the bucket in the path.
@@ -77,7 +75,7 @@ class Account:
 @pytest.fixture
 def account(tmp_path: Path) -> Iterator[Account]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # moto's server says what its CloudFormation leaves out, see tests/stack.py
+        warnings.simplefilter("ignore")  # moto's server says what its CloudFormation leaves out
         with fake_aws() as aws:
             yield Account(aws, tmp_path)
 

@@ -2,21 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
+import profiler
 from profiler.aws_account.family_monitors import FamilyMonitors
-from tests.aws import FakeAws, fake_aws
+from tests.aws import FakeAws, fake_aws, push_image
 from tests.aws_proxy import AwsProxy, ProxiedAccount
-from tests.sidecars import awslogs
+from tests.command_line import run_here
+from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 
-ACCOUNT = "123456789012"
-REGION = "us-east-1"
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
-IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/batch/jobs"
 HELPER = {"name": "helper", "image": "helper:1", "essential": False, "memory": 64}
@@ -113,7 +111,7 @@ class Account(ProxiedAccount):
 @pytest.fixture
 def account(request: pytest.FixtureRequest) -> Iterator[Account]:
     """An account that throttles now and then. boto3 waits in real time, so a larger share takes long."""
-    with fake_aws() as aws, closing(AwsProxy(aws.url, **getattr(request, "param", {"throttled_share": 50}))) as proxy:
+    with fake_aws() as aws, AwsProxy(aws.url, **getattr(request, "param", {"throttled_share": 50})) as proxy:
         yield Account(aws, proxy)
 
 
@@ -122,7 +120,6 @@ with_pages_of_two = pytest.mark.parametrize("account", [{"page_size": 2}], indir
 
 
 def rows(text: str) -> dict[str, str]:
-    """The plan's lines by family."""
     return {line.split()[0]: line for line in text.splitlines() if line.startswith("job-")}
 
 
@@ -258,7 +255,6 @@ def start_tasks(account: Account, *families: str, count: int = 10, **options: An
 
 
 def start_by_each(account: Account) -> None:
-    """Start tasks as each orchestrator does."""
     started: dict[str, dict[str, Any]] = {
         "job-plain-20": {"startedBy": "airflow"},
         "job-plain-21": {"tags": [{"key": "dagster/run_id", "value": "1"}], "startedBy": "x"},
@@ -407,3 +403,49 @@ def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> Non
     unread = account.run("add-monitor", "--family", "job-*", "--scheduled", "--image", IMAGE)
     assert (unread.returncode, unread.stdout) == (1, "")
     assert "The rules of EventBridge could not be read" in unread.stderr
+
+
+OF_NIGHTLY = {"name": "batch", "image": "etl:26", "memory": 1024, "logConfiguration": awslogs("/ecs/nightly")}
+TAGS = [{"key": "team", "value": "data"}]
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[FakeAws]:
+    with fake_aws() as played:
+        yield played
+
+
+def test_without_register_the_plan_is_printed_and_nothing_changes(aws: FakeAws) -> None:
+    ecs = aws.client("ecs")
+    ecs.register_task_definition(family="printed", containerDefinitions=[OF_NIGHTLY], tags=TAGS)
+    done = run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed")
+    assert done.returncode == 0, done.stderr
+    assert "add monitor" in done.stdout
+    assert "taskRoleArn" in done.stdout
+    missing = f"ECR has no image task-profiler:{profiler.__version__}, without which the tasks do not start"
+    assert missing in done.stderr
+    refused = run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed", "--register")
+    assert refused.returncode == 1
+    assert missing in refused.stderr
+    assert ecs.describe_task_definition(taskDefinition="printed")["taskDefinition"]["revision"] == 1
+    push_image(aws)
+    run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed", "--register")
+    definition = ecs.describe_task_definition(taskDefinition="printed:2")["taskDefinition"]
+    image = definition["containerDefinitions"][1]["image"]
+    assert image == f"123456789012.dkr.ecr.us-east-1.amazonaws.com/task-profiler:{profiler.__version__}"
+
+
+def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(aws: FakeAws) -> None:
+    ecs = aws.client("ecs")
+    ecs.register_task_definition(family="newer", containerDefinitions=[OF_NIGHTLY])
+    definition = ecs.describe_task_definition(taskDefinition="newer")["taskDefinition"]
+    definition["containerDefinitions"] = [{**OF_NIGHTLY, "fromTheFuture": {"a": 1}}]
+    described = {"taskDefinition": {name: value for name, value in definition.items() if name != "registeredAt"}}
+    proxy = AwsProxy(aws.url, answers={"DescribeTaskDefinition": described})
+    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
+    refused = run_here(environment, "taskdef", "add-monitor", "--family", "newer", "--image", "own:1", "--register")
+    proxy.close()
+    assert refused.returncode == 1
+    assert "fromTheFuture" in refused.stderr
+    assert "upgrade boto3" in refused.stderr
+    assert "1 failed" in refused.stderr

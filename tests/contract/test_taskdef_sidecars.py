@@ -5,7 +5,6 @@ moto stores what it is sent without checking it, so the requests are compared wi
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -15,10 +14,9 @@ import requests
 from profiler.task_definitions.definition_json import READ_ONLY
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy, ProxiedAccount
-from tests.sidecars import ACCOUNT, REGION, TASK_ROLE, definitions_with_sidecars
+from tests.sidecars import ACCOUNT, IMAGE, REGION, TASK_ROLE, definitions_with_sidecars
 
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
-IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 ADD_ONE = ("add-monitor", "--family", "job-xray", "--image", IMAGE, "--container", "etl")
 ADD = (*ADD_ONE, "--family", "job-*")
 REMOVE = ("remove-monitor", "--family", "job-*")
@@ -157,7 +155,7 @@ class Account(ProxiedAccount):
 
 @pytest.fixture
 def account() -> Iterator[Account]:
-    with fake_aws() as aws, closing(AwsProxy(aws.url)) as proxy:
+    with fake_aws() as aws, AwsProxy(aws.url) as proxy:
         yield Account(aws, proxy)
 
 

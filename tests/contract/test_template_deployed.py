@@ -23,14 +23,25 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.notices.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
-from tests.cloudformation import ACCOUNT, REGION, MotoStack, create_stack, validate_arguments
+from tests.cloudformation import (
+    ACCOUNT,
+    LOG_GROUPS,
+    REGION,
+    TEMPLATE,
+    MotoStack,
+    Stack,
+    create_stack,
+    deploy,
+    deploy_template,
+    template,
+    validate_arguments,
+)
 from tests.documentation import ROOT
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.lambda_environment import MinuteContext, forget_environment, moto_account
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.stack import LOG_GROUPS, TEMPLATE, Stack, deploy, deploy_template, template
 from tests.unit.forwarder.notices.test_event_details import RUN
 from tests.unit.forwarder.notices.test_slack_messages import ended
 from tests.unit.forwarder.test_task_event import EVENT, event
@@ -228,7 +239,6 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
 
 
 def teams_target() -> dict[str, Any]:
-    """The target that the page of notifications recommends."""
     (target,) = json.loads((ROOT / "examples" / "teams_target.json").read_text())
     return dict(target)
 
@@ -537,7 +547,8 @@ def test_the_destinations_role_and_policy_name_the_accounts(tmp_path: Path) -> N
     stream = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"
     accounts = ["111122223333", "444455556666"]
     parameters = {"StreamArn": stream, "AccountIds": ",".join(accounts)}
-    stack = MotoStack("destination", path, create_stack("destination", path, parameters))
+    create_stack("destination", path, parameters)
+    stack = MotoStack("destination", path)
     (role,) = stack.resources("AWS::IAM::Role").values()
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     sources = [f"arn:*:logs:*:{account}:*" for account in (ACCOUNT, *accounts)]

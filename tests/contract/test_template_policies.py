@@ -26,7 +26,7 @@ import profiler.forwarder
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.invocation import ForwarderError
 from profiler.record.notice_model import encode_notice
-from tests.cloudformation import ACCOUNT, REGION
+from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, listed, template
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
 from tests.integration.test_lambda_zip import REPORT, subscription_event
@@ -34,7 +34,6 @@ from tests.lambda_environment import MinuteContext, forget_environment, function
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
 from tests.sidecars import awslogs
-from tests.stack import LOG_GROUPS, Stack, deploy, template
 from tests.unit.forwarder.test_retry_plan import BATCH
 from tests.unit.forwarder.test_task_event import event
 
@@ -262,10 +261,6 @@ def register() -> str:
         containers.append({"name": name, "image": "x", "memory": 64, "logConfiguration": logged})
     registered = boto3.client("ecs").register_task_definition(family="nightly", containerDefinitions=containers)
     return str(registered["taskDefinition"]["taskDefinitionArn"])
-
-
-def listed(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
 
 
 def is_allowed(stack: Stack, name: str, action: str, arn: str) -> bool:

@@ -12,7 +12,6 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,12 @@ from profiler.record.record_model import Report, encode
 from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
 from tests.http_server import OneAnswer
-from tests.run_sources import run
-from tests.running import MESSAGE, checkpoint_at, ended, notice_text, text
-from tests.sidecars import awslogs
+from tests.run_sources import MESSAGE, checkpoint_at, ended, notice_text, run, text
+from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tests.terminals import open_terminal
 
 MONITORS, BATCHES = "/ecs/monitors", "/ecs/jobs"
 GROUPS = ("--log-group", MONITORS, "--log-group", BATCHES)
-ACCOUNT, REGION = "123456789012", "us-east-1"
-IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 KEYS: dict[str, Any] = {"region": REGION, "account_id": ACCOUNT}
 LIMIT_SECONDS = 60
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -114,7 +110,7 @@ def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -
 
 @pytest.mark.parametrize(("status", "warnings"), [(200, 0), (401, 1)])
 def test_past_runs_can_come_from_a_search_cluster(aws: FakeAws, status: int, warnings: int) -> None:
-    with closing(OneAnswer(status, b'{"hits": {"hits": []}}')) as server:
+    with OneAnswer(status, b'{"hits": {"hits": []}}') as server:
         done = run_here(aws.environment(), "watch", "--json", *GROUPS, "--elasticsearch", server.url)
     assert (done.returncode, done.stderr.count("The usual durations are unknown. http")) == (0, warnings)
     assert json.loads(done.stdout)["usual"] is None

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.e2e.docker_api import DockerError
-from tests.e2e.engine import Engine
+from tests.e2e.engine import DockerError, Engine
 from tests.e2e.kernel import KernelAccounting, KernelReading, accounting_at, accounting_of, remove_cgroup
 from tests.e2e.specs import ContainerSpec
 from tests.waiting import wait_until

@@ -20,8 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.docker_api import DockerError
-from tests.e2e.engine import Engine, EngineMissingError, run_command
+from tests.e2e.engine import DockerError, Engine, EngineMissingError, run_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,6 @@ COPY pip.conf /etc/pip.conf
 
 
 def default_cache() -> Path:
-    """Return the folder where the base image's archive is kept between runs."""
     parent = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(parent) / "task-profiler" / "e2e"
 

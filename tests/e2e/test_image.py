@@ -15,7 +15,7 @@ from tests.e2e.images import BASE_IMAGE, build_image, make_monitor_image, remove
 from tests.e2e.neuron_repository import SUITE, NeuronRepository, neuron_repository
 from tests.e2e.reports import Start, finished
 from tests.e2e.specs import MONITOR, batch_container, monitor_container
-from tests.nvidia_driver import compile_driver
+from tests.fake_nvml import compile_driver
 
 pytestmark = pytest.mark.e2e
 

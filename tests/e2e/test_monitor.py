@@ -1,12 +1,17 @@
-"""The monitor beside real batches in real containers, against the kernel's own accounting."""
+"""The monitor beside real batches in real containers, against the kernel's own accounting.
+
+Batches that wait for a peer listen at the same port: the tests of a file run one after another.
+"""
 
 import json
+import math
+from typing import Any
 
 import pytest
 
 from tests.aws import FakeAws
 from tests.e2e.kernel import KernelReading
-from tests.e2e.reports import END_SECONDS, Start, finished, wait_for_samples
+from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, finished, wait_for_samples
 from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.task import Task
 from tests.waiting import wait_until
@@ -96,3 +101,94 @@ def test_a_batch_that_is_stopped_before_the_monitor_has_its_exit_code(start: Sta
     assert (record["status"], record["exitCode"]) == ("stopped", 143)
     assert "durationMs" in record["metrics"]
     assert task[MONITOR].facts.exit_code == 0
+
+
+_MARGIN = 1.1
+# The load and the memory that the batch holds for as long as it idles. The rest of the maximum is the interpreter's.
+_LOADS = {
+    "anonymous, shared and mapped memory": (("--memory-mib", "50", "--shared-mib", "50", "--mapped-mib", "50"), 150),
+    "file read twice": (("--memory-mib", "40", "--file-mib", "300"), 40),
+}
+# With the memory that the kernel needs for the page cache of a large file.
+_MAX_INTERPRETER_MIB = 30
+
+
+@pytest.mark.parametrize("kind", _LOADS)
+def test_a_batch_runs_with_a_limit_of_its_maximum_and_a_tenth(kind: str, start: Start, aws: FakeAws) -> None:
+    words, held_mib = _LOADS[kind]
+    load = (*words, "--idle-seconds", "2.5")
+    task = start(batch_container(*load, memory_mib=600))
+    record = finished(aws, task)
+    assert record["status"] == "success", record
+    metrics = record["metrics"]
+    used_mb, cache_mb = metrics["maxMemoryUsedMB"], metrics["memoryCacheMB"]
+    assert held_mib <= used_mb <= held_mib + _MAX_INTERPRETER_MIB
+    if kind == "file read twice":
+        assert cache_mb["max"] >= 290
+        assert metrics["memoryUsagePeakMB"] >= 330
+    else:
+        assert cache_mb["max"] <= 70  # the mapped file
+
+    limit_mib = math.ceil(used_mb * _MARGIN)
+    limited = start(batch_container(*load, memory_mib=limit_mib))
+    again = finished(aws, limited)
+    facts = limited[BATCH].facts
+    assert (facts.exit_code, facts.oom_killed) == (0, False)
+    assert (again["status"], again["metrics"]["memorySizeMB"]) == ("success", limit_mib)
+    assert again["likelyOutOfMemory"] is False
+
+
+_PEER = "127.0.0.1:5432"
+_LOAD = ("--network-seconds", "12", "--cpu-seconds", "8")
+_NETWORK_MS = 12_000
+_POINTS = 5.0
+
+
+def findings(task: Task) -> dict[str, Any]:
+    """What the doctor finds in the monitor's container; its exit code is 1 for a problem."""
+    output = task[MONITOR].execute("sh", "-c", "task-profiler doctor --json --seconds 1 || true")
+    return {finding["topic"]: finding for finding in map(json.loads, output.splitlines())}
+
+
+def waited(record: dict[str, Any]) -> float:
+    """The share of the run in which it waited for its peer; the machine's other load prolongs the rest."""
+    percent: float = 100 * _NETWORK_MS / record["metrics"]["durationMs"]
+    return percent
+
+
+def test_with_sys_ptrace_the_peer_and_the_functions_are_named(start: Start, aws: FakeAws) -> None:
+    environment = {**aws.environment(), "TASK_PROFILER_STACKS": "on"}
+    task = start(batch_container(*_LOAD, cpus=1), monitor_container(environment, ptrace=True), pid_mode_task=True)
+    wait_for_samples(task, 2)
+    found = findings(task)
+    task.wait_stopped(END_SECONDS)
+    assert ("level 2" in found["level"]["text"], found["call stacks"]["level"]) == (True, "ok")
+    stacks, report = (json.loads(event.message) for event in aws.events(LOG_GROUP, task.log_stream(BATCH)))
+    assert (stacks["type"], stacks["container"], report["type"]) == ("task.stacks", BATCH, "task.report")
+    record = report["record"]
+    assert stacks["taskId"] == record["taskId"]
+    time, waited_percent = record["timeBreakdown"], waited(record)
+    assert time["networkPercent"] == pytest.approx(waited_percent, abs=_POINTS)
+    assert time["onCpuPercent"] + time["waitingForCpuPercent"] == pytest.approx(100 - waited_percent, abs=_POINTS)
+    assert (time["waitingFor"][0]["kind"], time["waitingFor"][0]["target"]) == ("network", _PEER)
+    top = record["stacks"]["top"][0]
+    assert (top["function"], top["file"]) == ("_spin", "batch_load.py")
+    folded = {stack for step in stacks["steps"] for stack in step["stacks"]}
+    assert any("_wait_for_peer (batch_load.py)" in stack and stack.endswith(" [waiting]") for stack in folded)
+    assert record["monitor"]["warnings"] == []
+    assert (record["exitCode"], task[MONITOR].facts.exit_code) == (0, 0)
+
+
+def test_without_it_only_the_cpu_is_told_apart_and_the_missing_right_is_named(start: Start, aws: FakeAws) -> None:
+    environment = {**aws.environment(), "TASK_PROFILER_STACKS": "on"}
+    task = start(batch_container(*_LOAD, cpus=1), monitor_container(environment), pid_mode_task=True)
+    wait_for_samples(task, 2)
+    found = findings(task)
+    assert ("level 1" in found["level"]["text"], found["call stacks"]["level"]) == (True, "problem")
+    record = finished(aws, task)
+    time = record["timeBreakdown"]
+    assert set(time) == {"onCpuPercent", "waitingForCpuPercent", "diskPercent", "otherPercent", "coveredPercent"}
+    assert time["otherPercent"] == pytest.approx(waited(record), abs=_POINTS)
+    assert "stacks" not in record
+    (warning,) = record["monitor"]["warnings"]
+    assert "SYS_PTRACE" in warning

@@ -13,8 +13,6 @@ _VCPU_USED = 0.4
 
 
 class FaultyTask(Task):
-    """A task whose monitor may be restarted."""
-
     def __init__(self, *others: str) -> None:
         super().__init__(2)
         self.names += others
@@ -92,7 +90,6 @@ class LogApi(FakeHttpServer):
         self.quoted: list[str] = []
 
     def environment(self) -> dict[str, str]:
-        """The variables with which boto3 reaches it."""
         return {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_ENDPOINT_URL": self.url}
 
     def records(self) -> list[dict[str, Any]]:

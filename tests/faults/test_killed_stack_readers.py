@@ -56,7 +56,6 @@ def is_stopped(pid: int) -> bool:
 
 
 def cpu_ns(pid: int) -> int:
-    """The CPU time of all live threads of a process."""
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in Path(f"/proc/{pid}/task").iterdir())
 
 
@@ -79,7 +78,6 @@ def target() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def attach(pid: int) -> subprocess.Popen[bytes]:
-    """Start py-spy as the sampler does."""
     command = (present(_SPY), "dump", "--nonblocking", "--json", "--pid", str(pid))
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -66,8 +66,6 @@ class Context:
 
 
 class Left:
-    """Everything that a program wrote."""
-
     def __init__(self, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
         self._capfd, self._caplog = capfd, caplog
         self.texts: list[str] = []

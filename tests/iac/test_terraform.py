@@ -13,7 +13,7 @@ import pytest
 
 import profiler
 from profiler.task_definitions.container_snippets import ContainerRequest, container_text, monitor_container
-from tests.stack import template
+from tests.cloudformation import template
 
 ROOT = Path(profiler.__file__).parent.parent
 MODULE = ROOT / "terraform" / "monitor-containers"

@@ -48,7 +48,6 @@ class PlayedTask(Task):
 
 
 def main(words: Sequence[str]) -> None:
-    """Play the task that the words name."""
     given = dict(zip(words[3::2], words[4::2], strict=True))
     ecs, logs = boto3.client("ecs"), boto3.client("logs")
     (run,) = ecs.describe_tasks(cluster=given["--cluster"], tasks=[given["--tasks"]])["tasks"]

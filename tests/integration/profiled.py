@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler.record.record_model import Record, Report, decode
+from tests.values import present
 
 LIMIT_SECONDS = 120
 PROGRAM = (sys.executable, "-m", "profiler")
@@ -27,8 +28,15 @@ def run(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess
     return subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_SECONDS, **settings)
 
 
+def started(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess.Popen[bytes]:
+    """A profiled command that has said that it is ready."""
+    command = (*RUN, *options, "--", *words)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings)
+    assert present(process.stdout).readline() == b"ready\n"
+    return process
+
+
 def report_of(stderr: bytes) -> Report:
-    """The report is the last line."""
     return decode(stderr.splitlines()[-1])
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from profiler.runs.step_series import decode_points
 from tests.aws import fake_aws
+from tests.fake_nvml import compile_driver
 from tests.integration.profiled import profiled
 from tests.integration.sidecar import Sidecar
-from tests.nvidia_driver import compile_driver
 from tests.values import present
 
 LOAD = Path(__file__).parents[2] / "examples" / "gpu_burn" / "gpu_burn.py"

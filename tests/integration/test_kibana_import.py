@@ -3,7 +3,6 @@
 import email
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -90,7 +89,7 @@ class PlayedDashboards(FakeHttpServer):
 
 @pytest.fixture
 def played(request: pytest.FixtureRequest) -> Iterator[PlayedDashboards]:
-    with closing(PlayedDashboards(getattr(request, "param", "8.11.0"))) as server:
+    with PlayedDashboards(getattr(request, "param", "8.11.0")) as server:
         yield server
 
 

@@ -11,22 +11,20 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from importlib.metadata import distribution
 from pathlib import Path
 from queue import Queue
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 
 from profiler.aws_account.setup import forwarder_zip
 from profiler.core.errors import TaskProfilerError
-from profiler.otlp.otlp_encoding import Signal
 from tests.aws import fake_aws, start_by_schedule
 from tests.fake_slack import FakeSlack
-from tests.http_server import FakeElasticsearch, FakeHttpServer
+from tests.http_server import FakeElasticsearch, FakeHttpServer, OneAnswer
 from tests.otlp_schema import read_protobuf
 from tests.unit.forwarder.test_task_event import event as task_event
 
@@ -81,21 +79,6 @@ class RuntimeApi(FakeHttpServer):
         return 202, {}, b""
 
 
-class OtlpBackend(FakeHttpServer):
-    """Accepts every export, and keeps the requests by signal."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.requests: dict[str, Any] = {}
-        self.keys: set[str] = set()
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        signal = request.path.removeprefix("/v1/")
-        self.keys.add(request.headers["api-key"])
-        self.requests[signal] = read_protobuf(cast("Signal", signal), gzip.decompress(body))
-        return 200, {"Content-Type": "application/x-protobuf"}, b""
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("zip") / "forwarder.zip"
@@ -119,12 +102,6 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeElasticsearch]:
-    with closing(FakeElasticsearch()) as served:
-        yield served
-
-
-@pytest.fixture
 def unpacked(built: Path, tmp_path: Path) -> Path:
     with zipfile.ZipFile(built) as archive:
         archive.extractall(tmp_path / "task")
@@ -140,7 +117,6 @@ class Lambda:
         self._api = api
 
     def answers(self, handler: str, *events: dict[str, Any], **settings: str) -> tuple[list[tuple[str, Any]], str]:
-        """The answers to the events, and what the function wrote."""
         environment = {
             "PATH": os.environ["PATH"],
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._api.port}",
@@ -167,7 +143,7 @@ class Lambda:
 
 @pytest.fixture
 def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
-    with closing(RuntimeApi()) as api:
+    with RuntimeApi() as api:
         yield Lambda(unpacked, runtime, api)
 
 
@@ -263,7 +239,7 @@ def test_the_real_runtime_client_reads_a_stream(function: Lambda, cluster: FakeE
 
 def test_the_runtime_client_runs_task_stopped(function: Lambda) -> None:
     """In an account that does not know the task definition any more. The run is exported, too."""
-    with fake_aws() as aws, closing(FakeSlack()) as slack, closing(OtlpBackend()) as backend:
+    with fake_aws() as aws, FakeSlack() as slack, OneAnswer(body=b"") as backend:
         settings = {"SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url, "REPORT_WAIT_SECONDS": "0", **aws.environment()}
         settings |= {"OTLP_ENDPOINT": backend.url, "OTLP_HEADERS": f"api-key={SECRET}"}
         (answer,), output = function.answers("task_stopped", task_event(), **settings)
@@ -271,9 +247,10 @@ def test_the_runtime_client_runs_task_stopped(function: Lambda) -> None:
     assert len(slack.messages) == 1
     assert slack.webhook_url not in output
     assert SECRET not in output
-    assert backend.keys == {SECRET}
-    assert list(backend.requests) == ["traces", "logs", "metrics"]
-    (root, *_) = backend.requests["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert {headers["api-key"] for headers in backend.headers} == {SECRET}
+    assert backend.paths == ["/v1/traces", "/v1/logs", "/v1/metrics"]
+    (resource,) = read_protobuf("traces", gzip.decompress(backend.bodies[0]))["resourceSpans"]
+    root = resource["scopeSpans"][0]["spans"][0]
     assert (root["name"], root["status"]["code"]) == ("nightly", 2)
 
 

@@ -12,26 +12,18 @@ from typing import Any
 import pytest
 
 from profiler.record.record_model import Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, RUN, run
+from tests.integration.profiled import LIMIT_SECONDS, run, started
 from tests.values import present
 from tests.waiting import wait_until
 
 # What a run inherits: its input and open files, and the signals that are blocked and ignored.
 _INHERITED = "cat; readlink /proc/self/fd/0; ls /proc/self/fd; grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status; echo end"
+THRICE = ("--runs", "3")
 
 
 def _run(options: Sequence[str], *words: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     return run(*words, options=options, env=environment, input=b"not for the command", **settings)
-
-
-def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
-    """Three runs of a command, of which the first has said that it is ready."""
-    process = subprocess.Popen(
-        (*RUN, "--runs", "3", "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
-    )
-    assert present(process.stdout).readline() == b"ready\n"
-    return process
 
 
 def _records(lines: bytes) -> list[Record]:
@@ -63,10 +55,7 @@ def test_an_exceeded_budget_is_the_exit_code_of_a_command_that_succeeds(
 
 def test_a_command_that_was_asked_to_stop_is_not_checked_against_its_budget() -> None:
     script = "trap 'exit 0' INT; echo ready; while :; do sleep 0.01; done"
-    process = subprocess.Popen(
-        (*RUN, "--max-duration", "0.001s", "sh", "-c", script), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    present(process.stdout).readline()
+    process = started("sh", "-c", script, options=("--max-duration", "0.001s"))
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 0
@@ -132,7 +121,8 @@ def test_the_first_failure_is_the_last_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize(("action", "expected"), [("exit 0", 0), ("-", None)])
 def test_a_signal_starts_no_further_run(number: signal.Signals, action: str, expected: int | None) -> None:
-    process = _started("sh", "-c", f"trap '{action}' {number.name[3:]}; echo ready; while :; do sleep 0.01; done")
+    script = f"trap '{action}' {number.name[3:]}; echo ready; while :; do sleep 0.01; done"
+    process = started("sh", "-c", script, options=THRICE)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == (128 + number if expected is None else expected)
@@ -144,7 +134,7 @@ def test_other_signals_and_those_that_the_caller_ignores_do_not_end_the_runs() -
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done"
-    process = _started("sh", "-c", script, preexec_fn=ignore_hangup)
+    process = started("sh", "-c", script, options=THRICE, preexec_fn=ignore_hangup)
     for _ in range(2):
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGUSR1)
@@ -163,12 +153,7 @@ def test_a_signal_between_two_runs(number: signal.Signals, expected: int, tmp_pa
     writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
     while _writes(writer):
         pass
-    process = subprocess.Popen(
-        (*RUN, "--runs", "2", "--no-history", "--output", str(fifo), "echo", "ready"),
-        stdout=subprocess.PIPE,
-        bufsize=0,
-    )
-    assert present(process.stdout).readline() == b"ready\n"
+    process = started("echo", "ready", options=("--runs", "2", "--no-history", "--output", str(fifo)))
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     wait_until(lambda: not children.read_text(), LIMIT_SECONDS, "the end of the first run")
     process.send_signal(number)

@@ -9,13 +9,12 @@ import termios
 import tty
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, RUN, python, report_of, run
+from tests.integration.profiled import LIMIT_SECONDS, RUN, python, report_of, run, started
 from tests.terminals import fork_on_terminal, read_until
 from tests.values import present
 from tests.waiting import READINGS
@@ -41,15 +40,6 @@ _UNTIL_READ = READINGS + "wait_for_readings(20)"
 
 def _record(*words: str, options: Sequence[str] = ()) -> Record:
     return report_of(run(*words, options=options).stderr).record
-
-
-def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
-    """A listener under the profiler that has said that it is ready."""
-    process = subprocess.Popen(
-        (*RUN, "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
-    )
-    assert present(process.stdout).readline() == b"ready\n"
-    return process
 
 
 # --- transparent ---------------------------------------------------------------------------------
@@ -151,7 +141,7 @@ def test_closed_standard_streams() -> None:
 
 
 def test_signals_are_passed_on() -> None:
-    process = _started(*python(_LISTENER))
+    process = started(*python(_LISTENER))
     for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
         process.send_signal(signal.Signals[name])
         assert present(process.stdout).readline() == f"{name}\n".encode()
@@ -220,7 +210,7 @@ def test_a_job_stops_and_goes_on_with_its_command() -> None:
         "import os, signal, sys\nsignal.signal(signal.SIGCONT, lambda *_: os.write(1, b'on\\n'))\n"
         "os.write(1, b'ready\\n')\nprint(sys.stdin.readline(), end='')\n"
     )
-    process = _started(*python(program), stdin=subprocess.PIPE, process_group=0)
+    process = started(*python(program), stdin=subprocess.PIPE, process_group=0)
     assert process.stdin is not None
     process.send_signal(signal.SIGTSTP)
     _, status = os.waitpid(process.pid, os.WUNTRACED)
@@ -328,11 +318,6 @@ def test_a_spike_of_a_single_process_is_the_kernels(rest_seconds: float) -> None
     assert 800 <= present(metrics.max_memory_used_mb) < 830
 
 
-def _whole_trees_peak(record: Record) -> str:
-    """Of several processes the kernel knows the peak only in a control group of their own."""
-    return "kernel" if "cgroup" in present(record.sampling).sources else "sampled"
-
-
 def test_pages_shared_by_several_processes_count_once() -> None:
     program = (
         f"{READINGS}block = bytearray(200 * 2**20)\n"
@@ -341,7 +326,9 @@ def test_pages_shared_by_several_processes_count_once() -> None:
     )
     record = _record(*python(program), options=("--interval", "0.1"))
     metrics = record.metrics
-    assert metrics.memory_peak_source == _whole_trees_peak(record)
+    # Of several processes the kernel knows the peak only in a control group of their own.
+    is_known = "cgroup" in present(record.sampling).sources
+    assert metrics.memory_peak_source == ("kernel" if is_known else "sampled")
     assert 200 <= present(metrics.max_memory_used_mb) < 260
     assert metrics.max_pids == 5
 

@@ -1,4 +1,7 @@
-"""``task-profiler run`` with a control group of the command's own, on this machine's kernel."""
+"""``task-profiler run`` with a control group of the command's own, on this machine's kernel.
+
+And the helper process of a delegated group, on a folder that stands for the group.
+"""
 
 import os
 import select
@@ -14,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from profiler.readers.cgroup.accounting_group import try_lock
+from profiler.readers.cgroup.accounting_group import CgroupDelegation, CgroupFilesystem, try_lock
 from profiler.readers.cgroup.command_group import make_command_cgroup
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
+from profiler.readers.linux.process_tree import list_children
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import LIMIT_SECONDS, PYTHON, RUN, python, report_of, run
 from tests.values import present
-from tests.waiting import READINGS
+from tests.waiting import READINGS, wait_until
 
 _NOBODY = 65534
 _MIB = 2**20
@@ -354,3 +358,76 @@ def test_orphans_that_end_with_the_command_leave_no_group() -> None:
     command = ("unshare", "--pid", "--fork", "--mount-proc", *RUN, "--", "sh", "-c", orphans)
     for _ in range(5):
         subprocess.run(command, capture_output=True, check=True, timeout=LIMIT_SECONDS)
+
+
+_TIMEOUT_SECONDS = 120.0
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Path:
+    for folder in (tmp_path, tmp_path / "leaf"):
+        folder.mkdir(exist_ok=True)
+        (folder / "cgroup.procs").write_text("")
+    (tmp_path / "cgroup.subtree_control").write_text("")
+    return tmp_path
+
+
+def _delegation(group: Path) -> CgroupDelegation:
+    return CgroupDelegation(str(group), str(group / "leaf"), "memory", CgroupFilesystem())
+
+
+def _subtree_control(group: Path) -> str:
+    return (group / "cgroup.subtree_control").read_text()
+
+
+def test_the_helper_reverts_the_delegation_of_a_killed_process(group: Path) -> None:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _delegation(group).enable(with_helper=True)
+        os.write(writer, b"1")
+        signal.pause()
+    try:
+        assert os.read(reader, 1) == b"1"
+        assert _subtree_control(group) == "+memory"
+        (helper,) = list_children(pid, threads=1)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reader)
+        os.close(writer)
+    wait_until(lambda: _subtree_control(group) == "-memory", _TIMEOUT_SECONDS, "the helper's change")
+    wait_until(lambda: not _is_running(helper), _TIMEOUT_SECONDS, "the helper's end")
+    assert (group / "cgroup.procs").read_text() == "0"
+
+
+def _is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and ") Z " not in stat.read_text()
+
+
+def _enabled(group: Path) -> tuple[CgroupDelegation, int, set[int]]:
+    """A delegation, the pid of its helper, and this process's other children."""
+    before = set(list_children(os.getpid(), threads=1))
+    delegation = _delegation(group)
+    assert delegation.enable(with_helper=True)
+    (helper,) = set(list_children(os.getpid(), threads=1)) - before
+    return delegation, helper, before
+
+
+def test_the_helper_is_gone_after_the_revert(group: Path) -> None:
+    delegation, helper, before = _enabled(group)
+    wait_until(lambda: os.getsid(helper) == helper, _TIMEOUT_SECONDS, "the helper's start")
+    os.kill(helper, signal.SIGTERM)  # blocked
+    os.kill(helper, signal.SIGSTOP)
+    delegation.revert()
+    assert set(list_children(os.getpid(), threads=1)) == before
+    assert _subtree_control(group) == "-memory"
+
+
+def test_a_helper_that_was_killed_does_not_stop_the_revert(group: Path) -> None:
+    delegation, helper, _ = _enabled(group)
+    os.kill(helper, signal.SIGKILL)
+    os.waitpid(helper, 0)
+    delegation.revert()
+    assert _subtree_control(group) == "-memory"

@@ -41,7 +41,7 @@ class Backend(FakeHttpServer):
 
 @pytest.fixture
 def backend() -> Iterator[Backend]:
-    with closing(Backend()) as started:
+    with Backend() as started:
         yield started
 
 

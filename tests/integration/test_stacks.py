@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +15,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from profiler.aggregation.task_record import ResourceLimits
-from profiler.collectors.stacks.py_spy import PySpy, decode_dump, find_py_spy
+from profiler.collectors.stacks.py_spy import decode_dump, find_py_spy
 from profiler.collectors.stacks.stack_profile import StackProfile
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux import proc
 from profiler.record.activity_model import WAITING_SUFFIX
 from profiler.record.record_model import decode
 from profiler.runs.history.run_database import HistoryStore
@@ -87,8 +85,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Seen(NamedTuple):
-    """The record of a run, and how often each stack was seen."""
-
     record: dict[str, Any]
     stacks: Counter[str]
 
@@ -303,44 +299,3 @@ def test_without_visible_processes_the_record_says_what_to_do(
     (report,) = new_lines()
     assert "stacks" not in report["record"]
     assert any("set pidMode to task" in warning for warning in report["record"]["monitor"]["warnings"])
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who may drop a capability")
-def test_without_the_right_to_read_the_record_says_what_to_do(
-    program: Path, aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds], join_container: JoinContainer
-) -> None:
-    drop = "import ctypes, os, sys; ctypes.CDLL(None).prctl(24, 19)"  # PR_CAPBSET_DROP, CAP_SYS_PTRACE
-    reduced = ("-c", f"{drop}; os.execv(sys.executable, [sys.executable, '-m', 'profiler', *sys.argv[1:]])")
-    with (
-        beside(program, "sleep") as pid,
-        Sidecar(aws.environment(), beside=containers, STACKS="on", program=reduced) as sidecar,
-    ):
-        join_container(sidecar.task.docker_id("batch"), pid)
-        sidecar.watch(30)
-    (report,) = new_lines()
-    warnings = [text for text in report["record"]["monitor"]["warnings"] if "call stacks" in text]
-    assert len(warnings) == 1
-    assert "give it the capability SYS_PTRACE and user 0" in warnings[0]
-
-
-# --- no harm
-
-
-def state_of(pid: int) -> str:
-    stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-    return "" if stat is None else stat.state
-
-
-def test_a_killed_server_leaves_no_stopped_process(program: Path) -> None:
-    """SIGKILL of the sampler in the middle of its reading."""
-    with beside(program, "burn") as pid:
-        for attempt in range(30):
-            spy = PySpy(_SPY or "", time.monotonic_ns)
-            spy.start()
-            assert spy.version
-            killer = subprocess.Popen(["sh", "-c", f"sleep 0.0{attempt % 4}; kill -KILL {spy.pid}"])
-            while spy.dump(pid).failure is None:
-                pass
-            killer.wait()
-            spy.close()
-            assert state_of(pid) not in ("T", "t"), attempt

@@ -14,8 +14,8 @@ from profiler.record.record_model import decode
 from tests.aws import FakeAws
 from tests.integration.profiled import RUN
 from tests.integration.sidecar import NO_AWS, Sidecar
-from tests.pipes import Pipe
 from tests.task_endpoint import GROUP, STREAM
+from tests.terminals import Pipe
 from tests.values import present
 from tests.waiting import wait_until
 

@@ -5,8 +5,6 @@ import keyword
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -33,12 +31,6 @@ def installed(wheel: Path) -> Path:
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     subprocess.run((*pip, "--no-index", "--no-deps", "--target", str(folder), str(wheel)), check=True)
     return folder
-
-
-@pytest.fixture
-def played() -> Iterator[PlayedDashboards]:
-    with closing(PlayedDashboards("8.11.0")) as server:
-        yield server
 
 
 def task_profiler(installed: Path, *words: str, text: str = "") -> str:
@@ -102,8 +94,9 @@ def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
     assert of_its_zip == fingerprint()
 
 
-def test_kibana_import_reads_the_shipped_templates_and_dashboards(installed: Path, played: PlayedDashboards) -> None:
-    printed = task_profiler(installed, "kibana", "import", "--url", played.url, "--dry-run")
+def test_kibana_import_reads_the_shipped_templates_and_dashboards(installed: Path) -> None:
+    with PlayedDashboards("8.11.0") as played:
+        printed = task_profiler(installed, "kibana", "import", "--url", played.url, "--dry-run")
     for template in (ROOT / "kibana" / "index-templates").glob("*.json"):
         assert template.stem in printed
     assert "would import: " in printed

@@ -1,6 +1,5 @@
 """Fixtures of the tests against a real OpenTelemetry Collector, which passes on what it understood as JSON."""
 
-import contextlib
 import json
 import os
 import subprocess
@@ -87,7 +86,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
     if not built:
         skip_or_fail("there is no collector: install Go and run make otlp, which builds it")
     folder = tmp_path_factory.mktemp("collector")
-    with contextlib.closing(Backend()) as backend:
+    with Backend() as backend:
         (port,) = free_ports(1)
         configuration = "yaml:" + _CONFIG % (port, backend.url)
         with (folder / "log").open("wb") as log:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 
@@ -25,7 +24,7 @@ LABELS = {"TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> Iterator[None]:
-    with closing(FakeElasticsearch()) as cluster:
+    with FakeElasticsearch() as cluster:
         cluster.stored[f"{TASK_ID}/batch"] = {"record": report()}
         settings = {
             "ELASTICSEARCH_URL": cluster.url,

@@ -12,9 +12,9 @@ import pytest
 import requests
 
 from tests.fake_neuron_monitor import install
+from tests.fake_nvml import compile_driver
 from tests.integration.sidecar import Sidecar
 from tests.neuron_documents import percentiles, report, runtime
-from tests.nvidia_driver import compile_driver
 from tests.prerequisites import skip_or_fail
 from tests.search.server import free_ports
 from tests.waiting import wait_until

@@ -12,11 +12,8 @@ from xdist.scheduler import LoadScopeScheduling
 import handler
 from profiler.forwarder import event_document
 from profiler.forwarder.search_cluster import document_delivery
-from tests.contract.conftest import slack  # noqa: F401  pytest finds the fixture by this name
 from tests.prerequisites import skip_or_fail
-from tests.search.elasticsearch import VERSION_7, VERSION_8, running_elasticsearch
-from tests.search.maven import ServerMissingError
-from tests.search.opensearch import running_opensearch
+from tests.search.engines import VERSION_7, VERSION_8, ServerMissingError, running_elasticsearch, running_opensearch
 from tests.search.server import SearchServer
 
 _RUNNING: dict[str, Callable[[], AbstractContextManager[SearchServer]]] = {

@@ -34,7 +34,6 @@ print(json.dumps(handler.forward_logs(json.load(sys.stdin), Context())))
 
 
 def main() -> None:
-    """Deliver what is in the log groups."""
     stack = boto3.client("cloudformation").describe_stacks(StackName=_STACK)["Stacks"][0]
     given = {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
     code = boto3.client("s3").get_object(Bucket=given["CodeBucket"], Key=given["CodeKey"])["Body"].read()

@@ -46,7 +46,7 @@ class Phase(Struct, frozen=True):
     memory_mib: int
 
 
-class Script(Struct, frozen=True, kw_only=True):
+class Script(Struct, frozen=True):
     """A run: its phases, and how it ends half a second after them unless the task is told to stop before."""
 
     task_id: str
@@ -66,37 +66,16 @@ class Script(Struct, frozen=True, kw_only=True):
 
 SCRIPTS = (
     Script(
-        task_id="a",
-        family="nightly",
-        started="2026-03-01T10:00:00Z",
-        phases=(Phase(60, 0.4, 256), Phase(90, 0.8, 512)),
+        *("a", "nightly", "2026-03-01T10:00:00Z", (Phase(60, 0.4, 256), Phase(90, 0.8, 512))),
         checkpoint_seconds=60,
         has_side=True,
     ),
-    Script(task_id="b", family="nightly", started="2026-03-01T10:20:00Z", phases=(Phase(600, 1.0, 512),)),
-    Script(
-        task_id="killed",
-        family="nightly",
-        started="2026-03-01T10:45:00Z",
-        phases=(Phase(10, 1.6, 512), Phase(10, 1.6, 1000)),
-        exit_code=137,
-    ),
-    Script(task_id="c", family="nightly", started="2026-03-01T10:55:00Z", phases=(Phase(900, 1.8, 768),)),
-    Script(task_id="d", family="hourly", started="2026-03-01T10:10:00Z", phases=(Phase(600, 0.2, 64),)),
-    Script(
-        task_id="failed",
-        family="hourly",
-        started="2026-03-01T11:20:00Z",
-        phases=(Phase(700, 0.4, 128),),
-        exit_code=3,
-    ),
-    Script(
-        task_id="stopped",
-        family="hourly",
-        started="2026-03-01T11:40:00Z",
-        phases=(Phase(3600, 0.6, 256),),
-        stop_at=300.4,
-    ),
+    Script("b", "nightly", "2026-03-01T10:20:00Z", (Phase(600, 1.0, 512),)),
+    Script("killed", "nightly", "2026-03-01T10:45:00Z", (Phase(10, 1.6, 512), Phase(10, 1.6, 1000)), exit_code=137),
+    Script("c", "nightly", "2026-03-01T10:55:00Z", (Phase(900, 1.8, 768),)),
+    Script("d", "hourly", "2026-03-01T10:10:00Z", (Phase(600, 0.2, 64),)),
+    Script("failed", "hourly", "2026-03-01T11:20:00Z", (Phase(700, 0.4, 128),), exit_code=3),
+    Script("stopped", "hourly", "2026-03-01T11:40:00Z", (Phase(3600, 0.6, 256),), stop_at=300.4),
 )
 
 

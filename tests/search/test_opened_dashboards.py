@@ -38,7 +38,6 @@ _CUT_TASK_IDS = """() => [...document.querySelectorAll('a[href*="task.id"]')].fi
 
 @pytest.fixture(scope="module")
 def server() -> str:
-    """Import the dashboards and fill the cluster."""
     url, cluster = os.environ.get(DASHBOARDS_VARIABLE, ""), os.environ.get(CLUSTER_VARIABLE, "")
     if not url or not cluster:
         pytest.skip(f"no OpenSearch Dashboards: set {DASHBOARDS_VARIABLE} and {CLUSTER_VARIABLE} to one for tests")

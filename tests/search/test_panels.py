@@ -86,7 +86,7 @@ def filled(search_server: SearchServer) -> Iterator[SearchServer]:
     """
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        slack = stack.enter_context(contextlib.closing(FakeSlack()))
+        slack = stack.enter_context(FakeSlack())
         forward = stack.enter_context(forwarding(search_server, patch))
         aws = stack.enter_context(played_aws(patch, slack))
         boto3.client("ecs").register_task_definition(family="hourly", containerDefinitions=CONTAINERS)

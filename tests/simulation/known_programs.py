@@ -57,7 +57,6 @@ def _spin(seconds: float) -> None:
 
 
 def compute(seconds: float) -> None:
-    """One thread computes."""
     _spin(seconds)
 
 
@@ -71,10 +70,6 @@ def compute_half(seconds: float) -> None:
 
 def _server() -> tuple[str, int]:
     return "127.0.0.1", int(sys.argv[2])
-
-
-def _disk_file() -> str:
-    return sys.argv[3]
 
 
 def _ask(seconds: float) -> socket.socket:
@@ -111,7 +106,7 @@ def receive_in_event_loop(seconds: float) -> None:
 
 def read_disk(seconds: float) -> None:
     """Read blocks past the page cache."""
-    descriptor = os.open(_disk_file(), os.O_RDONLY | os.O_DIRECT)
+    descriptor = os.open(sys.argv[3], os.O_RDONLY | os.O_DIRECT)
     blocks = os.fstat(descriptor).st_size // _BLOCK_BYTES
     until = time.monotonic() + seconds
     with mmap.mmap(-1, _BLOCK_BYTES) as buffer:
@@ -130,7 +125,6 @@ def wait_for_lock(seconds: float) -> None:
 
 
 def sleep(seconds: float) -> None:
-    """Sleep."""
     time.sleep(seconds)
 
 
@@ -295,7 +289,6 @@ def _start() -> dict[str, object]:
 
 
 def main() -> None:
-    """Run the phases one after the other."""
     with Path(sys.argv[1]).open("a") as truth:
         print(json.dumps(_start()), file=truth, flush=True)
         for argument in sys.argv[_FIRST_OWN_ARGUMENT:]:

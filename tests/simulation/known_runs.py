@@ -58,7 +58,6 @@ class PhaseTruth(Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """The duration."""
         return (self.ended_ns - self.began_ns) / 1e9
 
 

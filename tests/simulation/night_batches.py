@@ -45,7 +45,6 @@ class Course:
 
     @property
     def seconds(self) -> int:
-        """The length so far."""
         return len(self.cpu_ns) - 1
 
     def add(self, cpu_ms: float = 0, network: float = 0, block: float = 0) -> None:
@@ -57,7 +56,6 @@ class Course:
         self.disk.append(self.disk_mb)
 
     def work(self, seconds: int) -> None:
-        """Add seconds of ordinary work: CPU, network, some disk."""
         for _ in range(seconds):
             self.add(self.rng.uniform(50, 900), self.rng.uniform(0, 4e6), self.rng.choice((0, 0, 2e5)))
 

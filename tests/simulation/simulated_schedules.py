@@ -77,7 +77,6 @@ class Simulated:
 
 
 def in_ns(moment: datetime) -> int:
-    """Nanoseconds since 1970."""
     return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
 
 

@@ -75,7 +75,6 @@ class Watcher:
             self._groups.setdefault(look(one.schedule), []).append(number)
 
     def watch(self, since_ns: int, until_ns: int, randomness: random.Random) -> None:
-        """Call the watcher for the whole time."""
         tasks: dict[str, list[StartedTask]] = {}
         for one in self._simulated:
             tasks.setdefault(one.schedule.cluster_arn, []).extend(one.tasks)
@@ -131,7 +130,6 @@ class Watcher:
 
 
 def true_announcements(simulated: Sequence[Simulated]) -> set[Announcement]:
-    """What has to be announced."""
     truth = {
         (number, due_ns, {"partly missed": "missed"}.get(fate, fate))
         for number, one in enumerate(simulated)

@@ -82,7 +82,6 @@ class Family:
         self._other_share = rng.uniform(0.05, kind.other_share) if kind.other_share else 0.0
 
     def runs(self, count: int) -> Iterator[dict[str, float]]:
-        """Yield the measures of each run."""
         for number in range(count):
             work = self._rng.gauss(0, self._noise) + max(-_MAX_GROWTH, min(_MAX_GROWTH, self._growth * number))
             is_periodic = self._period > 0 and number % self._period == self._phase

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.schedules.schedule_model import Schedule
-from tests.fake_cloudtrail import ACCOUNT, REGION, FakeCloudTrail, event, run_task
+from tests.scheduled_account import ACCOUNT, REGION, FakeCloudTrail, event, run_task
 
 MINUTE_NS = 60 * NS_PER_SECOND
 DUE = "2026-11-20T03:00:00Z"

@@ -15,9 +15,9 @@ from profiler.record.family_identity import FamilyKey, UsualDuration
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, TaskEvent
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.schedule_model import DueTime, Schedule
-from tests.fake_cloudtrail import FakeCloudTrail, event, run_task
 from tests.fakes import FakeClock
 from tests.run_sources import NOW_NS, ListedRuns, run
+from tests.scheduled_account import FakeCloudTrail, event, run_task
 from tests.terminals import texts
 
 CLUSTER = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"

@@ -14,7 +14,7 @@ from profiler.cli.watch_command import _draw, _watch, watch_lines
 from profiler.record.family_identity import UsualDuration
 from profiler.record.record_model import Report
 from tests.fakes import START_NS, FakeClock
-from tests.running import MESSAGE, checkpoint_at, ended, text
+from tests.run_sources import MESSAGE, checkpoint_at, ended, text
 from tests.terminals import texts
 from tests.unit.aws_account.running_tasks.test_watched_tasks import MISSING, FakeLogs, watched_tasks
 

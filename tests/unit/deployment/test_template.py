@@ -26,9 +26,7 @@ from profiler.forwarder.notices.channels import read_targets
 from profiler.forwarder.notices.event_details import EndedRun
 from profiler.record.model_base import describe_type
 from profiler.record.record_model import Container, Record, Report, encode, json_schema
-from tests.cloudformation import lint_template, read_template
-from tests.cluster_stack import CLUSTERS, FOLDER
-from tests.stack import TEMPLATE, template
+from tests.cloudformation import CLUSTERS, FOLDER, TEMPLATE, lint_template, read_template, template
 
 DOCS = (TEMPLATE.parents[1] / "docs" / "forwarder.md").read_text()
 PARAMETERS: dict[str, Any] = template()["Parameters"]

@@ -10,7 +10,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Interval, Report
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.fakes import START_NS
-from tests.running import MESSAGE, MINUTE_NS, checkpoint_at, ended, notice_text, text
+from tests.run_sources import MESSAGE, MINUTE_NS, checkpoint_at, ended, notice_text, text
 
 NOW_NS = START_NS
 

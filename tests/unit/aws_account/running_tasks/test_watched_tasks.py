@@ -13,8 +13,7 @@ from profiler.record.record_model import RaisedNotice
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.fakes import START_NS, FakeClock
-from tests.run_sources import ListedRuns
-from tests.running import MESSAGE, checkpoint_at, ended, notice_text, text
+from tests.run_sources import MESSAGE, ListedRuns, checkpoint_at, ended, notice_text, text
 from tests.runs import report
 
 GROUP, MISSING = "/ecs/jobs", "/ecs/none"

@@ -18,8 +18,7 @@ from profiler.aws_account.setup.stack_template import (
     with_subscriptions,
 )
 from profiler.core.errors import TaskProfilerError, UsageError
-from tests.cloudformation import FastLoader
-from tests.stack import TEMPLATE, template
+from tests.cloudformation import TEMPLATE, FastLoader, template
 
 WHOLE = TEMPLATE.read_text()
 

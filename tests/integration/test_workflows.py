@@ -1,13 +1,17 @@
-"""The steps of the release workflow, run by bash with a played Docker and a played GitHub.
+"""The steps of workflows, run by bash: of the release with a played Docker and GitHub, and of the example.
 
 The step ``make release-check`` is not run here: it needs minutes and PyPI.
 """
 
 import os
+import re
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ruamel.yaml import YAML
 
 import profiler
@@ -18,6 +22,20 @@ ROOT = Path(profiler.__file__).parent.parent
 JOBS: dict[str, Any] = YAML(typ="safe").load(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
 TAG = f"v{profiler.__version__}"
 IMAGE = f"ghcr.io/task-profiler/task-profiler:{profiler.__version__}"
+
+
+def bash(script: str, folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a step as GitHub does."""
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 class Runner:
@@ -33,7 +51,7 @@ class Runner:
         self.github_env.touch()
 
     def run(self, step: dict[str, Any], **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a step as GitHub does, in the checkout unless the step names a folder."""
+        """Run a step in the checkout unless the step names a folder."""
         set_before = dict(line.split("=", 1) for line in self.github_env.read_text().splitlines())
         folder = self.folder / step["working-directory"] if "working-directory" in step else ROOT
         variables = {
@@ -42,16 +60,7 @@ class Runner:
             "GITHUB_REPOSITORY": "Task-Profiler/task-profiler",
             "GITHUB_ENV": str(self.github_env),
         }
-        return subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            cwd=folder,
-            env=variables | set_before | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return bash(step["run"], folder, variables | set_before | environment)
 
 
 def steps(job: str) -> list[dict[str, Any]]:
@@ -106,3 +115,54 @@ def test_only_the_package_goes_to_the_package_index(tmp_path: Path) -> None:
     assert runner.run({**move, "working-directory": "."}).returncode == 0
     assert sorted(path.name for path in (runner.folder / "dist").iterdir()) == ["a.tar.gz", "a.whl"]
     assert JOBS["pypi"]["if"] == "vars.PUBLISH_TO_PYPI == 'true'"
+
+
+_WORKFLOW = YAML(typ="safe").load(ROOT / "examples" / "compare_pull_request.yml")
+_STEPS = _WORKFLOW["jobs"]["compare"]["steps"]
+_BASE_MB = 50
+_RUNS = 5  # fewer are too few to compare
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def _check_out(repository: Path, workspace: Path) -> None:
+    """Do what both steps of actions/checkout do: the newest commit is the pull request, its parent the base."""
+    for step in _STEPS:
+        if "checkout" in step.get("uses", ""):
+            revision = "HEAD~" if "base.sha" in step["with"].get("ref", "") else "HEAD"
+            _git(repository, "worktree", "add", "--detach", str(workspace / step["with"]["path"]), revision)
+
+
+@pytest.mark.parametrize(("new_mb", "exit_code"), [(_BASE_MB, 0), (1.2 * _BASE_MB, 3)])
+def test_the_example_fails_a_pull_request_that_needs_more_memory(new_mb: float, exit_code: int, tmp_path: Path) -> None:
+    repository, workspace = tmp_path / "repository", tmp_path / "workspace"
+    repository.mkdir()
+    _git(repository, "init", "--quiet")
+    for number, mb in enumerate((_BASE_MB, new_mb)):
+        (repository / "job.py").write_text(f"rows = b'x' * int({mb} * 2**20)  # version {number}\n")
+        _git(repository, "add", "job.py")
+        _git(repository, "commit", "--message", "Change the job")
+    _check_out(repository, workspace)
+    summary = tmp_path / "summary.md"
+    environment = {
+        **{name: str(value) for name, value in _WORKFLOW["jobs"]["compare"]["env"].items()},
+        "RUNS": str(_RUNS),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
+    steps = [step["run"] for step in _STEPS if "run" in step and step["name"] != "Install"]
+    done = [bash(script, workspace, environment) for script in steps]
+    assert [one.returncode for one in done] == [0, exit_code], [one.stderr for one in done]
+    assert len((tmp_path / "reports.jsonl").read_text().splitlines()) == 2 * _RUNS
+    assert ("::error" in done[1].stdout) is (exit_code == 3)
+    assert "memory peak" in summary.read_text()
+
+
+def test_the_example_installs_this_version() -> None:
+    install = next(step["run"] for step in _STEPS if step.get("name") == "Install")
+    assert re.findall(r"v(\d+\.\d+\.\d+)/task_profiler-(\d+\.\d+\.\d+)-", install) == [(profiler.__version__,) * 2]

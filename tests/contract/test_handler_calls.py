@@ -1,16 +1,25 @@
-"""The calls of ``handler.task_stopped``: their number, their time, and the messages on every channel."""
+"""The calls of the handlers: their number, their time, the messages on every channel, the retry; ``notify``."""
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import boto3
 import botocore.client
+import click
 import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 import handler
+from profiler.cli.commands.aws import notify as command
+from profiler.core.timestamps import format_datetime, format_ms
 from profiler.forwarder.invocation import NoticeError
+from profiler.forwarder.notices.announcements import run_idempotently
+from profiler.record.notice_model import AnyNoticeLine, encode_notice
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import (
@@ -19,6 +28,12 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
+from tests.shown_runs import missed_notice, stuck_notice
+from tests.unit.forwarder.test_memory_retry import NEW_ID, FakeAws
+from tests.unit.forwarder.test_retry_plan import BATCH
+from tests.unit.forwarder.test_subscription import DOCUMENT
+from tests.unit.forwarder.test_subscription import event as logs_event
+from tests.unit.forwarder.test_subscription import record as stream_record
 from tests.unit.forwarder.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
 
@@ -44,7 +59,6 @@ class Clock:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The AWS operations that were called."""
     made: list[str] = []
     original = botocore.client.BaseClient._make_api_call
 
@@ -210,3 +224,155 @@ def test_the_usable_part_of_a_hostile_event_is_indexed_and_posted(
     assert len(slack.messages) == 1
     ((action, _body),) = cluster.bulks
     assert action["update"]["_index"] == "task-reports-2026.03"
+
+
+def killed(**detail: Any) -> dict[str, Any]:
+    now = format_datetime(datetime.now(UTC))
+    return event(containers=[BATCH], cpu="256", memory="512", stoppedAt=now, **detail)
+
+
+@pytest.mark.parametrize("families", ["", "other", "night*"])
+def test_a_killed_run_of_a_selected_family_is_started_once(
+    families: str, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RETRY_OUT_OF_MEMORY": families, "REPORT_WAIT_SECONDS": "0", "ELASTICSEARCH_URL": ""}.items():
+        monkeypatch.setenv(name, value)
+    forget_environment()
+    aws = FakeAws()
+    read = handler._definitions()
+    monkeypatch.setattr(handler, "_definitions", lambda: read)
+    made, real = {name: aws.client(name) for name in ("ecs", "events", "scheduler")}, handler._client
+    monkeypatch.setattr(handler, "_client", lambda name, *region: made.get(name) or real(name, *region))
+    one = killed()
+    for _ in range(2):
+        assert handler.task_stopped(one, Clock(60))["status"] == "failure"
+    is_retried = families == "night*"
+    assert len(aws.requests) == is_retried
+    (message,) = slack.messages
+    assert (f"Started again with 1 GB (was 512 MB): task {NEW_ID[:8]}" in str(message)) is is_retried
+    if is_retried:
+        limit = aws.requests[0]["overrides"]["containerOverrides"]
+        assert limit == [{"name": "batch", "command": ["x"], "memory": 96}]
+        retry = killed(taskArn=one["detail"]["taskArn"][:-8] + "0" * 8, startedBy=aws.requests[0]["startedBy"])
+        handler.task_stopped(retry, Clock(60))
+        assert len(aws.requests) == 1
+        assert "This was the retry of 4dd5853f" in str(slack.messages[-1])
+    assert "Not started again" not in capsys.readouterr().out
+
+
+NOTICED_ID = stuck_notice().record.task_id
+
+
+def subscription(*, task_id: str = NOTICED_ID) -> dict[str, Any]:
+    line = encode_notice(replace(stuck_notice(), time=format_ms(time.time_ns()))).decode()
+    events = [{"id": "1", "timestamp": 1, "message": line.replace(NOTICED_ID, task_id)}]
+    return logs_event({**DOCUMENT, "logStream": f"ecs/task-monitor/{task_id}", "logEvents": events})
+
+
+def test_a_notice_is_indexed_and_the_retry_repeats_only_slack(
+    slack: FakeSlack, cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVENT_BUS_NAME", "default")
+    forget_environment()
+    queue = event_queue("Task Run Notice")
+    slack.script = [rate_limited(3600)]
+    sent = subscription()
+    with pytest.raises(NoticeError, match="SLACK_FAILURE_WEBHOOK_URL"):
+        handler.forward_logs(sent, Clock(60))
+    assert slack.messages == []
+    for _ in range(2):
+        assert handler.forward_logs(sent, Clock(60)) == {"indexed": 1, "skipped": 0, "failed": 0}
+    (message,) = slack.messages
+    assert "nightly-etl:26 has been stuck for 30 minutes" in message["text"]
+    (posted,) = received(queue)
+    assert (posted["detail-type"], posted["detail"]["notice"]["kind"]) == ("Task Run Notice", "stuck")
+    assert len(boto3.client("dynamodb").scan(TableName="done")["Items"]) == 2
+    written = {bulk[0]["update"]["_id"] for bulk in cluster.bulks}
+    assert (written, len(cluster.bulks)) == ({f"{NOTICED_ID}/batch/stuck"}, 3)
+
+
+def test_the_record_of_a_stream_is_delivered_again(slack: FakeSlack) -> None:
+    slack.script = [rate_limited(3600)]
+    records = {"Records": [stream_record(7, subscription()["awslogs"]["data"])]}
+    assert handler.forward_logs(records, Clock(60)) == {"batchItemFailures": [{"itemIdentifier": "7"}]}
+    assert handler.forward_logs(records, Clock(60)) == {"batchItemFailures": []}
+    assert len(slack.messages) == 1
+
+
+def test_without_a_cluster_the_notice_is_announced(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ELASTICSEARCH_URL")
+    forget_environment()
+    assert handler.forward_logs(subscription(), Clock(60)) == {"indexed": 0, "skipped": 0, "failed": 0}
+    assert len(slack.messages) == 1
+
+
+def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
+    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timeout would fail all records of the invocation, again and again, and hold up those after them for hours."""
+    monkeypatch.setenv("EVENT_BUS_NAME", "default")
+    clock = Clock(60)
+
+    def run_slowly(table: str, context: Any, key: str, work: Callable[[], bool]) -> bool:
+        clock.sleep(7)
+        return run_idempotently(table, context, key, work)
+
+    monkeypatch.setattr(handler, "run_idempotently", run_slowly)
+    events = [subscription(task_id=f"{number:032x}") for number in range(9)]
+    records = {"Records": [stream_record(number, one["awslogs"]["data"]) for number, one in enumerate(events)]}
+    repeated = handler.forward_logs(records, clock)["batchItemFailures"]
+    assert clock.left > 0
+    assert (len(slack.messages), repeated) == (3, [{"itemIdentifier": str(number)} for number in range(3, 9)])
+
+
+Notify = Callable[..., Result]
+
+
+@pytest.fixture
+def notify(monkeypatch: pytest.MonkeyPatch) -> Notify:
+    """Calls ``task-profiler notify``."""
+    # CliRunner replaces the stream, not the file descriptor.
+    monkeypatch.setattr("profiler.cli.printing.write_out", partial(click.echo, nl=False))
+
+    def call(*options: str, line: str | None = None) -> Result:
+        return CliRunner().invoke(command, ["--event", "-", *options], input=line or json.dumps(event()))
+
+    return call
+
+
+def printed(result: Result) -> dict[str, Any]:
+    assert result.exception is None
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def test_the_message_and_the_detail_of_the_event_are_printed(notify: Notify, slack: FakeSlack) -> None:
+    document = printed(notify("--dry-run"))
+    assert document["channel"] == "failure"
+    assert document["blocks"]
+    assert (document["detail"]["taskArn"], document["detail"]["status"]) == (ARN, "failure")
+    assert slack.messages == []
+
+
+def test_an_event_is_sent_to_every_channel(notify: Notify, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVENT_BUS_NAME", "default")
+    queue = event_queue()
+    document = printed(notify())
+    (posted,) = slack.messages
+    assert posted["blocks"] == document["blocks"]
+    (sent,) = received(queue)
+    assert sent["detail"] == document["detail"]
+
+
+@pytest.mark.parametrize("line", [stuck_notice(), missed_notice()], ids=["run", "schedule"])
+def test_the_line_of_a_notice_is_accepted(notify: Notify, line: AnyNoticeLine, slack: FakeSlack) -> None:
+    document = printed(notify(line=encode_notice(line).decode()))
+    assert (document["channel"], document["detail"]["notice"]["kind"]) == ("failure", line.notice.kind)
+    assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
+
+
+def test_what_cannot_be_sent_is_an_error(notify: Notify, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLACK_FAILURE_WEBHOOK_URL")
+    assert "set SLACK_FAILURE_WEBHOOK_URL or EVENT_BUS_NAME" in str(notify().exception)
+    invalid = notify("--dry-run", line='{"type": "task.notice"}')
+    assert "pass the line unchanged, as in the log" in str(invalid.exception)

@@ -1,6 +1,7 @@
-"""``task-profiler recommend --elasticsearch`` on real servers, with documents that the forwarder wrote.
+"""What the reading commands make of the forwarder's documents on real servers is the same as from every other source.
 
-Its results are compared with those from the record lines of the same runs.
+Recommendations and comparisons are held against those from the record lines of the same runs. The other sources of the
+list of runs: tests/contract/test_run_sources.py.
 """
 
 import json
@@ -14,12 +15,23 @@ import pytest
 import requests
 from msgspec.structs import replace
 
+from profiler.cli.options import SourceOptions
+from profiler.cli.wiring.open_past_runs import open_source
+from profiler.core.clock import SystemClock
+from profiler.core.timestamps import parse_ns
+from profiler.forwarder.documents import schedule_notice_document
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, decode, encode
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from tests.command_line import run_here
+from tests.run_sources import IDS, RUNS, check_source
 from tests.runs import checkpoint, lines, report, slowdown
 from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, search
+from tests.search.test_forwarder import Context, Forward, call, event, forward, search
+from tests.shown_runs import missed_notice
+from tests.values import present
 
 __all__ = ["forward"]  # the fixture
 
@@ -45,7 +57,6 @@ def objects(*words: str, given: bytes = b"") -> dict[str, Any]:
 
 
 def indexed(forward: Forward, server: SearchServer, reports: Sequence[Report]) -> None:
-    """Through the real handler."""
     texts = [encode(one).decode() for one in reports]
     assert forward(event(*texts), Context()) == {"indexed": len(texts), "skipped": 0, "failed": 0}
     search(server)  # refreshes
@@ -112,7 +123,7 @@ FAMILIES: dict[str, list[Report]] = {
     "sixty": [report(n, family="sixty", peak_mb=1900 if n < 10 else 300) for n in range(60)],
 }
 # Documents are known by their task's id.
-RUNS = [
+SIZED_RUNS = [
     replace(one, record=replace(one.record, task_id=f"{family}-{number}"))
     for family, runs in FAMILIES.items()
     for number, one in enumerate(runs)
@@ -123,9 +134,9 @@ def test_the_cluster_gives_the_same_recommendations_as_the_record_lines(
     forward: Forward, search_server: SearchServer
 ) -> None:
     """Also which 50 of 60 runs are the last, and that one of them has no numbers."""
-    indexed(forward, search_server, [*RUNS, checkpoint(RUNS[0])])
+    indexed(forward, search_server, [*SIZED_RUNS, checkpoint(SIZED_RUNS[0])])
     there = objects("--elasticsearch", search_server.url)
-    here = objects("--from", "-", given=lines(RUNS))
+    here = objects("--from", "-", given=lines(SIZED_RUNS))
     assert list(there) == sorted(FAMILIES)
     for family, found in there.items():
         assert found == here[family]
@@ -151,7 +162,7 @@ def test_the_cluster_gives_the_same_comparison_as_the_record_lines(
         replace(
             one, record=replace(one.record, revision="2" if number % 2 else "1", labels={"branch": f"b={number % 5}"})
         )
-        for number, one in enumerate(RUNS)
+        for number, one in enumerate(SIZED_RUNS)
         if one.record.family in ("sixty", "mixed")
     ]
     indexed(forward, search_server, runs)
@@ -168,7 +179,7 @@ def test_the_cluster_gives_the_same_comparison_as_the_record_lines(
 
 
 def test_families_are_selected_by_name_and_pattern(forward: Forward, search_server: SearchServer) -> None:
-    indexed(forward, search_server, RUNS)
+    indexed(forward, search_server, SIZED_RUNS)
     there = ("--elasticsearch", search_server.url)
     assert set(objects(*there, "ec2", "gr*")) == {"ec2", "grown"}
     assert set(objects(*there, "[bi]*d*")) == {"beside", "bound", "idle"}
@@ -295,3 +306,91 @@ def test_documents_without_the_templates_are_an_error(search_server: SearchServe
     assert done.returncode == 1
     assert "task-profiler kibana import" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def source_of(server: SearchServer) -> RunSource:
+    return open_source(SourceOptions(url=server.url, prefix="task"), {}, SystemClock())
+
+
+def put(server: SearchServer, index: str, task_id: str, document: dict[str, Any]) -> None:
+    call(server, "PUT", f"{index}/_doc/{task_id}?refresh=true", document)
+
+
+def test_the_cluster_finds_the_same_runs_as_every_other_source(forward: Forward, search_server: SearchServer) -> None:
+    forward(event(*(encode(one).decode() for one in RUNS)), Context())
+    search(search_server)  # refreshes
+    check_source(source_of(search_server))
+    with_event(search_server, "abc1")
+    with_event(search_server, "bcd1", record_only=True)
+    corrected, restored = (next(source_of(search_server).runs(RunFilter(run=one))) for one in ("abc1", "bcd1"))
+    assert (corrected.report.record.status, corrected.report.record.exit_code) == ("stopped", 0)
+    assert present(corrected.event).stopped_reason == "Stopped by ann"
+    assert corrected.line == encode(RUNS[0])
+    assert (restored.report.type, restored.report.schema_version) == ("task.report", "1.3")
+    assert restored.report.time == restored.report.record.finished_at or restored.report.time
+    found = source_of(search_server).runs(RunFilter(statuses=("stopped",)))
+    assert [one.report.record.task_id for one in found] == ["abc1", "bcd1", "bcd2"]
+
+
+def with_event(server: SearchServer, task_id: str, *, record_only: bool = False) -> None:
+    """What the task's event changes in a document; other shippers store the record alone."""
+    (hit,) = search(server, query={"term": {"task.id": task_id}})["hits"]["hits"]
+    source = hit["_source"]
+    source["task"] |= {"status": "stopped", "stop_category": "user", "stopped_reason": "Stopped by ann"}
+    if record_only:
+        source["record"] = json.dumps(json.loads(source["record"])["record"])
+    put(server, hit["_index"], hit["_id"].replace("/", "%2F"), source)
+
+
+def test_runs_without_a_record_get_a_partial_line(forward: Forward, search_server: SearchServer) -> None:
+    forward(event(*(encode(one).decode() for one in RUNS)), Context())
+    task = {"id": "lost", "family": "nightly-etl", "status": "failure", "stopped_reason": "CannotPullContainerError"}
+    never = {"@timestamp": "2099-01-01T00:00:00.000Z", "task": task, "container": {"name": "batch"}}
+    started = {**never, "task": {**task, "id": "gone"}, "event": {"start": "2020-01-01T00:00:00.000Z"}}
+    put(search_server, "task-reports-2099.01", "lost", never)
+    put(search_server, "task-reports-2020.01", "gone", started)
+    search(search_server)  # refreshes
+    source = source_of(search_server)
+    runs = list(source.runs(RunFilter()))
+    assert [run.report.record.task_id for run in runs] == ["lost", *IDS, "gone"]
+    assert runs[0].line is None
+    assert runs[0].report.record.metrics.duration_ms is None
+    assert runs[0].event is not None
+    put(search_server, "task-reports-2020.01", "gone", {**started, "record": "no record"})
+    assert len(list(source.runs(RunFilter(run="gone")))) == 1
+    assert source.notes == ("the indices task-reports-*: 1 record could not be read, so numbers are missing.",)
+
+
+def test_runs_of_several_search_pages_are_listed(forward: Forward, search_server: SearchServer) -> None:
+    """Also with equal starts."""
+    texts = [encode(RUNS[0]).decode().replace('"abc1"', f'"many-{number:03}"') for number in range(450)]
+    forward(event(*texts), Context())
+    search(search_server)
+    ids = [one.report.record.task_id for one in source_of(search_server).runs(RunFilter())]
+    assert ids == [f"many-{number:03}" for number in range(450)]
+
+
+def test_a_run_with_checkpoints_alone_is_found_by_its_id(forward: Forward, search_server: SearchServer) -> None:
+    text = encode(RUNS[0]).decode().replace("task.report", "task.checkpoint").replace('"success"', '"running"')
+    forward(event(text), Context())
+    search(search_server, "task-checkpoints-*")
+    source = source_of(search_server)
+    assert list(source.runs(RunFilter(run="abc1"))) == []
+    (run,) = source.runs(RunFilter(run="abc1", reads_checkpoints=True))
+    assert run.report.record.status == "running"
+    assert len(source.checkpoints(run)) == 1
+
+
+@pytest.mark.usefixtures("forward")  # which installs the index templates
+def test_missed_runs_are_found_by_family_and_due_time(search_server: SearchServer) -> None:
+    missed = missed_notice()
+    later = replace(missed, notice=replace(missed.notice, due_at="2026-11-20T04:00:00.000Z"))
+    other = replace(missed, family="hourly")
+    for number, line in enumerate((missed, later, other)):
+        document = schedule_notice_document(line, encode_notice(line).decode(), ForwarderSettings())
+        put(search_server, document.index, str(number), dict(document.fields))
+    source = source_of(search_server)
+    assert source.schedule_notices(RunFilter(families=("nightly-*",), accounts=("111122223333",))) == (later, missed)
+    until_ns = parse_ns(later.notice.due_at)
+    assert set(source.schedule_notices(RunFilter(until_ns=until_ns, clusters=("jobs",)))) == {missed, other}
+    assert source.schedule_notices(RunFilter(regions=("mars-1",))) == ()
