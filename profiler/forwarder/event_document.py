@@ -15,6 +15,8 @@ from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask
 
+_MAX_REQUEST_SECONDS = 5.0
+
 
 def event_documents(
     task: StoppedTask,
@@ -128,7 +130,7 @@ def find_indexed_report(
     if place is None:
         return None
     left_seconds = budget.remaining_seconds() - WAIT_RESERVED_SECONDS
-    source = cluster.get(*place, max(1.0, min(left_seconds, 5.0))) or {}
+    source = cluster.get(*place, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
     text = str(source.get("record"))
     report = read_line(text)
     line = ReportLine(report, text, is_indexed=True) if isinstance(report, Report) else None

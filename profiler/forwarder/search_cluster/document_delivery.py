@@ -25,6 +25,7 @@ _MAX_TRUNCATED_LENGTH = 20_000
 # The largest bulk request. AWS's smallest instances accept 10 MiB; a batch is halved if the cluster refuses it.
 MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
+_MAX_REQUEST_SECONDS = 30.0
 
 
 class Failure(Struct, frozen=True):
@@ -125,7 +126,9 @@ def deliver(
     ``jitter`` returns a number from 0 to 1, which spreads the pauses between retries. Raises DeliveryError if some
     documents were not written, and a later attempt can succeed.
     """
-    backoff = RetryBackoff(budget, jitter, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=30.0)
+    backoff = RetryBackoff(
+        budget, jitter, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=_MAX_REQUEST_SECONDS
+    )
     indexed = 0
     rejected: list[Failure] = []
     fault: str | None = None
