@@ -13,6 +13,59 @@ from profiler.record.search_document_fields import FIELDS, INTERVAL_PREFIX, Docu
 _LOG_MESSAGE = "message"
 _DATA_VIEW_TYPES: Final = {"keyword": "string", "date": "date", "boolean": "boolean"}
 
+_DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
+# Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
+_PRECISE_DURATION = {**_DURATION, "outputFormat": "humanizePrecise", "outputPrecision": 1, "useShortSuffix": True}
+_PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
+_DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
+# Without milliseconds and the name of the month, so that the column of a table is not cut.
+_TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
+_ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
+_UNIT_SUFFIXES: Final = {
+    "_bytes": {"id": "bytes", "params": {"pattern": "0,0.0 b"}},
+    "usd": {"id": "number", "params": {"pattern": "$0,0.00"}},
+    **dict.fromkeys(("_percent", ".percent", "_mb"), _ONE_DIGIT_FORMAT),
+}
+_PART_FORMATS: Final[Mapping[str, Json]] = {
+    **dict.fromkeys((".percent.", "_mb."), _ONE_DIGIT_FORMAT),
+    ".slowdown.": {"id": "number", "params": {"pattern": "0,0.[00]"}},
+}
+# The values are addresses of several hundred characters.
+_LINK_LABELS: Final[Mapping[str, str]] = {"links.run": "Charts", "links.logs": "Log", "links.task": "ECS task"}
+_COLUMN_LABELS: Final[Mapping[str, str]] = {
+    "task.family": "Family",
+    "task.id": "Task",
+    "task.status": "Outcome",
+    "task.stop_category": "Category",
+    "task.exit_code": "Exit code",
+    "task.stopped_reason": "Reason",
+    "usage.duration_ms": "Duration",
+    "usage.cpu.percent.max": "CPU peak %",
+    "usage.memory.percent.max": "Memory peak %",
+    "links.run": "Charts",
+    "links.logs": "Log",
+    "links.task": "ECS",
+}
+_OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "task.status": tuple((case.label.lower(), case.colour) for case in OUTCOMES if case.label != "Out of memory"),
+    "task.stop_category": (("oom", OUT_OF_MEMORY_COLOUR),),
+}
+
+_DESCRIPTION = "Task Profiler: lines of the monitor into the documents of its dashboards. See docs/dashboards.md"
+_RECORD = "line.record."
+_IS_REPORT = "ctx.line.type == 'task.report'"
+_IS_CHECKPOINT = "ctx.line.type == 'task.checkpoint'"
+_ID = "{{{line.record.taskId}}}/{{{line.record.container.name}}}"
+_STATISTICS = frozenset({"avg", "p50", "p95", "p99", "max"})
+# The objects of the document in the order in which they are filled.
+_OBJECTS: Final = (
+    *("task", "cloud", "orchestrator", "host", "container", "aws", "event"),
+    *("usage", "interval", "cost", "recommendation", "monitor"),
+)
+# The memory peak waits here: its place is inside an object that is moved as a whole.
+_PEAK = "line.peak"
+_PEAK_FIELD = "usage.memory.used_mb.max"
+
 
 def _keywords(names: str) -> tuple[DocumentField, ...]:
     return tuple(DocumentField(name=name) for name in names.split())
@@ -136,45 +189,6 @@ def _mapping(field: DocumentField) -> Json:
     return {"type": field.index_type}
 
 
-_DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
-# Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
-_PRECISE_DURATION = {**_DURATION, "outputFormat": "humanizePrecise", "outputPrecision": 1, "useShortSuffix": True}
-_PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
-_DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
-# Without milliseconds and the name of the month, so that the column of a table is not cut.
-_TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
-_ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
-_UNIT_SUFFIXES: Final = {
-    "_bytes": {"id": "bytes", "params": {"pattern": "0,0.0 b"}},
-    "usd": {"id": "number", "params": {"pattern": "$0,0.00"}},
-    **dict.fromkeys(("_percent", ".percent", "_mb"), _ONE_DIGIT_FORMAT),
-}
-_PART_FORMATS: Final[Mapping[str, Json]] = {
-    **dict.fromkeys((".percent.", "_mb."), _ONE_DIGIT_FORMAT),
-    ".slowdown.": {"id": "number", "params": {"pattern": "0,0.[00]"}},
-}
-# The values are addresses of several hundred characters.
-_LINK_LABELS: Final[Mapping[str, str]] = {"links.run": "Charts", "links.logs": "Log", "links.task": "ECS task"}
-_COLUMN_LABELS: Final[Mapping[str, str]] = {
-    "task.family": "Family",
-    "task.id": "Task",
-    "task.status": "Outcome",
-    "task.stop_category": "Category",
-    "task.exit_code": "Exit code",
-    "task.stopped_reason": "Reason",
-    "usage.duration_ms": "Duration",
-    "usage.cpu.percent.max": "CPU peak %",
-    "usage.memory.percent.max": "Memory peak %",
-    "links.run": "Charts",
-    "links.logs": "Log",
-    "links.task": "ECS",
-}
-_OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
-    "task.status": tuple((case.label.lower(), case.colour) for case in OUTCOMES if case.label != "Out of memory"),
-    "task.stop_category": (("oom", OUT_OF_MEMORY_COLOUR),),
-}
-
-
 def data_view(index: Index, *, is_lens: bool) -> Json:
     """The data view of these documents, with the fields of the index template.
 
@@ -234,22 +248,6 @@ def _task_link() -> Json:
     period = "(time:(from:now-30d,to:now))"
     address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"
     return {"type": "a", "urlTemplate": address, "labelTemplate": "{{value}}", "openLinkInCurrentTab": True}
-
-
-_DESCRIPTION = "Task Profiler: lines of the monitor into the documents of its dashboards. See docs/dashboards.md"
-_RECORD = "line.record."
-_IS_REPORT = "ctx.line.type == 'task.report'"
-_IS_CHECKPOINT = "ctx.line.type == 'task.checkpoint'"
-_ID = "{{{line.record.taskId}}}/{{{line.record.container.name}}}"
-_STATISTICS = frozenset({"avg", "p50", "p95", "p99", "max"})
-# The objects of the document in the order in which they are filled.
-_OBJECTS: Final = (
-    *("task", "cloud", "orchestrator", "host", "container", "aws", "event"),
-    *("usage", "interval", "cost", "recommendation", "monitor"),
-)
-# The memory peak waits here: its place is inside an object that is moved as a whole.
-_PEAK = "line.peak"
-_PEAK_FIELD = "usage.memory.used_mb.max"
 
 
 def build_ingest_pipeline() -> str:

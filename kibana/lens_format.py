@@ -7,7 +7,7 @@ from kibana import dashboard_model as model
 from kibana.dashboard_model import Control, Dashboard, Json, Metric, Panel, Terms
 from kibana.saved_objects import dashboard_object, data_view_reference, object_id, saved_object, to_json
 
-TIME_COLUMN: Final = "time"
+_TIME_COLUMN: Final = "time"
 _OPERATIONS = {
     "count": "count",
     "count_distinct": "unique_count",
@@ -17,6 +17,24 @@ _OPERATIONS = {
     "percentile": "percentile",
     "latest": "last_value",
 }
+VERSIONS: Final = {
+    "core": "7.16.0",
+    "index-pattern": "7.11.0",
+    "search": "7.9.3",
+    "visualization": "7.14.0",
+    "lens": "8.1.0",
+    "dashboard": "7.16.0",
+}
+_LIMIT_COLUMN = "limit"
+_TYPES = {
+    "number": "lnsMetric",
+    "line": "lnsXY",
+    "bars": "lnsXY",
+    "ranking": "lnsXY",
+    "heatmap": "lnsHeatmap",
+    "table": "lnsDatatable",
+}
+_SERIES = {"line": "line", "bars": "bar_stacked", "ranking": "bar_horizontal"}
 # Lens has no setting for the name of the missing bucket, "(missing value)". Only a column that has a format, if only an
 # empty one, takes the parameters of the parent format.
 _MISSING_LABEL: Final[Json] = {
@@ -46,31 +64,31 @@ _CLOCK: Final[Json] = {
 _LATEST_TYPES = {model.TIME_FIELD: "date", "event.start": "date", "task.exit_code": "number"}
 
 
-def metric_column(number: int) -> str:
+def _metric_column(number: int) -> str:
     """The id of the column of a panel's metric."""
     return f"metric-{number}"
 
 
-def terms_column(number: int) -> str:
+def _terms_column(number: int) -> str:
     """The id of the column of a panel's terms."""
     return f"rows-{number}"
 
 
-def lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
+def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
     """Yield terms, then time, then metrics: the order of buckets is their nesting."""
     for number, terms in enumerate(panel.terms):
-        yield terms_column(number), _terms(terms)
+        yield _terms_column(number), _terms(terms)
     if panel.has_time_axis:
-        yield TIME_COLUMN, _ELAPSED if panel.time_field == model.ELAPSED_FIELD else _CLOCK
+        yield _TIME_COLUMN, _ELAPSED if panel.time_field == model.ELAPSED_FIELD else _CLOCK
     for number, metric in enumerate(panel.metrics):
         if metric.share_of is not None:
-            yield from _ratio(metric_column(number), metric)
+            yield from _ratio(_metric_column(number), metric)
         else:
             if not panel.cases:
-                yield metric_column(number), _metric(metric, panel)
+                yield _metric_column(number), _metric(metric, panel)
             for position, case in enumerate(panel.cases):
                 column = {**_metric(metric, panel), "label": case.label, "filter": model.kuery(case.condition)}
-                yield f"{metric_column(number)}-case-{position}", column
+                yield f"{_metric_column(number)}-case-{position}", column
     order = next((found for terms in panel.terms if (found := model.hidden_order(terms)) is not None), None)
     if order is not None:  # Lens orders terms only by a column
         yield model.ORDER, _metric(order, panel)
@@ -164,26 +182,6 @@ def _metric(metric: Metric, panel: Panel) -> Json:
     return {**column, "dataType": "date"} if metric.operation == "max" and metric.field == model.TIME_FIELD else column
 
 
-VERSIONS: Final = {
-    "core": "7.16.0",
-    "index-pattern": "7.11.0",
-    "search": "7.9.3",
-    "visualization": "7.14.0",
-    "lens": "8.1.0",
-    "dashboard": "7.16.0",
-}
-_LIMIT_COLUMN = "limit"
-_TYPES = {
-    "number": "lnsMetric",
-    "line": "lnsXY",
-    "bars": "lnsXY",
-    "ranking": "lnsXY",
-    "heatmap": "lnsHeatmap",
-    "table": "lnsDatatable",
-}
-_SERIES = {"line": "line", "bars": "bar_stacked", "ranking": "bar_horizontal"}
-
-
 def lens_charts(dashboard: Dashboard) -> Iterator[Json]:
     """The charts of a dashboard."""
     return map(_chart, dashboard.charts)
@@ -237,7 +235,7 @@ def _chart(panel: Panel) -> Json:
         data_view_reference("indexpattern-datasource-current-indexpattern", panel.index),
         data_view_reference(f"indexpattern-datasource-layer-{layer}", panel.index),
     ]
-    columns = dict(lens_columns(panel))
+    columns = dict(_lens_columns(panel))
     layers = {layer: {"columns": columns, "columnOrder": list(columns), "incompleteColumns": {}}}
     if panel.limit is not None:
         limit, limit_columns = _limit_layer(panel)
@@ -264,7 +262,7 @@ def _visualization(panel: Panel, layer: str) -> Json:
         case "heatmap":
             return _heatmap(panel, layer)
         case "table":
-            columns = [_table_column(name, column) for name, column in lens_columns(panel)]
+            columns = [_table_column(name, column) for name, column in _lens_columns(panel)]
             return {"layerId": layer, "layerType": "data", "columns": columns, "fitRowToContent": True}
         case "line" | "bars" | "ranking":
             return _xy(panel, layer)
@@ -284,19 +282,19 @@ def _table_column(name: str, column: Json) -> Json:
 def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
     """The colour of each column of a chart in which each series is a column."""
     for number, case in enumerate(panel.cases):
-        yield f"{metric_column(0)}-case-{number}", case.colour
+        yield f"{_metric_column(0)}-case-{number}", case.colour
     if not panel.cases and (not panel.terms or not panel.has_time_axis):
         for number, metric in enumerate(panel.metrics):
             if metric.colour is not None:
-                yield metric_column(number), metric.colour
+                yield _metric_column(number), metric.colour
 
 
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
     has_series = bool(panel.terms) and (panel.has_time_axis or panel.has_checkpoint_axis)
-    split = {"splitAccessor": terms_column(0)} if has_series else {}
+    split = {"splitAccessor": _terms_column(0)} if has_series else {}
     series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
-    accessors = [name for name, column in lens_columns(panel) if not column["isBucketed"] and name != model.ORDER]
+    accessors = [name for name, column in _lens_columns(panel) if not column["isBucketed"] and name != model.ORDER]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     top = {"upperBound": 100} if panel.limit is None else {}
     return {
@@ -323,7 +321,7 @@ def _xy(panel: Panel, layer: str) -> Json:
                 "seriesType": series,
                 "position": "top",
                 "showGridlines": False,
-                "xAccessor": TIME_COLUMN if panel.has_time_axis else terms_column(len(panel.terms) - 1),
+                "xAccessor": _TIME_COLUMN if panel.has_time_axis else _terms_column(len(panel.terms) - 1),
                 **split,
                 "accessors": accessors,
                 **({"yConfig": colours} if colours else {}),
@@ -374,7 +372,7 @@ def _limit_line(panel: Panel) -> Json:
 
 def _number(panel: Panel, layer: str) -> Json:
     """A single number in the format of 8.1. Kibana 8.5 and later migrate it to the legacy metric."""
-    shown = {"layerId": layer, "layerType": "data", "accessor": metric_column(0)}
+    shown = {"layerId": layer, "layerType": "data", "accessor": _metric_column(0)}
     return {**shown, "colorMode": "Labels", "palette": _palette(panel)} if panel.bands else shown
 
 
@@ -399,13 +397,13 @@ def _palette(panel: Panel) -> Json:
 
 
 def _heatmap(panel: Panel, layer: str) -> Json:
-    value = metric_column(0)
+    value = _metric_column(0)
     return {
         "shape": "heatmap",
         "layerId": layer,
         "layerType": "data",
-        "xAccessor": TIME_COLUMN,
-        "yAccessor": terms_column(0),
+        "xAccessor": _TIME_COLUMN,
+        "yAccessor": _terms_column(0),
         "valueAccessor": value,
         "legend": {"type": "heatmap_legend", "isVisible": True, "position": "right"},
         "gridConfig": {

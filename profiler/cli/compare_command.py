@@ -39,9 +39,9 @@ _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5
 _MIN_WAIT_POINTS = 10
 _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
-METRIC_TITLES = ("", "A", "B", "Change", "95 % interval", "Verdict")
+_METRIC_TITLES = ("", "A", "B", "Change", "95 % interval", "Verdict")
 _METRIC_COLUMNS = tuple(
-    Column(title, is_right=title in METRIC_TITLES[1:5], folds=title == "Verdict") for title in METRIC_TITLES
+    Column(title, is_right=title in _METRIC_TITLES[1:5], folds=title == "Verdict") for title in _METRIC_TITLES
 )
 
 
@@ -83,7 +83,7 @@ def compare_sets(
     changes = compare_metrics(a_records, b_records, metrics)
     limit = None if limit_percent is None else check_limit(changes, limit_percent, needs_all=bool(names))
     sentences = () if limit is None else tuple(limit.sentences())
-    conditions = list(conditions_of_comparison(sets))
+    conditions = list(_conditions_of_comparison(sets))
     if output_format == "json":
         left_out = (f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text)
         for sentence in (*left_out, *conditions):  # the object has no field for them
@@ -95,7 +95,7 @@ def compare_sets(
         write_lines(comparison_lines(sets, changes, None))
         if limit is not None:
             say("".join(annotations(sets, limit)), end="")
-        notes = [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
+        notes = [*conditions, *_limits_of_comparison(sets, changes), *remarks, *sentences]
         append_summary(sets, changes, notes, os.environ)
     for sentence in sentences:
         warn(sentence)
@@ -104,21 +104,21 @@ def compare_sets(
 
 def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], width: int | None) -> Iterator[Line]:
     """Draw both sets, then the metrics that a run has."""
-    columns = [Column(name, is_right=name == "Runs", folds=name in ("Runs of", "Left out")) for name in set_titles()]
-    yield from table(columns, set_rows(sets), width=width)
-    for sentence in conditions_of_comparison(sets):
+    columns = [Column(name, is_right=name == "Runs", folds=name in ("Runs of", "Left out")) for name in _set_titles()]
+    yield from table(columns, _set_rows(sets), width=width)
+    for sentence in _conditions_of_comparison(sets):
         yield from wrapped(sentence, width, first="")
     yield EMPTY
     rows: list[tuple[str | Span, ...]] = [
         (*row[:-1], Span(row[-1], _STYLES.get(one.change.verdict, "")))
-        for one, row in zip(known_changes(changes), metric_rows(changes), strict=True)
+        for one, row in zip(_known_changes(changes), _metric_rows(changes), strict=True)
     ]
     yield from table(_METRIC_COLUMNS, rows, width=width)
-    for sentence in limits_of_comparison(sets, changes):
+    for sentence in _limits_of_comparison(sets, changes):
         yield from wrapped(sentence, width, first="")
 
 
-def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
+def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     """Other differences between the sets that can explain a change before the code does."""
     waits, counted = (
         [[wait for record in one.records if (wait := read(record)) is not None] for one in sets]
@@ -140,12 +140,12 @@ def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
         )
 
 
-def set_titles() -> tuple[str, ...]:
+def _set_titles() -> tuple[str, ...]:
     """The titles of the columns of the sets."""
     return ("", "Runs of", "Runs", f"Started ({local_zone()})", "Left out")
 
 
-def set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
+def _set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
     """A row for each set."""
     for name, one in zip("AB", sets, strict=True):
         days = sorted((format_local(start_ns(report)) or "")[:10] for report in one.reports)
@@ -153,29 +153,29 @@ def set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
         yield name, one.text, str(len(one.reports)), started, one.left_out_text or UNKNOWN
 
 
-def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
+def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
     """A row for each metric that a run has."""
-    for one in known_changes(changes):
+    for one in _known_changes(changes):
         change, unit = one.change, one.metric.unit
         yield (
             one.metric.title,
             UNKNOWN if change.a is None else format_value(change.a, unit),
             UNKNOWN if change.b is None else format_value(change.b, unit),
-            percent_text(change.change_percent),
-            interval_text(change),
+            _percent_text(change.change_percent),
+            _interval_text(change),
             _verdict(one),
         )
 
 
-def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
+def _known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
     """The metrics that at least one run has; all metrics if no run has any."""
     return [one for one in changes if one.known_a or one.known_b] or changes
 
 
-def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
+def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
     """The metrics that not all runs have, and how many runs are needed where there are too few."""
     titles: dict[str, list[str]] = {}
-    for one in known_changes(changes):
+    for one in _known_changes(changes):
         counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)
         parts = [
             f"{known} of {len(of.reports)} runs of {name}" for name, known, of in counts if known < len(of.reports)
@@ -192,19 +192,19 @@ def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]
         yield f"At least {MIN_RUNS} runs per side are needed."
 
 
-def percent_text(percent: float | None) -> str:
+def _percent_text(percent: float | None) -> str:
     """A change, with its sign."""
     if percent is None:
         return UNKNOWN
     return f"{round(percent, 1) + 0.0:+.1f} %" if abs(percent) < _MANY_PERCENT else f"{percent:+.3g} %"
 
 
-def interval_text(change: MedianChange) -> str:
+def _interval_text(change: MedianChange) -> str:
     """The 95 % interval of a change. An end that is unknown is unbounded."""
     low, high = change.low_percent, change.high_percent
     if low is None:
-        return UNKNOWN if high is None else f"at most {percent_text(high)}"
-    return f"{percent_text(low)} or more" if high is None else f"{percent_text(low)[:-2]} to {percent_text(high)}"
+        return UNKNOWN if high is None else f"at most {_percent_text(high)}"
+    return f"{_percent_text(low)} or more" if high is None else f"{_percent_text(low)[:-2]} to {_percent_text(high)}"
 
 
 class ChangeLimit(Struct, frozen=True, kw_only=True):
@@ -218,7 +218,7 @@ class ChangeLimit(Struct, frozen=True, kw_only=True):
         """The sentences about the metrics."""
         if self.exceeded:
             listed = ", ".join(
-                f"{_names(one)} {percent_text(one.change.change_percent)} ({interval_text(one.change)})"
+                f"{_names(one)} {_percent_text(one.change.change_percent)} ({_interval_text(one.change)})"
                 for one in self.exceeded
             )
             yield f"B is above A by more than {self.percent:g} %: {listed}."
@@ -288,7 +288,7 @@ def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
         change = one.change
         before, after = (format_value(value or 0, one.metric.unit) for value in (change.a, change.b))
         message = (
-            f"{one.metric.title} {percent_text(change.change_percent)} ({interval_text(change)}), above the limit of "
+            f"{one.metric.title} {_percent_text(change.change_percent)} ({_interval_text(change)}), above the limit of "
             f"{limit.percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
         )
         title = _data(f"task-profiler compare: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
@@ -307,9 +307,9 @@ def append_summary(
         "",
         f"### {_markdown(f'{sets[1].text} compared with {sets[0].text}')}",
         "",
-        *_table(METRIC_TITLES, metric_rows(changes)),
+        *_table(_METRIC_TITLES, _metric_rows(changes)),
         "",
-        *_table(set_titles(), set_rows(sets)),
+        *_table(_set_titles(), _set_rows(sets)),
         *(line for sentence in sentences for line in ("", _markdown(sentence))),
     )
     try:

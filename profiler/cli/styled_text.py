@@ -180,7 +180,7 @@ def table_width() -> int | None:
 
 
 class Column(Struct, frozen=True):
-    """A column of a table. A text that is too long continues on the next line (``folds``) or ``is_cut``.
+    """A column of a table. A text that is too long continues on the next line (``folds``), or is cut (``is_cut``).
 
     Without room for all columns, the one with the highest ``rank`` is left out first; 0: never.
     """

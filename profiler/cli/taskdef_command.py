@@ -87,7 +87,7 @@ def add_monitor(
         settings=parse_settings(settings),
     )
     if files:
-        change_files(
+        _change_files(
             files,
             lambda definition, arn, region: add_to(definition, options, revision_arn=arn, stack_region=region),
             out=out,
@@ -132,7 +132,7 @@ def remove_monitor_from(
             notes = removed.notes if removed.had_monitor else ("There is no monitor: nothing was removed.",)
             return replace(removed, notes=notes)
 
-        change_files(files, remove, out=out, in_place=in_place)
+        _change_files(files, remove, out=out, in_place=in_place)
         return 0
     return roll_out(
         request,
@@ -357,7 +357,7 @@ def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> No
     warn(f"{len(planned)} families: " + ", ".join(f"{count} {what}" for what, count in parts.items() if count) + ".")
 
 
-def change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> None:
+def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> None:
     """Change the files, of which a hyphen is standard input, and write or print the result.
 
     Raises UsageError if the options contradict each other, and TaskProfilerError, before a file is written, if one

@@ -21,6 +21,17 @@ if TYPE_CHECKING:  # forward_logs imports this module for LogStream, and identif
     from profiler.core.container_roles import ContainerRoles
     from profiler.task_definitions.containers import Container
 
+# Reserved at the end of an invocation for the document and the notice; at most half of the time that is left.
+WAIT_RESERVED_SECONDS = 10.0
+_POLL_SECONDS = 2.0
+_NEWEST_LINES = 200
+# The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
+_MAX_PAGES = 100
+# The error codes of ECS and CloudWatch Logs for resources that do not exist.
+_UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
+_UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
+_REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
+
 
 class LogStream(Struct, frozen=True, kw_only=True):
     """A log stream; ``region`` None: the function's region."""
@@ -124,17 +135,6 @@ def _log_stream(container: "Container", task: StoppedTask) -> LogStream | None:
         return None
     return LogStream(group=target.group, stream=target.stream, region=target.region)
 
-
-# Reserved at the end of an invocation for the document and the notice; at most half of the time that is left.
-WAIT_RESERVED_SECONDS = 10.0
-_POLL_SECONDS = 2.0
-_NEWEST_LINES = 200
-# The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
-_MAX_PAGES = 100
-# The error codes of ECS and CloudWatch Logs for resources that do not exist.
-_UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
-_UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
-_REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
 
 Warn = Callable[[str], None]
 # Yields the pages of a log stream, the newest line first; none if the stream does not exist or may not be read. Each

@@ -22,6 +22,32 @@ from profiler.record.hardware import processor_difference
 from profiler.record.record_model import Processor, Record, Report
 from profiler.record.units import MIB, as_number
 
+COMPARISON_SECONDS = 5.0
+# A value that occurs once in a month of daily runs, or once in a day of hourly runs, is usual.
+MAX_RUNS = 40
+MIN_RUNS = 8
+_MIN_DURATIONS = 5
+_NOTABLE_RATIO = 1.5
+# Each measure, its JSON name in the record, and an amount: values far below it count as equal.
+_MEASURES: Mapping[str, tuple[str, float]] = {
+    "duration_ms": ("durationMs", 1000),
+    "cpu_seconds": ("cpuSeconds", 0.1),
+    "block_read_bytes": ("blockReadBytes", MIB),
+    "block_write_bytes": ("blockWriteBytes", MIB),
+}
+_FIELDS = (
+    "usage.duration_ms",
+    "usage.cpu.seconds",
+    "usage.block.read_bytes",
+    "usage.block.write_bytes",
+    "task.complete",
+    "orchestrator.cluster.name",
+    "host.cpu.model",
+)
+
+# The values of a run by the names of ``_MEASURES``; None if unknown.
+Measures = Mapping[str, float | None]
+
 # By family and name of the ECS cluster.
 FamilyDurations = Mapping[tuple[str, str], UsualDuration]
 
@@ -104,33 +130,6 @@ def _buckets(parent: Json, name: str) -> Iterator[Mapping[str, Json]]:
 
 def _sources(response: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     return [mapping(hit.get("_source")) for hit in mappings(mapping(response.get("hits")).get("hits"))]
-
-
-COMPARISON_SECONDS = 5.0
-# A value that occurs once in a month of daily runs, or once in a day of hourly runs, is usual.
-MAX_RUNS = 40
-MIN_RUNS = 8
-_MIN_DURATIONS = 5
-_NOTABLE_RATIO = 1.5
-# Each measure, its JSON name in the record, and an amount: values far below it count as equal.
-_MEASURES: Mapping[str, tuple[str, float]] = {
-    "duration_ms": ("durationMs", 1000),
-    "cpu_seconds": ("cpuSeconds", 0.1),
-    "block_read_bytes": ("blockReadBytes", MIB),
-    "block_write_bytes": ("blockWriteBytes", MIB),
-}
-_FIELDS = (
-    "usage.duration_ms",
-    "usage.cpu.seconds",
-    "usage.block.read_bytes",
-    "usage.block.write_bytes",
-    "task.complete",
-    "orchestrator.cluster.name",
-    "host.cpu.model",
-)
-
-# The values of a run by the names of ``_MEASURES``; None if unknown.
-Measures = Mapping[str, float | None]
 
 
 class _Run(Struct, frozen=True, kw_only=True):

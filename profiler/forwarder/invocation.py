@@ -19,6 +19,11 @@ from msgspec import Struct
 
 _Result = TypeVar("_Result")
 NO_TIME_TO_NOTIFY = "The invocation ran out of time before all notifications were sent: the next one continues."
+# Reserved at the end of an invocation for the failure store and the response.
+RESERVED_SECONDS = 3.0
+_MIN_REQUEST_SECONDS = 1.0
+_AT_INFO = ("boto3", "botocore", "urllib3", "elastic_transport", "elasticsearch", "opensearch")
+_LIBRARY_LEVELS = {**dict.fromkeys(_AT_INFO, logging.INFO), "opensearchpy.trace": logging.WARNING}
 
 
 class ForwarderError(Exception):
@@ -81,13 +86,6 @@ def raise_errors(errors: Sequence[ForwarderError]) -> None:
         raise errors[0]
     if errors:
         raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
-
-
-# Reserved at the end of an invocation for the failure store and the response.
-RESERVED_SECONDS = 3.0
-_MIN_REQUEST_SECONDS = 1.0
-_AT_INFO = ("boto3", "botocore", "urllib3", "elastic_transport", "elasticsearch", "opensearch")
-_LIBRARY_LEVELS = {**dict.fromkeys(_AT_INFO, logging.INFO), "opensearchpy.trace": logging.WARNING}
 
 
 def configure_library_logging() -> None:

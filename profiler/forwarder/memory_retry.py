@@ -30,8 +30,10 @@ from profiler.schedules.schedule_model import STARTERS, may_be_starter
 from profiler.sizing.fargate import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides, prices
 
-RETRY_STARTER = "task-profiler-retry/"
-SHORT_ID_LENGTH = 8
+_Result = TypeVar("_Result")
+
+_RETRY_STARTER = "task-profiler-retry/"
+_SHORT_ID_LENGTH = 8
 _GROWTH = 1.5
 _EC2_STEP_MB = 128
 # What a target of EventBridge or of its Scheduler passes on to RunTask, as EventBridge writes the names.
@@ -93,7 +95,7 @@ def larger_memory(
     limit_mb, others_mb = limits.pop(batch, None), sum(limits.values())
     least_mb = 1.25 * (peak_mb or 0)  # with a margin
     grown_limit_mb = None if limit_mb is None else math.ceil(max(_GROWTH * limit_mb, least_mb))
-    if not is_on_fargate(task):
+    if not _is_on_fargate(task):
         if definition.get("memory") is not None:
             raise RetryRefusedError("the size of a task on EC2 is not changed")
         if limit_mb is None or grown_limit_mb is None:
@@ -112,7 +114,7 @@ def larger_memory(
     return LargerMemory(old_mb=memory_mb, new_mb=int(size.memory_mb), vcpu=size.vcpu, limit_mb=grown_limit_mb)
 
 
-def is_on_fargate(task: StoppedTask) -> bool:
+def _is_on_fargate(task: StoppedTask) -> bool:
     """Whether the size is the task's own."""
     return task.launch_type == FARGATE or task.capacity_provider in (FARGATE, FARGATE_SPOT)
 
@@ -147,7 +149,7 @@ def run_task_request(
         "cluster": target.cluster_arn,
         "taskDefinition": task.definition_arn,
         "count": 1,
-        "startedBy": f"{RETRY_STARTER}{task.id[:SHORT_ID_LENGTH]}",
+        "startedBy": f"{_RETRY_STARTER}{task.id[:_SHORT_ID_LENGTH]}",
         "clientToken": f"task-profiler-retry-{task.id}",
         **{_lowered(name): _for_ecs(parameters[name]) for name in _PARAMETERS if name in parameters},
         "overrides": overrides,
@@ -202,9 +204,6 @@ def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  as above
     return pairs
 
 
-_Result = TypeVar("_Result")
-
-
 class MemoryRetries(Struct, frozen=True):
     """Starts killed runs again, and recognizes the retries.
 
@@ -224,7 +223,7 @@ class MemoryRetries(Struct, frozen=True):
 
         Raises ForwarderError if AWS or the search cluster did not respond: Lambda must retry the event.
         """
-        if (ended.task.started_by or "").startswith(RETRY_STARTER):
+        if (ended.task.started_by or "").startswith(_RETRY_STARTER):
             return self._of_retry(ended)
         if not should_retry(ended, self.settings.families):
             return None
@@ -261,11 +260,11 @@ class MemoryRetries(Struct, frozen=True):
 
     def _of_retry(self, ended: EndedTask) -> MemoryRetry:
         """What there is to say about the end of a retry."""
-        task, short_id = ended.task, (ended.task.started_by or "").removeprefix(RETRY_STARTER)
+        task, short_id = ended.task, (ended.task.started_by or "").removeprefix(_RETRY_STARTER)
         family = self.family()
         killed_id, killed = (None, None) if family is None else family.killed_run(ended, short_id)
         new, old = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb), None if killed is None else killed.task_size
-        if not is_on_fargate(task):
+        if not _is_on_fargate(task):
             listed = (one.memory_mb for one in task.containers if one.name == ended.container)
             new = TaskSize(memory_mb=next(listed, None))
             old = None if killed is None else TaskSize(memory_mb=killed.metrics.memory_size_mb)
@@ -324,7 +323,7 @@ def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> Memory
     if started is None and not was_started:
         reasons = ", ".join(str(one.get("reason") or one.get("detail")) for one in answer.get("failures", ()))
         raise RetryRefusedError(_reason(f"ECS did not start it ({reasons or 'it gave no reason'})"))
-    name = "" if started is None else f": task {started[:SHORT_ID_LENGTH]}"
+    name = "" if started is None else f": task {started[:_SHORT_ID_LENGTH]}"
     return MemoryRetry(
         sentence=f"Started again with {'more memory' if was_started else change}{name}.", retried_as=started
     )

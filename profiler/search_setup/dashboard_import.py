@@ -17,10 +17,15 @@ from profiler.search_setup.search_servers import DashboardsServer
 from profiler.search_setup.template_install import Removal, rejection, setup_folder, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
+SavedObject = dict[str, Any]
 
 _LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Kibana from 4
 _FIRST_LENS = (8, 2)  # older versions show errors for the newest value of a date
 _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
+_FIRST_LINKS: Final = (8, 12)
+_DASHBOARD_LINK: Final = re.compile(r"\[([^]]+)\]\(#/view/([\w-]+)\)")
+_SEPARATOR: Final = " · "
+_LINKS_WIDTH: Final = 32  # of 48 columns
 
 
 class UiVersion(Struct, frozen=True, kw_only=True):
@@ -128,14 +133,6 @@ def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavo
         hint = "; another --flavour may fit this server" if response.status == 422 else ""  # noqa: PLR2004
         reason = f"{rejection(response)}{hint}"
     raise TaskProfilerError(f"The dashboards were not imported: {reason}.")
-
-
-_FIRST_LINKS: Final = (8, 12)
-_DASHBOARD_LINK: Final = re.compile(r"\[([^]]+)\]\(#/view/([\w-]+)\)")
-_SEPARATOR: Final = " · "
-_LINKS_WIDTH: Final = 32  # of 48 columns
-
-SavedObject = dict[str, Any]
 
 
 def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObject]:

@@ -27,7 +27,7 @@ from profiler.record.units import format_count
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 Engine = Literal["elasticsearch", "opensearch"]
 
-POLICY = "task-profiler"
+_POLICY = "task-profiler"
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
 # The indices behind the data views of the dashboards: as long as one does not exist, its panels are errors.
 _FIRST_INDICES: tuple[IndexKind, ...] = ("reports", "checkpoints", "notices")
@@ -106,7 +106,7 @@ def install_templates(
     """
     product = detect_product(server)
     engine = product.engine
-    policy = LifecyclePolicy(server, engine, prefixed_name(POLICY, prefix))
+    policy = _LifecyclePolicy(server, engine, prefixed_name(_POLICY, prefix))
     has_policy = policy.is_supported()
     if has_policy and not dry_run:
         policy.put(with_index_prefix(files.policies[engine], prefix))
@@ -154,7 +154,7 @@ def detect_product(server: SearchServer) -> Product:
     return Product(engine=engine, is_serverless=version.get("build_flavor") == "serverless")
 
 
-class LifecyclePolicy:
+class _LifecyclePolicy:
     """The lifecycle policy in the API of either engine."""
 
     def __init__(self, server: SearchServer, engine: Engine, name: str) -> None:
@@ -243,7 +243,7 @@ def cluster_removals(
             is_ours = any(mapping(each.get("_meta")).get("managed_by") == "task-profiler" for each in installed)
             what = f"index template {name}{'' if is_ours else ' (of somebody else)'}"
             yield Removal(what=what, delete=partial(server.request, "DELETE", path) if is_ours else None)
-    policy = LifecyclePolicy(server, product.engine, prefixed_name(POLICY, prefix))
+    policy = _LifecyclePolicy(server, product.engine, prefixed_name(_POLICY, prefix))
     if server.request("GET", policy.path).ok:
         reason = " (it deletes the indices that stay when they are 400 days old)" if has_data else ""
         delete = None if has_data else partial(server.request, "DELETE", policy.path)

@@ -24,6 +24,11 @@ from tests.e2e.kernel import remove_cgroup
 from tests.waiting import WaitTimeoutError, wait_until
 
 _CALL_SECONDS = 60.0
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
+_COMMAND_SECONDS = 600.0
+_STORAGE_DRIVERS = ("overlay2", "vfs")  # vfs works everywhere, but copies the whole image for each container
+_CGROUP = "/e2e-task-profiler/daemon"  # for containers that have no parent of their own: those of image builds
 
 
 class DockerError(Exception):
@@ -93,13 +98,6 @@ class DockerApi:
             connection.close()
             raise DockerError(response.status, text)
         return response
-
-
-_START_SECONDS = 120.0
-_STOP_SECONDS = 60.0
-_COMMAND_SECONDS = 600.0
-_STORAGE_DRIVERS = ("overlay2", "vfs")  # vfs works everywhere, but copies the whole image for each container
-_CGROUP = "/e2e-task-profiler/daemon"  # for containers that have no parent of their own: those of image builds
 
 
 class EngineMissingError(Exception):

@@ -22,6 +22,11 @@ from tests.e2e.specs import ContainerSpec, TaskSpec
 from tests.http_server import FakeHttpServer
 from tests.waiting import wait_until
 
+PAUSE = "~internal~ecs~pause~namespace"
+
+_STOP_SECONDS = 300.0
+_JOIN_SECONDS = 10.0
+
 _UNITS_PER_CPU = 1024
 _LEAST_CPU_UNITS = 2  # what the agent reports for a container without CPU setting
 
@@ -148,12 +153,6 @@ def _log_options(task: TaskIdentity, spec: ContainerSpec) -> dict[str, Any]:
         "awslogs-stream": task.log_stream(spec),
     }
     return {"LogDriver": "awslogs", "LogOptions": options}
-
-
-PAUSE = "~internal~ecs~pause~namespace"
-
-_STOP_SECONDS = 300.0
-_JOIN_SECONDS = 10.0
 
 
 class MetadataEndpoint(FakeHttpServer):

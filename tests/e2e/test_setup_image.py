@@ -34,6 +34,8 @@ from tests.e2e.images import (
 from tests.http_server import FakeHttpServer
 from tests.tutorial import build_wheel
 
+pytestmark = pytest.mark.e2e
+
 USER, PASSWORD = "AWS", "hunter2"
 _AUTHORIZATION = f"Basic {b64encode(f'{USER}:{PASSWORD}'.encode()).decode()}"
 
@@ -94,9 +96,6 @@ def _body(request: BaseHTTPRequestHandler) -> bytes:
         request.rfile.readline()
     request.rfile.readline()
     return b"".join(parts)
-
-
-pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture

@@ -28,6 +28,18 @@ from typing import Final
 
 from tests.search.server import HEAP_OPTIONS, SearchServer, free_ports, running
 
+VERSION_7: Final = "7.17.29"
+VERSION_8: Final = "8.7.1"  # later ones do not answer `GET /` in this distribution, which the clients ask for
+
+_UNPRIVILEGED: Final = "nobody"  # Elasticsearch refuses to run as root
+_ADMIN: Final = ("admin", "admin-of-the-tests")
+_SECURITY: Final = {
+    "xpack.security.enabled": "true",
+    "xpack.security.authc.api_key.enabled": "true",
+    "xpack.security.http.ssl.enabled": "false",
+    "xpack.security.transport.ssl.enabled": "false",
+}
+
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 _FETCH_SECONDS: Final = 600.0
 _SHOWN_LINES: Final = 20
@@ -46,6 +58,15 @@ _POM: Final = """\
     </dependency>
   </dependencies>
 </project>
+"""
+_COMPILE_SECONDS: Final = 60.0
+_DESCRIPTOR: Final = """\
+name=security-index
+description=Names that the index of API keys asks for
+version=1
+elasticsearch.version={version}
+java.version=11
+classname=SecurityIndexPlugin
 """
 
 
@@ -107,28 +128,6 @@ def _maven(cache: Path, goal: str, *arguments: str) -> None:
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).splitlines()[:_SHOWN_LINES]
         raise ServerMissingError("Maven could not fetch it:\n" + "\n".join(lines))
-
-
-VERSION_7: Final = "7.17.29"
-VERSION_8: Final = "8.7.1"  # later ones do not answer `GET /` in this distribution, which the clients ask for
-
-_UNPRIVILEGED: Final = "nobody"  # Elasticsearch refuses to run as root
-_ADMIN: Final = ("admin", "admin-of-the-tests")
-_SECURITY: Final = {
-    "xpack.security.enabled": "true",
-    "xpack.security.authc.api_key.enabled": "true",
-    "xpack.security.http.ssl.enabled": "false",
-    "xpack.security.transport.ssl.enabled": "false",
-}
-_COMPILE_SECONDS: Final = 60.0
-_DESCRIPTOR: Final = """\
-name=security-index
-description=Names that the index of API keys asks for
-version=1
-elasticsearch.version={version}
-java.version=11
-classname=SecurityIndexPlugin
-"""
 
 
 def fetch_elasticsearch(version: str) -> Path:

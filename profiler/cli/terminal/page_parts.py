@@ -45,10 +45,9 @@ def label(name: str, style: str = "dim", width: int = LABEL_WIDTH) -> Span:
 
 def labelled(name: str, text: str, view: View) -> Iterator[Line]:
     """A text after its label, on several lines if necessary; nothing without a text."""
-    if text:
-        first, *more = wrapped(text, view.width, first=label(name).text)
-        yield line(label(name), *first[1:])
-        yield from more
+    rows = wrapped(text, view.width, first=label(name).text)
+    for number, row in enumerate(rows):
+        yield row if number else line(label(name), *row[1:])
 
 
 def local(text: str | None, view: View) -> datetime | None:

@@ -23,8 +23,8 @@ _CPU_PARTS = 2
 _MAX_ROWS = 6
 # These numbers are shown whenever they changed, even if others changed more.
 _IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
+_MEMORY_PEAK = "metrics.max_memory_used_mb"
 # The name of each number, its unit, and its path in the view of a record.
-MEMORY_PEAK = "metrics.max_memory_used_mb"
 _METRICS: tuple[tuple[str, Unit, str], ...] = (
     ("duration", "ms", "metrics.duration_ms"),
     ("pull and start", "ms", "metrics.init_duration_ms"),
@@ -36,7 +36,7 @@ _METRICS: tuple[tuple[str, Unit, str], ...] = (
     ("all vCPU in use", "%", "metrics.vcpu_saturated_percent"),
     ("memory size", "MB", "metrics.memory_size_mb"),
     ("memory average", "MB", "metrics.memory_used_mb.avg"),
-    ("memory peak", "MB", MEMORY_PEAK),
+    ("memory peak", "MB", _MEMORY_PEAK),
     ("read", "bytes", "metrics.block_read_bytes"),
     ("written", "bytes", "metrics.block_write_bytes"),
     ("received", "bytes", "metrics.network_rx_bytes"),
@@ -53,7 +53,7 @@ _MIN_RUN_MS = 50
 # The numbers of the line: each with its unit, its path, and the least difference, below which it is noise.
 _NOTABLE: tuple[tuple[str, Unit, str, float], ...] = (
     ("duration", "ms", "metrics.duration_ms", 50),
-    ("memory", "MB", MEMORY_PEAK, 1),
+    ("memory", "MB", _MEMORY_PEAK, 1),
     ("CPU time", "s", "metrics.cpu_seconds", 0.05),
 )
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
@@ -76,7 +76,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """The comparison with another run, None if there is none. ``name`` is its role, such as ``last success``.
+    """The comparison with the run ``other`` (None: there is none) in the role ``name``, such as ``last success``.
 
     A complete comparison shows all numbers, not only those that changed. ``has_few``: fewer than five runs of the
     family are known, so that a change in percent means little.
@@ -99,13 +99,13 @@ def compare(
     """
     this, that = run.report.record, other.report.record
     usual = () if is_complete else earlier or ()
-    of_metrics = (metric_row(*metric, this, that, usual) for metric in _METRICS)
+    of_metrics = (_metric_row(*metric, this, that, usual) for metric in _METRICS)
     rows = (*_size_rows(this, that), *(row for row in of_metrics if row is not None), *_time_rows(this, that))
     has_few = not is_complete if earlier is None else len(earlier) < MIN_RUNS
     return Comparison(other=other, name=name, rows=rows, is_complete=is_complete, has_few=has_few)
 
 
-def peak_note(this: Record, that: Record) -> str | None:
+def _peak_note(this: Record, that: Record) -> str | None:
     """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
     sources = known_peak_source(this.metrics), known_peak_source(that.metrics)
     if None in sources or sources[0] == sources[1]:
@@ -142,7 +142,7 @@ def compared_lines(record: Record, comparison: Comparison | None, view: View) ->
     if not rows:
         yield line(Span(f"{INDENT}No number differs by 5 % and by more than usual.", "dim"))
     yield from _table(rows, view.glyphs, has_few=comparison.has_few)
-    note = peak_note(record, other)
+    note = _peak_note(record, other)
     if note is not None and any(row.name == "memory peak" for row in rows):
         yield from wrapped(note, view.width)
     difference = processor_difference(record, other, f"the {comparison.name}")
@@ -164,14 +164,14 @@ def _table(rows: Sequence[Row], glyphs: Glyphs, *, has_few: bool = False) -> Ite
         yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, Span(f"{change:>{_VALUE_WIDTH}}", style))
 
 
-def metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]) -> Row | None:
+def _metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]) -> Row | None:
     """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
     get = reader(path)
     new, old = get(view_of(this)), get(view_of(that))
     if new is None and old is None:
         return None
-    is_peak = path == MEMORY_PEAK  # a peak that was measured in another way does not show the usual range
-    usual = usual_range(get(view_of(one)) for one in earlier if not is_peak or peak_note(this, one) is None)
+    is_peak = path == _MEMORY_PEAK  # a peak that was measured in another way does not show the usual range
+    usual = usual_range(get(view_of(one)) for one in earlier if not is_peak or _peak_note(this, one) is None)
     this_text, other_text = _text(new, unit), _text(old, unit)
     percent = None if new is None or not old or this_text == other_text else 100 * (new - old) / old
     change = ""
@@ -262,9 +262,9 @@ def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[Row]:
     for name, unit, path, least in _NOTABLE:
         get = reader(path)
         new, old = get(view_of(record)), get(view_of(last))
-        is_known = new is not None and old and (path != MEMORY_PEAK or peak_note(record, last) is None)
+        is_known = new is not None and old and (path != _MEMORY_PEAK or _peak_note(record, last) is None)
         if is_known and abs((new or 0) - (old or 0)) >= least:
-            row = metric_row(name, unit, path, record, last, earlier)
+            row = _metric_row(name, unit, path, record, last, earlier)
             if row is not None and row.is_changed:
                 yield row
 

@@ -33,6 +33,9 @@ _Result = TypeVar("_Result")
 ChannelKind = Literal["success", "failure"]
 # Runs the work at most once for a key: (key, work).
 Idempotently = Callable[[str, Callable[[], object]], object]
+MAX_NOTICES_OF_A_STREAM = 8
+MAX_AGE = timedelta(days=1)
+MAX_AGE_IN_STREAM = timedelta(minutes=15)
 
 
 class UnusualMeasure(Struct, frozen=True, kw_only=True):
@@ -254,11 +257,6 @@ def run_idempotently(
         raise DeliveryError(
             f"The table {table} cannot be used: check IDEMPOTENCY_TABLE and that the function's role may write to it."
         ) from error
-
-
-MAX_NOTICES_OF_A_STREAM = 8
-MAX_AGE = timedelta(days=1)
-MAX_AGE_IN_STREAM = timedelta(minutes=15)
 
 
 class TaskNotices(Struct):

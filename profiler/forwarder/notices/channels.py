@@ -29,6 +29,8 @@ from profiler.forwarder.notices.announcements import Announcement, ChannelKind, 
 from profiler.forwarder.notices.event_details import LINE_TYPE, bus_event, ended_run
 from profiler.forwarder.notices.slack_messages import SlackMessage, message_of
 
+SOURCE = "task-profiler"
+
 _TOKEN_SETTING = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting
 _OK = 200
 _TOO_MANY_REQUESTS = 429
@@ -220,9 +222,6 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
         hint = _WEBHOOK_HINT if target.channel is None else _BOT_HINTS.get(code, _BOT_HINT)
     cause = f" ({failure})" if failure.status else ""
     return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting, token=_TOKEN_SETTING)}."
-
-
-SOURCE = "task-profiler"
 
 
 class SlackNoticeChannel(Struct, frozen=True):

@@ -23,6 +23,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
     Container,
     Cost,
+    Monitor,
     OtherContainer,
     Process,
     Processor,
@@ -114,7 +115,7 @@ def test_a_killed_run() -> None:
 
 
 @pytest.mark.parametrize(("seen_mb", "has_remedy"), [(7987.2, True), (4800, False)])
-def test_a_killed_run_that_saw_more_memory_has_the_remedy(seen_mb: float, *, has_remedy: bool) -> None:
+def test_a_run_that_saw_more_memory_or_more_cpus_has_the_remedy(seen_mb: float, *, has_remedy: bool) -> None:
     report = made("out_of_memory")
     before = page(report)
     shown = page(replace(report, record=replace(report.record, visible=Visible(memory_mb=seen_mb, cpus=2))))
@@ -122,6 +123,13 @@ def test_a_killed_run_that_saw_more_memory_has_the_remedy(seen_mb: float, *, has
         "           the program sees 7.8 GB and may use 4: set the container's `memory`,",
         "           or -Xmx/max_old_space_size/workers.",
     ] * has_remedy
+    waited = etl_with(cpu_wait_seconds=4000.0, cpu_wait_percent=75.6)
+    shown = page(replace(waited, record=replace(waited.record, visible=Visible(memory_mb=4200, cpus=8))))
+    assert "           it sees 8 CPUs and may use 2: set the number of workers." in shown
+
+
+def test_a_warning_of_spaces_alone_is_left_out() -> None:
+    assert page(etl(monitor=Monitor(version="1", warnings=(" ",)))) == page(etl(monitor=Monitor(version="1")))
 
 
 def test_a_run_shows_the_other_ones_of_its_retries() -> None:

@@ -83,7 +83,7 @@ def document(
 
 
 def test_the_document_has_exactly_the_expected_fields() -> None:
-    """The catalogue's tests show that each of them reads its value of the record."""
+    """The catalogue's tests show that each field reads its value from the record."""
     made = document()
     fields = dict(made.fields)
     assert json.loads(fields.pop("record"))["record"]["taskId"] == "0123"

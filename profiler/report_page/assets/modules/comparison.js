@@ -95,7 +95,7 @@ const MIN_RUNS = 5;
 /**
  * Whether a value is usual for earlier runs: within the median ± two median absolute deviations, at least ± 5 %.
  *
- * Undefined with fewer than five known values. `show` has the same rule (`runs/comparison/usual_values.py`).
+ * Undefined with fewer than five known values. `show` has the same rule (`sizing/trend.py`).
  */
 export function isUsual(value, earlier, pick) {
   const values = known(earlier, pick);

@@ -235,5 +235,10 @@ def test_an_unavailable_queue_is_an_error() -> None:
         def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
             raise ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
 
-    with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
-        send_failures("https://queue", Broken(), [Failure("x", "y")])
+    class Refusing:  # HTTP 200
+        def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:
+            return {"Failed": [{"Id": Entries[-1]["Id"], "Code": "InternalError"}]}
+
+    for queue in (Broken(), Refusing()):
+        with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
+            send_failures("https://queue", queue, [Failure("x", "y")])
