@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from profiler.readers.linux.waited_target import Wait
     from profiler.record.notice_model import Notice, NoticeKind
 
-MIN_USED = 0.7
-MINUTES_LEFT = 15.0
+_MIN_USED = 0.7
+_MINUTES_LEFT = 15.0
 MIN_RUN_NS = 20 * 60 * NS_PER_SECOND
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
 _STEPS = 128
@@ -31,7 +31,7 @@ _PARTS = 4
 _MIN_PART = 0.3
 # How far above everything before the quarter the lowest recent value is, as a share of the size.
 _NEW_HIGH = 0.01
-QUIET_BYTES_PER_SECOND = 1024
+_QUIET_BYTES_PER_SECOND = 1024
 # The steps in which polls are searched, and the number of steps that define the usual level. In shorter steps, a poll
 # is a high rate.
 _BURST_STEP_NS = 9 * NS_PER_SECOND  # Fargate's steps of 10 s vary in length
@@ -100,7 +100,7 @@ class GrowthToLimit:
             self._recent.append((step, used))
         elif used < self._recent[-1][1]:
             self._recent[-1] = (step, used)
-        if not size or used < MIN_USED * size or at_ns < self._next_check_ns:
+        if not size or used < _MIN_USED * size or at_ns < self._next_check_ns:
             return None
         self._next_check_ns = at_ns + _RECENT_STEP_NS
         return self._find(at_ns, used, size)
@@ -125,7 +125,7 @@ class GrowthToLimit:
         if per_minute <= 0 or not isfinite(before) or recent_lows[-1] < before + _NEW_HIGH * size:
             return None
         minutes_left = max(size - used, 0) / per_minute
-        if minutes_left > MINUTES_LEFT:
+        if minutes_left > _MINUTES_LEFT:
             return None
         return Growth(since_ns, used, size, per_minute, minutes_left)
 
@@ -219,7 +219,7 @@ class IdleTime:
             return False
         network_bytes, block_bytes = now[2] - before[2] if is_seen else 0, now[3] - before[3]
         network, block = NS_PER_SECOND * network_bytes / step_ns, NS_PER_SECOND * block_bytes / step_ns
-        if max(network, block) >= QUIET_BYTES_PER_SECOND:
+        if max(network, block) >= _QUIET_BYTES_PER_SECOND:
             return False
         self.vcpu, self.network, self.block = max(self.vcpu, vcpu), max(self.network, network), max(self.block, block)
         self._burst_ns += step_ns
@@ -352,10 +352,10 @@ class RunNotices:
         words = None
         if wait is not None:
             words = f"{wait.kind} {wait.target}" if wait.target else wait_in_words(wait.kind)
-        return describe(finding, self._started_ns, words)
+        return _describe(finding, self._started_ns, words)
 
 
-def describe(finding: Finding, started_ns: int, waiting_for: str | None) -> "Notice":
+def _describe(finding: Finding, started_ns: int, waiting_for: str | None) -> "Notice":
     """The notice as a sentence and numbers."""
     from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
 
@@ -380,8 +380,8 @@ def describe(finding: Finding, started_ns: int, waiting_for: str | None) -> "Not
         )
     elif finding.idle is not None:
         message = (
-            f"The run used less than {QUIET_VCPU:g} vCPU and {QUIET_BYTES_PER_SECOND // 1024} KB/s of network and disk "
-            f"for {since}"
+            f"The run used less than {QUIET_VCPU:g} vCPU and {_QUIET_BYTES_PER_SECOND // 1024} KB/s of network and "
+            f"disk for {since}"
         )
         evidence = NoticeEvidence(
             minutes=since_minutes,

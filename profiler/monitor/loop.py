@@ -1,4 +1,4 @@
-"""The main loop of the sidecar: sample until the batch ends or the task is stopped, then report.
+"""The main loop of the sidecar: sample and look for notices until the batch ends or the task is stopped, then report.
 
 start ──> tick ──> tick ──> … ──> batch STOPPED ─────────────> report ──> exit
                      │  SIGTERM ─> STOPPED within 2 s? ─ yes ──┤
@@ -59,7 +59,7 @@ class _Batch(Struct):
     measures_blocks: bool = False
 
 
-class BatchNotices:
+class _BatchNotices:
     """The notices of all batches of the task."""
 
     def __init__(self, settings: MonitorSettings, sampler: TaskSampler, clock: Clock) -> None:
@@ -145,7 +145,7 @@ class BatchNotices:
         )
 
 
-class ReportTarget(Struct):
+class _ReportTarget(Struct):
     """One container to report on."""
 
     name: str
@@ -173,10 +173,10 @@ class MonitorLoop:
         self._stop = stop
         self._log = log
         self._exporter = exporter
-        self._targets: dict[str, ReportTarget] = {}
+        self._targets: dict[str, _ReportTarget] = {}
         self._awaited: tuple[str, ...] = ()  # the batches without a report, as of the last read of the task
         self._selection = BatchSelection(names=())
-        self._notices: BatchNotices | None = BatchNotices(self._settings, self._sampler, self._clock)
+        self._notices: _BatchNotices | None = _BatchNotices(self._settings, self._sampler, self._clock)
         self._has_due_time = self._settings.expected_seconds is not None
         self._checkpoint_ns = round(self._settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
@@ -227,7 +227,7 @@ class MonitorLoop:
                 self._handle_stop()
                 return
 
-    def _unreported(self) -> list[ReportTarget]:
+    def _unreported(self) -> list[_ReportTarget]:
         return [target for target in self._targets.values() if not target.reported]
 
     def _select_targets(self, task: TaskMetadata) -> None:
@@ -235,7 +235,7 @@ class MonitorLoop:
             return
         selection = select_batch(task, requested=self._settings.container, own=self._sampler.own)
         for name in selection.names:
-            self._targets.setdefault(name, ReportTarget(name))
+            self._targets.setdefault(name, _ReportTarget(name))
         if not selection.is_present and any(target.container is not None for target in self._targets.values()):
             return  # the batch was listed before
         if selection.problem != self._selection.problem:
@@ -264,7 +264,7 @@ class MonitorLoop:
                     collector.on_batch_started(target.container)  # it reads what only the running batch shows
         self._awaited = tuple(target.name for target in self._unreported())
 
-    def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> RunEnd | None:
+    def _find_outcome(self, target: _ReportTarget, task: TaskMetadata) -> RunEnd | None:
         container = task.container(target.name)
         target.container = container or target.container
         if target.container is None and not has_run_unlisted(task, self._sampler.own):
@@ -286,7 +286,7 @@ class MonitorLoop:
             else self._observed_outcome(target, container, task)
         )
 
-    def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> RunEnd:
+    def _observed_outcome(self, target: _ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> RunEnd:
         signalled_ns = None
         if self._stop.requested_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
@@ -343,7 +343,7 @@ class MonitorLoop:
         for target in self._unreported():
             self._report(target, task, self._unfinished_outcome(target, task, task_seen=task_seen))
 
-    def _unfinished_outcome(self, target: ReportTarget, task: TaskMetadata, *, task_seen: bool) -> RunEnd:
+    def _unfinished_outcome(self, target: _ReportTarget, task: TaskMetadata, *, task_seen: bool) -> RunEnd:
         listed = task.container(target.name) if task_seen else None
         if listed is None:
             return RunEnd(status="unknown", finished_ns=self._last_read_ns(target.name))
@@ -376,11 +376,11 @@ class MonitorLoop:
                 self._log.error(f"The report has no measurements ({_describe(second)}).")
                 self._attempt(functools.partial(self._report_bare, target, task, outcome))
 
-    def _report_bare(self, target: ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
+    def _report_bare(self, target: _ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         self._deliver(container, task, self._reporter.bare_report(container, task, outcome), None)
 
-    def _report(self, target: ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
+    def _report(self, target: _ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         final_readings(self._collectors)
         is_last = self._unreported() == [target]

@@ -72,7 +72,7 @@ def service_name(record: Record) -> str:
     return text(family_key(record).name) or "unknown_service"
 
 
-def resource_attributes(record: Record, user: Mapping[str, str]) -> list[Message]:
+def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Message]:
     """The resource of all signals: the environment of the run. The user's attributes take precedence."""
     is_ecs = record.task_arn is not None or record.launch_type not in (None, _LOCAL)
     return attributes(
@@ -129,7 +129,7 @@ def _image_attributes(container: Container) -> dict[str, Value]:
     }
 
 
-def run_attributes(record: Record, category: str | None, reason: str | None, *, is_complete: bool) -> list[Message]:
+def _run_attributes(record: Record, category: str | None, reason: str | None, *, is_complete: bool) -> list[Message]:
     """How the run ended: attributes of its span and of its log record."""
     is_failure = known_status(record) == "failure"
     return attributes(
@@ -146,7 +146,7 @@ def run_attributes(record: Record, category: str | None, reason: str | None, *, 
     )
 
 
-def label_attributes(record: Record) -> list[Message]:
+def _label_attributes(record: Record) -> list[Message]:
     """The labels of the run and the tags of the task."""
     named = [(f"task_profiler.label.{name}", value) for name, value in (record.labels or {}).items()]
     named += [(f"task_profiler.tag.{name}", value) for name, value in (record.tags or {}).items()]
@@ -258,8 +258,8 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
         span_id(record.task_id, f"{_ROOT}{run.part}"),
         parent,
     )
-    resource: Message = {"attributes": resource_attributes(record, run.resource)}
-    ended = run_attributes(record, run.stop_category, run.reason, is_complete=run.is_complete)
+    resource: Message = {"attributes": _resource_attributes(record, run.resource)}
+    ended = _run_attributes(record, run.stop_category, run.reason, is_complete=run.is_complete)
     metrics = list(_metrics(record, run.end_ns))
     signals: dict[Signal, Message] = {
         "traces": _request("resourceSpans", resource, "scopeSpans", "spans", _spans(run, ids, ended)),
@@ -288,7 +288,7 @@ def _spans(run: ExportedRun, ids: _Ids, ended: list[Message]) -> list[Message]:
             "kind": _KIND_INTERNAL,
             "startTimeUnixNano": str(run.begin_ns),
             "endTimeUnixNano": str(run.end_ns),
-            "attributes": [*ended, *label_attributes(record)],
+            "attributes": [*ended, *_label_attributes(record)],
             "events": list(_events(run)),
             "status": _status(run),
         }

@@ -1,4 +1,4 @@
-"""The metrics of a report in its lines: as Lambda's REPORT line, and in CloudWatch's Embedded Metric Format (EMF).
+"""The metrics of a report in its lines: as a text like Lambda's, and in CloudWatch's Embedded Metric Format (EMF).
 
 CloudWatch Logs extracts the metrics from a line of EMF, whose root object has them, without any header in the request
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
@@ -49,7 +49,7 @@ EMF_METRICS: Mapping[str, Metric] = {metric.emf_name: metric for metric in METRI
 
 
 def report_text(report: Report) -> str:
-    """The line without its newline; values that are not known are left out."""
+    """The REPORT line without its newline; values that are not known are left out."""
     record = report.record
     run = view_of(record)
     reasons = record.recommendation.reasons if record.recommendation is not None else ()

@@ -1,10 +1,10 @@
 """The end of a task: EventBridge's "ECS Task State Change", and how the task ended.
 
-The same rules for the task's event, for DescribeTasks, and for every other place that shows the end of a task.
+The same rules hold for the task's event, for DescribeTasks, and for every other place that shows the end of a task.
 
 A value of the event that cannot be used counts as absent, and the others are used: a wrong type, a time that is not one
 of the years 1970 to 2200, an exit code beyond 32 bits. Half of a surrogate pair, which UTF-8 cannot encode, is replaced
-in its text.
+in the event's text.
 """
 
 from collections.abc import Mapping, Sequence

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 _RUNTIME_GROUPS = ("neuroncore_counters", "memory_used", "execution_stats")
 _CHUNK_BYTES = 64 * 1024
+_MIN_BACKOFF_NS = NS_PER_SECOND
+_MAX_BACKOFF_NS = 60 * NS_PER_SECOND
+_REPORTS_UNTIL_BACKOFF_RESET = 10
+_MAX_PROBLEMS_LOGGED = 10
 
 
 class LineSplitter:
@@ -63,7 +67,7 @@ def configuration(period_seconds: int) -> bytes:
     )
 
 
-class NeuronProcess:
+class _NeuronProcess:
     """A running neuron-monitor. ``is_output_closed`` is True when no more output will come."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", output: int, errors: int, wake: WakeEvent) -> None:
@@ -113,7 +117,7 @@ class NeuronProcess:
 
     def close(self) -> str:
         """Kill and reap the process; returns how it ended, with the last line of its stderr."""
-        import subprocess  # see start_process
+        import subprocess  # see _start_process
 
         self.kill()
         with self._lock:
@@ -144,7 +148,7 @@ class NeuronProcess:
                 os.killpg(self.pid, number)
 
 
-def start_process(program: str, configuration: bytes, wake: WakeEvent) -> NeuronProcess | Unavailable:
+def _start_process(program: str, configuration: bytes, wake: WakeEvent) -> _NeuronProcess | Unavailable:
     """Start ``program`` with a configuration; returns the reason if the start fails."""
     import subprocess  # 0.5 MiB that only a monitor with Neuron devices needs
 
@@ -170,7 +174,7 @@ def start_process(program: str, configuration: bytes, wake: WakeEvent) -> Neuron
         return Unavailable(f"it cannot be started: {error.strerror}")
     if popen.stdout is None or popen.stderr is None:
         raise AssertionError("The process was started without pipes.")
-    return NeuronProcess(popen, popen.stdout.fileno(), popen.stderr.fileno(), wake)
+    return _NeuronProcess(popen, popen.stdout.fileno(), popen.stderr.fileno(), wake)
 
 
 def _describe_exit(code: int | None) -> str:
@@ -179,12 +183,6 @@ def _describe_exit(code: int | None) -> str:
     if code == 0:  # ``run`` may have reaped it with all other children: the code is then lost
         return "it ended"
     return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
-
-
-MIN_BACKOFF_NS = NS_PER_SECOND
-MAX_BACKOFF_NS = 60 * NS_PER_SECOND
-REPORTS_UNTIL_BACKOFF_RESET = 10
-_MAX_PROBLEMS_LOGGED = 10
 
 
 class Outage(ThreadFailure, frozen=True):
@@ -207,7 +205,7 @@ class Supervision:
         self.is_running = False
         self.starts = 0
         self._reports = 0
-        self._backoff_ns = MIN_BACKOFF_NS
+        self._backoff_ns = _MIN_BACKOFF_NS
 
     def is_start_due(self, now_ns: int) -> bool:
         return not self.is_running and now_ns >= self.deadline_ns
@@ -223,15 +221,15 @@ class Supervision:
 
     def on_report(self, now_ns: int) -> None:
         self._reports += 1
-        if self._reports >= REPORTS_UNTIL_BACKOFF_RESET:
-            self._backoff_ns = MIN_BACKOFF_NS
+        if self._reports >= _REPORTS_UNTIL_BACKOFF_RESET:
+            self._backoff_ns = _MIN_BACKOFF_NS
         self.deadline_ns = now_ns + self.silence_timeout_ns
 
     def on_exit(self, now_ns: int) -> None:
         """Note that the process has ended, or could not be started."""
         self.is_running = False
         self.deadline_ns = now_ns + self._backoff_ns
-        self._backoff_ns = min(2 * self._backoff_ns, MAX_BACKOFF_NS)
+        self._backoff_ns = min(2 * self._backoff_ns, _MAX_BACKOFF_NS)
 
 
 class NeuronMonitorSource:
@@ -251,7 +249,7 @@ class NeuronMonitorSource:
         self._stop_deadline_ns: int | None = None
         self._wake: WakeEvent | None = None
         self._thread: StoppableThread | None = None
-        self._process: NeuronProcess | None = None
+        self._process: _NeuronProcess | None = None
         self.outage: Outage | None = None
 
     @property
@@ -296,7 +294,7 @@ class NeuronMonitorSource:
             if not self._state.is_start_due(self._clock.monotonic_ns()):
                 wake.wait(self._seconds_until(self._state.deadline_ns))
                 continue
-            process = start_process(self._program, self._configuration, wake)
+            process = _start_process(self._program, self._configuration, wake)
             if isinstance(process, Unavailable):
                 self._on_run_failed(process.reason)
             else:
@@ -304,7 +302,7 @@ class NeuronMonitorSource:
                 self._process = process
                 self._read_reports(process)
 
-    def _read_reports(self, process: NeuronProcess) -> None:
+    def _read_reports(self, process: _NeuronProcess) -> None:
         """Read reports until the process ends, is silent or must stop. It no longer runs on return."""
         splitter = LineSplitter()
         is_silent = False
@@ -321,7 +319,7 @@ class NeuronMonitorSource:
                 f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s" if is_silent else exit_reason
             )
 
-    def _terminate(self, process: NeuronProcess, splitter: LineSplitter) -> None:
+    def _terminate(self, process: _NeuronProcess, splitter: LineSplitter) -> None:
         if process.is_output_closed:
             return
         process.terminate()

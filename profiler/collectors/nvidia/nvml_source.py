@@ -28,6 +28,10 @@ _REFUSED = (
     "(smActivePercent to dramActivePercent, PCIe and NVLink) end there: run the monitor as root with the capability "
     "SYS_ADMIN, or load the driver with NVreg_RestrictProfilingToAdminUsers=0."
 )
+_MAX_SILENT_READS = 3
+_RETRY_NS = 30 * NS_PER_SECOND
+# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
+_MAX_PROBES = 5
 
 
 class _Pair(Struct):
@@ -39,7 +43,7 @@ class _Pair(Struct):
     taken_ns: int | None = None
 
 
-class GpmReader:
+class _GpmReader:
     """Reads the metrics of all devices of one NVML context; to be closed before the context.
 
     GPM are the hardware counters of a GPU of the Hopper generation or newer. The driver derives values from two
@@ -145,12 +149,6 @@ class GpmReader:
         return values
 
 
-_MAX_SILENT_READS = 3
-_RETRY_NS = 30 * NS_PER_SECOND
-# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
-_MAX_PROBES = 5
-
-
 class NvmlSource:
     """Reads every visible GPU."""
 
@@ -164,7 +162,7 @@ class NvmlSource:
         self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: dict[str, tuple[GpuFacts, int]] = {}
         self._events: XidEvents | None = None
-        self._gpm: GpmReader | None = None
+        self._gpm: _GpmReader | None = None
         self._unreadable_notes: list[str] = []
         self._is_open = False
         self._next_try_ns = 0
@@ -263,7 +261,7 @@ class NvmlSource:
             return next((Failure(ErrorAction.RETRY, note) for note in self._unreadable_notes), reason)
         self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
         self._events = XidEvents(nvml, self._devices.values())
-        self._gpm = GpmReader(nvml, self._clock)
+        self._gpm = _GpmReader(nvml, self._clock)
         return None
 
     def _open_device(self, nvml: Nvml, index: int) -> Device | None:

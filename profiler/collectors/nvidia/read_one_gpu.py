@@ -14,6 +14,8 @@ from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuSample, Xid
 from profiler.readers import Unavailable
 
 NOT_INSTALLED = "there is an NVIDIA driver, but the package nvidia-ml-py is not installed: pip install nvidia-ml-py"
+# More events in one second are one fault repeated.
+_MAX_EVENTS_PER_READ = 64
 
 # The module pynvml, which has no types. ``call_nvml`` calls its functions by name.
 Nvml: TypeAlias = Any
@@ -46,10 +48,6 @@ _ACTIONS: dict[int | None, ErrorAction] = {
     **dict.fromkeys((1, 18), ErrorAction.REINITIALIZE),  # uninitialized, other version of the library
     **dict.fromkeys((9, 12), ErrorAction.NO_DRIVER),  # driver not loaded, library not found
 }
-
-
-# More events in one second are one fault repeated.
-_MAX_EVENTS_PER_READ = 64
 
 
 class Failure(Struct, frozen=True):

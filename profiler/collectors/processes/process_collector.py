@@ -51,11 +51,13 @@ _FIELDS = (
     *("metrics", "interval", "sampling", "series", "time_breakdown", "processes", "memory_kills"),
     *("likely_out_of_memory", "out_of_memory_evidence"),
 )
+# After this many refusals the control group counts as unreadable. (A process may belong to another user.)
+_MAX_CGROUP_ATTEMPTS = 5
 
 _T = TypeVar("_T", Metrics, Interval)
 
 
-def processes_values(record: Record, batch: BatchProcesses, *, is_current: bool) -> Mapping[str, object]:
+def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool) -> Mapping[str, object]:
     """Return the record's fields from its processes; the time series only if they are still read (``is_current``)."""
     sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
     group_peak = batch.group_peak(is_running=record.status == "running")
@@ -164,10 +166,6 @@ def _peak(
 
 def _bytes(size_mb: Number | None) -> float | None:
     return None if size_mb is None else size_mb * MIB
-
-
-# After this many refusals the control group counts as unreadable. (A process may belong to another user.)
-_MAX_CGROUP_ATTEMPTS = 5
 
 
 class ProcessAccess(Struct, frozen=True, kw_only=True):
@@ -307,7 +305,7 @@ class ProcessCollector(Collector):
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
                 return RecordPart(source=name, warnings=stopped)
-            values = processes_values(record, tracked.batch, is_current=not stopped)
+            values = _processes_values(record, tracked.batch, is_current=not stopped)
             warnings = (*tracked.batch.comparison.warnings(), *stopped)
             while_idle = tracked.batch.time.idle_breakdown()
             return RecordPart(values=values, source=name, warnings=warnings, while_idle=while_idle)

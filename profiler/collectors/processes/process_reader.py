@@ -29,6 +29,8 @@ _USER_IN_ADDRESS = re.compile(r"(?<=\w://)[^/@\s]+@")
 _OPAQUE_TOKEN = re.compile(r"[A-Za-z0-9+_=-]{24,}")
 _UNSPACED = re.compile(r"\S+")
 _LAST_DIGIT, _LAST_LETTER = re.compile(r"\S*\d"), re.compile(r"\S*[A-Za-z]")
+# Each tracked process keeps two files open; the usual limit is 1024 open files.
+_MAX_OPEN_PROCESSES = 100
 
 
 def redact(words: Sequence[str]) -> str:
@@ -61,10 +63,6 @@ def _redact_opaque_tokens(unspaced: re.Match[str]) -> str:
         return text
     end = min(digit.end(), letter.end())
     return _OPAQUE_TOKEN.sub(lambda token: _MASK if token.start() < end else token[0], text)
-
-
-# Each tracked process keeps two files open; the usual limit is 1024 open files.
-_MAX_OPEN_PROCESSES = 100
 
 
 class ProcessSnapshot(Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MAX_TEXT_CHARS = 100
 _MAX_LINE = 10_000_000
+_MAX_REASON_CHARS = 160
 # A deep recursion keeps this many of its outermost and innermost frames.
 _MAX_OUTER, _MAX_INNER = 15, 60
 # Code that is installed with a batch, but is not its team's.
@@ -138,9 +139,6 @@ def _word(text: str) -> str:
     """The text on one line without the separator of folded stacks. A long text is cut at its beginning."""
     clean = on_one_line(text[-_MAX_TEXT_CHARS:]).replace(";", ",")
     return clean if len(text) <= _MAX_TEXT_CHARS else f"…{clean[1:]}"
-
-
-_MAX_REASON_CHARS = 160
 
 
 class Dump(Struct, frozen=True, kw_only=True):

@@ -26,6 +26,21 @@ _MAX_STACKS = 200
 _PERCENT_DIGITS = 1
 # The frames that are kept of a very deep stack, because the record's line has 64 KiB.
 _OUTER_FRAMES, _INNER_FRAMES = 8, 30
+TOP_FUNCTIONS = 10
+_MAX_FUNCTIONS = 5000
+_MAX_LINES = 200
+# The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the user's files.
+MAX_BYTES = 186_000
+MAX_STEPS = 120
+# Below this number of steps, rare stacks are dropped before further steps are merged.
+_MIN_STEPS = 12
+_FIRST_STEP_NS = NS_PER_SECOND
+# A step in which no sample was due belongs to the last one before, up to the slow period of the samples.
+_MAX_GAP_NS = 10 * NS_PER_SECOND
+_STEP_BYTES = len(b'{"offsetMs":999999999,"durationMs":999999999,"stacks":{}},')
+_COUNT_BYTES = len(b":,999999")
+
+_Key = tuple[str, str, bool]  # function, file, and whether it is the user's
 
 
 class _Moment:
@@ -144,23 +159,6 @@ class StackMoments:
             self._sampled_until_ns[kind] = now_ns + 60 * NS_PER_SECOND
 
 
-TOP_FUNCTIONS = 10
-_MAX_FUNCTIONS = 5000
-_MAX_LINES = 200
-# The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the user's files.
-MAX_BYTES = 186_000
-MAX_STEPS = 120
-# Below this number of steps, rare stacks are dropped before further steps are merged.
-MIN_STEPS = 12
-_FIRST_STEP_NS = NS_PER_SECOND
-# A step in which no sample was due belongs to the last one before, up to the slow period of the samples.
-_MAX_GAP_NS = 10 * NS_PER_SECOND
-_STEP_BYTES = len(b'{"offsetMs":999999999,"durationMs":999999999,"stacks":{}},')
-_COUNT_BYTES = len(b":,999999")
-
-_Key = tuple[str, str, bool]  # function, file, and whether it is the user's
-
-
 class FunctionCounts:
     """How often each function was on the stack of a running thread, within a fixed size."""
 
@@ -270,7 +268,7 @@ class FoldedStacks:
         return size
 
     def _shrink(self) -> None:
-        while len(self._steps) > MAX_STEPS or (self._bytes > MAX_BYTES and len(self._steps) > MIN_STEPS):
+        while len(self._steps) > MAX_STEPS or (self._bytes > MAX_BYTES and len(self._steps) > _MIN_STEPS):
             merged: defaultdict[int, Counter[str]] = defaultdict(Counter)
             for index, step in self._steps.items():
                 merged[index // 2].update(step)

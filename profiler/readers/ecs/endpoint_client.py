@@ -1,6 +1,7 @@
-"""HTTP client of the ECS task metadata endpoint: one persistent connection, with limits on time and size.
+"""Reads the ECS task metadata endpoint, over one persistent HTTP connection with limits on time and size.
 
-The standard library parses headers with its e-mail parser, which took a fifth of the monitor's CPU time.
+The HTTP client is our own: the standard library's takes its e-mail parser for the headers, which took a fifth of the
+monitor's CPU time.
 """
 
 import re
@@ -34,6 +35,13 @@ _DATE = b"\r\nDate: "
 # A loop over all headers in Python would take longer.
 _USED_HEADERS = re.compile(rb"\r\n(content-length|transfer-encoding|connection):((?:[^\r]|\r(?!\n))*)", re.IGNORECASE)
 _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
+# A task has at most ten containers with 10 kB of stats each. A response that decodes to the most objects possible grows
+# 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
+MAX_RESPONSE_BYTES = 2 * 1024 * 1024
+MAX_TIMEOUT_SECONDS = 5.0
+_HTTP_OK = 200
+
+_T = TypeVar("_T")
 
 
 class HttpError(Exception):
@@ -256,15 +264,6 @@ def _parse_chunk_size(line: bytes) -> int:
     if not line or not _HEX_DIGITS.issuperset(line):
         raise HttpError("the size of a chunk of the response is not a number")
     return int(line, 16)
-
-
-# A task has at most ten containers with 10 kB of stats each. A response that decodes to the most objects possible grows
-# 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
-MAX_RESPONSE_BYTES = 2 * 1024 * 1024
-MAX_TIMEOUT_SECONDS = 5.0
-_HTTP_OK = 200
-
-_T = TypeVar("_T")
 
 
 class HttpEndpoint:

@@ -23,6 +23,7 @@ STOPPED = "STOPPED"
 _CPU_UNITS_UNSET = 2
 _IMPOSSIBLE_MIB = 2**40
 _TAGS = "TaskTags"
+_FIRELENS_DRIVER = "awsfirelens"
 
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -255,9 +256,6 @@ def _is_new_attempt(before: ContainerMetadata, container: ContainerMetadata) -> 
         return False
     # A start that differs by less is the same one: ECS restarts a container a minute after its start at the earliest.
     return container.started_ns - before.attempt_started_ns >= NS_PER_SECOND
-
-
-_FIRELENS_DRIVER = "awsfirelens"
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):

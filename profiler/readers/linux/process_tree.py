@@ -1,4 +1,4 @@
-"""Reads the descendants of one process from ``/proc``, with a few system calls for each."""
+"""Reads the descendants of one process from ``/proc``, with a few system calls each; more often, their memory alone."""
 
 import os
 import time
@@ -12,6 +12,10 @@ from profiler.readers.linux import proc
 # Up to this number of threads, reading each thread's children is cheaper than listing all processes. Beyond it, listing
 # one thread's children costs as much as the entries of this many processes.
 _MAX_THREADS_TO_LIST, _PROCESSES_PER_THREAD = 64, 8
+# Beyond this number of processes and threads, a reading costs too much.
+_MAX_THREADS = 64
+# Positions in /proc/PID/statm, in pages.
+_SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
@@ -198,12 +202,6 @@ def own_cpu_ns(pid: int, fallback_ns: int) -> int:
         return time.clock_gettime_ns(~pid << 3 | 2)
     except OSError:
         return fallback_ns
-
-
-# Beyond this number of processes and threads, a reading costs too much.
-_MAX_THREADS = 64
-# Positions in /proc/PID/statm, in pages.
-_SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
 
 
 class _Known(Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 
-UNIX_SOCKET = "unix socket"
+_UNIX_SOCKET = "unix socket"
 # A table of a host with many thousand sockets is read up to here.
 _MAX_TABLE_BYTES = 1 << 20
 # Reading the first of them takes no measurable time. The kernel goes through all places of a table of connections, also
@@ -33,6 +33,55 @@ _FIRST_READ_BYTES, _LARGEST_READ_BYTES = 512, 1 << 16
 _REMOTE, _INODE = 2, 9
 _UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
 _V4_BYTES = 4
+_UNKNOWN = None, -math.inf
+# How to find the target of a wait from a call's arguments; a wait without a target has only its kind.
+Action = Literal["file", "socket", "accept", "poll", "select", "epoll", "record lock", "disk", "sleep", "lock", "child"]
+
+_ACTIONS: Mapping[Action, str] = {
+    "file": "read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 fsync fdatasync syncfs ftruncate "
+    "fallocate sync_file_range readahead getdents64 sendfile splice copy_file_range",
+    "socket": "connect sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg",
+    "accept": "accept accept4",
+    "poll": "poll ppoll",
+    "select": "select pselect6",
+    "epoll": "epoll_wait epoll_pwait epoll_pwait2",
+    "record lock": "fcntl",
+    "disk": "sync msync io_getevents io_pgetevents",
+    "sleep": "nanosleep clock_nanosleep",
+    "lock": "futex futex_wait futex_waitv flock semop semtimedop",
+    # A thread in vfork waits until the child has executed its program.
+    "child": "wait4 waitid clone clone3 vfork",
+}
+_SINCE_2019 = "clone3=435 epoll_pwait2=441 futex_waitv=449 futex_wait=455"
+_X86_64 = (
+    "read=0 write=1 poll=7 pread64=17 pwrite64=18 readv=19 writev=20 select=23 msync=26 nanosleep=35 sendfile=40 "
+    "connect=42 accept=43 sendto=44 recvfrom=45 sendmsg=46 recvmsg=47 clone=56 vfork=58 wait4=61 semop=65 fcntl=72 "
+    "flock=73 fsync=74 fdatasync=75 ftruncate=77 sync=162 readahead=187 futex=202 io_getevents=208 getdents64=217 "
+    "semtimedop=220 clock_nanosleep=230 epoll_wait=232 waitid=247 pselect6=270 ppoll=271 splice=275 "
+    "sync_file_range=277 epoll_pwait=281 fallocate=285 accept4=288 preadv=295 pwritev=296 recvmmsg=299 syncfs=306 "
+    "sendmmsg=307 copy_file_range=326 preadv2=327 pwritev2=328 io_pgetevents=333"
+)
+_AARCH64 = (
+    "io_getevents=4 epoll_pwait=22 fcntl=25 flock=32 ftruncate=46 fallocate=47 getdents64=61 read=63 write=64 "
+    "readv=65 writev=66 pread64=67 pwrite64=68 preadv=69 pwritev=70 sendfile=71 pselect6=72 ppoll=73 splice=76 "
+    "sync=81 fsync=82 fdatasync=83 sync_file_range=84 waitid=95 futex=98 nanosleep=101 clock_nanosleep=115 "
+    "semtimedop=192 semop=193 accept=202 connect=203 sendto=206 recvfrom=207 sendmsg=211 recvmsg=212 readahead=213 "
+    "clone=220 msync=227 accept4=242 recvmmsg=243 wait4=260 syncfs=267 sendmmsg=269 copy_file_range=285 preadv2=286 "
+    "pwritev2=287 io_pgetevents=292"
+)
+_NUMBERS = {"x86_64": _X86_64, "aarch64": _AARCH64}
+_ARGUMENTS = 6
+_MAX_UINT = 0xFFFF_FFFF
+_POLLFD_BYTES = 8
+_MAX_LIST_BYTES = 65_536
+_LONG_BYTES = 8
+# The loop of an asynchronous program watches its own wake-up pipe with at most this many other descriptors.
+_MAX_DESCRIPTORS = 256
+_MAX_PATH_CHARS = 256
+_MAX_OWN_PAIRS = 256
+_WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
+_SOCKET, _PIPE = "socket:[", "pipe:["
+_ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
 
 
 class Socket(Struct, frozen=True):
@@ -40,9 +89,6 @@ class Socket(Struct, frozen=True):
 
     peer: str | None = None
     is_unix: bool = False
-
-
-_UNKNOWN = None, -math.inf
 
 
 class Sockets:
@@ -141,7 +187,7 @@ def parse_unix(line: bytes) -> Socket | None:
         is_listening = bool(int(words[_UNIX_FLAGS], 16) & 0x10000)
     except ValueError:
         return None
-    return Socket(None if is_listening else path or UNIX_SOCKET, is_unix=True)
+    return Socket(None if is_listening else path or _UNIX_SOCKET, is_unix=True)
 
 
 def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
@@ -174,46 +220,6 @@ def _pieces(path: str) -> Iterator[bytes]:
         return
     finally:
         os.close(descriptor)
-
-
-# How to find the target of a wait from a call's arguments; a wait without a target has only its kind.
-Action = Literal["file", "socket", "accept", "poll", "select", "epoll", "record lock", "disk", "sleep", "lock", "child"]
-
-_ACTIONS: Mapping[Action, str] = {
-    "file": "read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 fsync fdatasync syncfs ftruncate "
-    "fallocate sync_file_range readahead getdents64 sendfile splice copy_file_range",
-    "socket": "connect sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg",
-    "accept": "accept accept4",
-    "poll": "poll ppoll",
-    "select": "select pselect6",
-    "epoll": "epoll_wait epoll_pwait epoll_pwait2",
-    "record lock": "fcntl",
-    "disk": "sync msync io_getevents io_pgetevents",
-    "sleep": "nanosleep clock_nanosleep",
-    "lock": "futex futex_wait futex_waitv flock semop semtimedop",
-    # A thread in vfork waits until the child has executed its program.
-    "child": "wait4 waitid clone clone3 vfork",
-}
-_SINCE_2019 = "clone3=435 epoll_pwait2=441 futex_waitv=449 futex_wait=455"
-_X86_64 = (
-    "read=0 write=1 poll=7 pread64=17 pwrite64=18 readv=19 writev=20 select=23 msync=26 nanosleep=35 sendfile=40 "
-    "connect=42 accept=43 sendto=44 recvfrom=45 sendmsg=46 recvmsg=47 clone=56 vfork=58 wait4=61 semop=65 fcntl=72 "
-    "flock=73 fsync=74 fdatasync=75 ftruncate=77 sync=162 readahead=187 futex=202 io_getevents=208 getdents64=217 "
-    "semtimedop=220 clock_nanosleep=230 epoll_wait=232 waitid=247 pselect6=270 ppoll=271 splice=275 "
-    "sync_file_range=277 epoll_pwait=281 fallocate=285 accept4=288 preadv=295 pwritev=296 recvmmsg=299 syncfs=306 "
-    "sendmmsg=307 copy_file_range=326 preadv2=327 pwritev2=328 io_pgetevents=333"
-)
-_AARCH64 = (
-    "io_getevents=4 epoll_pwait=22 fcntl=25 flock=32 ftruncate=46 fallocate=47 getdents64=61 read=63 write=64 "
-    "readv=65 writev=66 pread64=67 pwrite64=68 preadv=69 pwritev=70 sendfile=71 pselect6=72 ppoll=73 splice=76 "
-    "sync=81 fsync=82 fdatasync=83 sync_file_range=84 waitid=95 futex=98 nanosleep=101 clock_nanosleep=115 "
-    "semtimedop=192 semop=193 accept=202 connect=203 sendto=206 recvfrom=207 sendmsg=211 recvmsg=212 readahead=213 "
-    "clone=220 msync=227 accept4=242 recvmmsg=243 wait4=260 syncfs=267 sendmmsg=269 copy_file_range=285 preadv2=286 "
-    "pwritev2=287 io_pgetevents=292"
-)
-_NUMBERS = {"x86_64": _X86_64, "aarch64": _AARCH64}
-_ARGUMENTS = 6
-_MAX_UINT = 0xFFFF_FFFF
 
 
 class SystemCall(Struct, frozen=True):
@@ -266,18 +272,6 @@ def parse_system_call(text: bytes) -> SystemCall | None:
     if number < 0 or (values and max(values[-2:]) <= _MAX_UINT):
         return SystemCall(-1)
     return SystemCall(number, values[:_ARGUMENTS]) if len(values) == _ARGUMENTS + 2 else None
-
-
-_POLLFD_BYTES = 8
-_MAX_LIST_BYTES = 65_536
-_LONG_BYTES = 8
-# The loop of an asynchronous program watches its own wake-up pipe with at most this many other descriptors.
-_MAX_DESCRIPTORS = 256
-_MAX_PATH_CHARS = 256
-_MAX_OWN_PAIRS = 256
-_WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
-_SOCKET, _PIPE = "socket:[", "pipe:["
-_ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
 
 
 class Wait(Struct, frozen=True):

@@ -67,11 +67,7 @@ class Watched:
 
 
 periods = st.floats(0.3, 25)
-
-
 phases = st.floats(0, 25)
-
-
 jitters = st.lists(st.floats(0, 0.8), min_size=1, max_size=20)
 
 

@@ -221,7 +221,7 @@ V1_MOUNTS = f"""\
 701 700 0:30 /ecs/0123/{ID} /sys/fs/cgroup/memory ro,nosuid,nodev,noexec,relatime master:13 - cgroup cgroup rw,memory
 702 700 0:31 /ecs/0123/{ID} /sys/fs/cgroup/cpu,cpuacct ro,nosuid,nodev,noexec,relatime - cgroup cgroup rw,cpu,cpuacct
 """
-V1_FILES = {
+V1_GROUP_FILES = {
     "memory/memory.usage_in_bytes": f"{300 * MIB}\n",
     "memory/memory.stat": f"cache 9\ntotal_cache {20 * MIB}\ntotal_inactive_file {15 * MIB}\ntotal_shmem 0\n",
     "memory/memory.max_usage_in_bytes": f"{840 * MIB}\n",
@@ -234,7 +234,7 @@ V2_CGROUP = f"0::/../{ID}\n"
 V2_MOUNTS = f"""\
 700 690 0:26 /../{ID} /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate,memory_recursiveprot
 """
-V2_FILES = {
+V2_GROUP_FILES = {
     "memory.current": f"{300 * MIB}\n",
     "memory.stat": f"anon {280 * MIB}\nfile {20 * MIB}\nshmem 0\ninactive_file {15 * MIB}\n",
     "memory.peak": f"{840 * MIB}\n",
@@ -264,13 +264,15 @@ def read_once(folder: Path) -> GroupReading:
 @pytest.mark.parametrize(
     ("cgroup", "mounts", "files"),
     [
-        pytest.param(V1_CGROUP, V1_MOUNTS, V1_FILES, id="v1"),
-        pytest.param(V2_CGROUP, V2_MOUNTS, V2_FILES, id="v2"),
-        pytest.param(V2_CGROUP.replace(ID, f"{ID}/worker"), V2_MOUNTS, V2_FILES, id="v2, process in a group below"),
+        pytest.param(V1_CGROUP, V1_MOUNTS, V1_GROUP_FILES, id="v1"),
+        pytest.param(V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES, id="v2"),
+        pytest.param(
+            V2_CGROUP.replace(ID, f"{ID}/worker"), V2_MOUNTS, V2_GROUP_FILES, id="v2, process in a group below"
+        ),
         pytest.param(
             V1_CGROUP.replace("0::/", f"0::/ecs/0123/{ID}"),
             V1_MOUNTS + f"703 700 0:40 /ecs/0123/{ID} /sys/fs/cgroup/unified ro - cgroup2 cgroup2 rw\n",
-            {**V1_FILES, "unified/cgroup.procs": "7\n"},
+            {**V1_GROUP_FILES, "unified/cgroup.procs": "7\n"},
             id="hybrid",
         ),
     ],
@@ -283,14 +285,14 @@ def test_the_counters_of_either_version(tmp_path: Path, cgroup: str, mounts: str
 
 
 def test_the_group_is_readable_without_processes_until_it_is_removed(tmp_path: Path) -> None:
-    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_FILES)
+    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES)
     group = found(tmp_path)
     (tmp_path / "7/cgroup").unlink()
     (top.rename(tmp_path / "elsewhere") / "memory.peak").write_text(f"{900 * MIB}\n")
     reading = group.read()
     assert present(reading).peak_bytes == 900 * MIB
     assert group.events_descriptor is not None
-    _empty(tmp_path / "elsewhere", *V2_FILES)
+    _empty(tmp_path / "elsewhere", *V2_GROUP_FILES)
     assert group.read() is None
     assert group.events_descriptor is None  # the kernel reports the file of a removed group as changed forever
     group.close()
@@ -302,12 +304,12 @@ def _empty(folder: Path, *names: str) -> None:
 
 
 def test_a_reading_during_the_removal_lacks_some_counters(tmp_path: Path) -> None:
-    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_FILES)
+    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES)
     group = found(tmp_path)
     whole = present(group.read())
     _empty(top, "memory.peak")
     without_mark = present(group.read())
-    (top / "memory.peak").write_text(V2_FILES["memory.peak"])
+    (top / "memory.peak").write_text(V2_GROUP_FILES["memory.peak"])
     _empty(top, "memory.stat")
     without_cache = present(group.read())
     group.close()
@@ -317,7 +319,7 @@ def test_a_reading_during_the_removal_lacks_some_counters(tmp_path: Path) -> Non
 
 
 def test_version_2_shows_when_no_process_is_left(tmp_path: Path) -> None:
-    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_FILES)
+    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES)
     group = found(tmp_path)
     alive = group.read()
     assert (present(alive).is_empty, group.events_descriptor is not None) == (False, True)
@@ -326,7 +328,7 @@ def test_version_2_shows_when_no_process_is_left(tmp_path: Path) -> None:
     assert (ended.is_empty, ended.has_mark) == (True, True)
     assert group.events_descriptor is None
     group.close()
-    process(tmp_path, V1_CGROUP, V1_MOUNTS, V1_FILES, pid=8)  # version 1 does not show it
+    process(tmp_path, V1_CGROUP, V1_MOUNTS, V1_GROUP_FILES, pid=8)  # version 1 does not show it
     group = found(tmp_path, pid=8)
     reading = present(group.read())
     assert (reading.is_empty, reading.has_mark, group.events_descriptor) == (None, True, None)
@@ -335,7 +337,9 @@ def test_version_2_shows_when_no_process_is_left(tmp_path: Path) -> None:
 
 def test_what_a_kernel_does_not_have_leaves_the_rest(tmp_path: Path) -> None:
     """The mark, or the memory controller."""
-    process(tmp_path, V2_CGROUP, V2_MOUNTS, {name: text for name, text in V2_FILES.items() if name != "memory.peak"})
+    process(
+        tmp_path, V2_CGROUP, V2_MOUNTS, {name: text for name, text in V2_GROUP_FILES.items() if name != "memory.peak"}
+    )
     reading = read_once(tmp_path)
     assert (reading.peak_bytes, reading.oom_kills) == (None, 2)
     (tmp_path / "7/root/sys/fs/cgroup/memory.current").unlink()
@@ -346,11 +350,11 @@ def test_what_a_kernel_does_not_have_leaves_the_rest(tmp_path: Path) -> None:
 def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:
     before = len(all_pids("/proc/self/fd"))
     assert find_container_cgroup(7, ID, str(tmp_path)) is None
-    process(tmp_path, V2_CGROUP, "", V2_FILES)
+    process(tmp_path, V2_CGROUP, "", V2_GROUP_FILES)
     assert find_container_cgroup(7, ID, str(tmp_path)) is None
     process(tmp_path, V2_CGROUP, V2_MOUNTS, {}, pid=8)
     assert find_container_cgroup(8, ID, str(tmp_path)) is None
-    process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_FILES, pid=9)
+    process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES, pid=9)
     found(tmp_path, 9).close()
     assert len(all_pids("/proc/self/fd")) == before
 
