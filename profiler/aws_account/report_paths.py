@@ -24,8 +24,6 @@ from profiler.task_definitions.permissions import (
 )
 
 Permission = Literal["allowed", "denied", "no role", "unknown"]
-
-
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
 _READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
@@ -41,7 +39,7 @@ def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> 
         planned = planned_policy(role, streams, existing)
         if planned.document is None:
             return planned
-        others = sum(characters(document) for document in inline_policies(iam, role, without=POLICY_NAME))
+        others = sum(characters(document) for document in _inline_policies(iam, role, without=POLICY_NAME))
     return planned_policy(role, streams, existing, other_characters=others)
 
 
@@ -56,7 +54,7 @@ def attach_policy(open_client: OpenClient, policy: RolePolicy) -> bool:
     return True
 
 
-def inline_policies(iam: AwsClient, role: str, *, without: str | None = None) -> Iterator[Mapping[str, object]]:
+def _inline_policies(iam: AwsClient, role: str, *, without: str | None = None) -> Iterator[Mapping[str, object]]:
     """The documents of a role's inline policies. Raises boto3's errors, also if the role does not exist."""
     for page in iam.get_paginator("list_role_policies").paginate(RoleName=role):
         for name in page["PolicyNames"]:
@@ -162,7 +160,7 @@ class ReportPaths:
         """All policies of a role; None if there is no such role."""
         iam = self._open("iam")
         try:
-            documents = [*inline_policies(iam, role)]
+            documents = [*_inline_policies(iam, role)]
             for page in iam.get_paginator("list_attached_role_policies").paginate(RoleName=role):
                 documents += [self._managed_policy(one["PolicyArn"]) for one in page["AttachedPolicies"]]
         except iam.exceptions.NoSuchEntityException:

@@ -31,7 +31,7 @@ from profiler.readers.linux.process_tree import ProcessTree, list_children
 # The limit of a task definition's family.
 MAX_NAME_CHARS = 255
 NOT_FOUND = 127
-NOT_EXECUTABLE = 126
+_NOT_EXECUTABLE = 126
 _EXECUTE = b"x"
 # With these errors, execvp tries the next folder of PATH.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
@@ -67,7 +67,7 @@ class StartFailure(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def shorten_name(name: str) -> str:
+def _shorten_name(name: str) -> str:
     """Shorten a name to the limit of a family."""
     from profiler.record.bounded_json_line import truncate_text  # imports the record's types, so only after the fork
 
@@ -80,7 +80,7 @@ def family_name(name: str | None, words: Sequence[str]) -> str:
         from profiler.readers.linux.script_names import what_runs  # imported after the start
 
         name = what_runs(words) or os.path.basename(words[0].rstrip("/")) or words[0]  # noqa: PTH119
-    return shorten_name(without_surrogates(name))
+    return _shorten_name(without_surrogates(name))
 
 
 class NoProcessError(Exception):
@@ -219,7 +219,7 @@ def _run_child(execute: Callable[[int], None], enter: Callable[[], None], gate: 
         if os.read(gate, 1) == _EXECUTE:
             execute(output)
     finally:
-        os._exit(NOT_EXECUTABLE)
+        os._exit(_NOT_EXECUTABLE)
 
 
 def restore_caller_environment(own: Mapping[bytes, bytes], initial: bytes | None) -> Environment:
@@ -277,13 +277,13 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
             unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
     where = "does not exist" if "/" in name else "was not found in PATH"
     is_shell = not frozenset(" |&;<>$`*?\n").isdisjoint(name)
-    advice = f"for a shell's command line, write sh -c {shorten_name(name)!r}" if is_shell else "check its spelling"
-    reason = f"The command {shorten_name(name)!r} {where}; {advice}."
+    advice = f"for a shell's command line, write sh -c {_shorten_name(name)!r}" if is_shell else "check its spelling"
+    reason = f"The command {_shorten_name(name)!r} {where}; {advice}."
     return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
 
 
 def _not_executable(path: str, reason: str) -> StartFailure:
-    return StartFailure(exit_code=NOT_EXECUTABLE, reason=f"{shorten_name(path)} cannot be executed: {reason}.")
+    return StartFailure(exit_code=_NOT_EXECUTABLE, reason=f"{_shorten_name(path)} cannot be executed: {reason}.")
 
 
 def _restore_signal_state(signals: CallerSignals) -> None:
@@ -298,9 +298,9 @@ def _restore_signal_state(signals: CallerSignals) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask)
 
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-OTHER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-HANDLED_SIGNALS = frozenset((*STOP_SIGNALS, *OTHER_SIGNALS, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD))
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_OTHER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+HANDLED_SIGNALS = frozenset((*_STOP_SIGNALS, *_OTHER_SIGNALS, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD))
 _Session = TypeVar("_Session")
 
 
@@ -358,7 +358,7 @@ def take_over_signals() -> CallerSignals:
 
 def asks_to_stop(number: int) -> bool:
     """Whether a signal to this process asks to stop: not if the caller ignores it, as ``nohup`` does with SIGHUP."""
-    return number in STOP_SIGNALS and signal.getsignal(number) != signal.SIG_IGN
+    return number in _STOP_SIGNALS and signal.getsignal(number) != signal.SIG_IGN
 
 
 def is_asked_to_stop() -> bool:
@@ -456,7 +456,7 @@ def leave_run() -> float:
 
 def take_stop_signal() -> int | None:
     """The signal after a run that asks to stop, if any. Other signals were for the command, which has ended."""
-    while (info := signal.sigtimedwait((*STOP_SIGNALS, *OTHER_SIGNALS), 0)) is not None:
+    while (info := signal.sigtimedwait((*_STOP_SIGNALS, *_OTHER_SIGNALS), 0)) is not None:
         if asks_to_stop(info.si_signo):
             return info.si_signo
     return None

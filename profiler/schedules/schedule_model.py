@@ -22,7 +22,7 @@ _MAX_STARTED_BY = 36
 SKEW_NS = 60 * NS_PER_SECOND
 # EventBridge starts a task within a minute of its due time, and retries for at most a day.
 _PROMPT_NS = 60 * NS_PER_SECOND
-MAX_RETRY_NS = 86_400 * NS_PER_SECOND
+_MAX_RETRY_NS = 86_400 * NS_PER_SECOND
 # A schedule retries for a day at most, and a flexible window lasts a day at most.
 _KEPT_NS = 2 * 86_400 * NS_PER_SECOND
 # CloudTrail shows most calls within five minutes.
@@ -187,7 +187,7 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
             left.append((task, end))
     for task, end in left:
         for slot in reversed(slots[:end]):
-            if task.created_ns - slot.window_end_ns > MAX_RETRY_NS:
+            if task.created_ns - slot.window_end_ns > _MAX_RETRY_NS:
                 continue
             is_lacking = slot.due_ns >= known_since_ns or slot.contains(task.created_ns)
             if slot.is_open and is_lacking and did_start(slot.schedule, task):

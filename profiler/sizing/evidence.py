@@ -33,6 +33,13 @@ _DIGITS = 3
 _NO_SLOWDOWN = SlowdownBounds(min=1, max=1)
 # From here on, a run counts as slower.
 MIN_SLOWER_FACTOR = 1.05
+LAST_RUNS = 50
+FEW_RUNS = 5
+"""Below this number, a recommendation is not reliable."""
+MAX_FINE_PERIOD_MS = 2000
+"""With a longer period of the statistics, sampled peaks can miss a short spike."""
+MIN_MINUTES = 10
+"""A run of fewer minutes is too short for the means of minutes to show its memory peak."""
 
 
 class DurationFactor(Struct, frozen=True, kw_only=True):
@@ -87,7 +94,7 @@ def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
     return round(min(max(slowdown / current_slowdown, 1.0), limit), _DIGITS)
 
 
-def mean_percent(runs: Iterable[RunFacts], read: Callable[[RunFacts], float | None]) -> float | None:
+def _mean_percent(runs: Iterable[RunFacts], read: Callable[[RunFacts], float | None]) -> float | None:
     """Return the mean weighted by the runs' durations. A run of unknown duration hardly counts."""
     known = [
         (percent, 1 if run.duration_ms is None else run.duration_ms)
@@ -98,15 +105,6 @@ def mean_percent(runs: Iterable[RunFacts], read: Callable[[RunFacts], float | No
     if not total_ms:
         return None
     return round(math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, _DIGITS)
-
-
-LAST_RUNS = 50
-FEW_RUNS = 5
-"""Below this number, a recommendation is not reliable."""
-MAX_FINE_PERIOD_MS = 2000
-"""With a longer period of the statistics, sampled peaks can miss a short spike."""
-MIN_MINUTES = 10
-"""A run of fewer minutes is too short for the means of minutes to show its memory peak."""
 
 
 class _Run(NamedTuple):
@@ -300,8 +298,8 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         slowdowns=duration_factors(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         # Runs at another vCPU size do not show how busy the task is now.
-        saturated_percent=mean_percent(runs_now, lambda run: run.saturated_percent),
-        cpu_wait_percent=mean_percent(runs_now, lambda run: run.cpu_wait_percent),
+        saturated_percent=_mean_percent(runs_now, lambda run: run.saturated_percent),
+        cpu_wait_percent=_mean_percent(runs_now, lambda run: run.cpu_wait_percent),
         processors=tuple(Counter(run.processor for run in runs if run.processor is not None).most_common()),
         oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
         reached_size_mb=max_known(*(run.reached_size_mb for run in runs)),

@@ -6,9 +6,13 @@ from itertools import combinations, groupby
 
 from msgspec import Struct
 
-MIN_TREND_RUNS = 8
+_MIN_TREND_RUNS = 8
 # All pairs of these runs are compared. Older runs are weaker evidence for the future.
 _MAX_TREND_RUNS = 200
+# At least as many runs have a usual range, and at least this share of the median is its width on both sides.
+MIN_RUNS = 5
+FEW_RUNS = "fewer than five runs"
+MIN_SHARE = 0.05
 
 
 class Growth(Struct, frozen=True, kw_only=True):
@@ -36,7 +40,7 @@ def growth(values: Sequence[float]) -> Growth | None:
     """
     recent = values[-_MAX_TREND_RUNS:]
     count = len(recent)
-    if count < MIN_TREND_RUNS:
+    if count < _MIN_TREND_RUNS:
         return None
     slopes = sorted((recent[b] - recent[a]) / (b - a) for a, b in combinations(range(count), 2))
     # Kendall's statistic is the number of rising pairs less falling pairs. Its variance is that of a random order.
@@ -59,11 +63,6 @@ def median(ordered: Sequence[float]) -> float:
     """Return the median of sorted values. The statistics module would take a megabyte of the monitor's memory."""
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-MIN_RUNS = 5
-FEW_RUNS = "fewer than five runs"
-MIN_SHARE = 0.05
 
 
 class UsualRange(Struct, frozen=True):

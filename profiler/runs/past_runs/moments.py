@@ -74,7 +74,7 @@ def what_ran(frames: Sequence[Frame]) -> str:
     return " → ".join(dict.fromkeys(frame.short_name for frame in shown))
 
 
-class SampledStack(Struct, frozen=True, kw_only=True):
+class _SampledStack(Struct, frozen=True, kw_only=True):
     """The functions of a moment, with its time in milliseconds after the start of the run."""
 
     kind: str
@@ -85,7 +85,7 @@ class SampledStack(Struct, frozen=True, kw_only=True):
     is_in_socket: bool
 
 
-def sampled_stacks(record: Record) -> Iterator[SampledStack]:
+def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
     """The functions of the moments of a run whose times are known."""
     started_ns = parse_ns(record.started_at)
     if record.stacks is None or started_ns is None:
@@ -96,7 +96,7 @@ def sampled_stacks(record: Record) -> Iterator[SampledStack]:
             continue
         start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
         to_ns = parse_ns(moment.to_at)
-        yield SampledStack(
+        yield _SampledStack(
             kind=moment.kind,
             start_ms=start_ms,
             end_ms=start_ms if to_ns is None else max((to_ns - started_ns) / NS_PER_MS, start_ms),
@@ -115,7 +115,7 @@ def _share(moment: StackMoment) -> str:
     return f" ({format_percent(percent)} of the samples)"
 
 
-def peer_waited_for(record: Record, stack: SampledStack, length_ms: float) -> str | None:
+def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> str | None:
     """The address that an idle stretch waited for; None unless the record shows it.
 
     The time breakdown covers the whole run. It shows the peer of a stretch if all other waits of the run together are
@@ -265,7 +265,7 @@ def _runs_of_steps(values: Sequence[float | None], matches: Callable[[float], bo
 
 def _with_stacks(moments: Iterable[Moment], record: Record) -> Iterator[Moment]:
     """The moments with their functions, and separate moments for all other stacks."""
-    stacks = list(sampled_stacks(record))
+    stacks = list(_sampled_stacks(record))
     for moment in moments:
         inside = [
             stack
@@ -280,7 +280,7 @@ def _with_stacks(moments: Iterable[Moment], record: Record) -> Iterator[Moment]:
         yield from _stack_moment(stack, record)
 
 
-def _stack_moment(stack: SampledStack, record: Record) -> Iterator[Moment]:
+def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:
     """A separate moment for a stack; no moment for a kind of a newer version."""
     during = f"from {elapsed(stack.start_ms)} to {elapsed(stack.end_ms)}"
     vcpu = record.metrics.vcpu_size
@@ -295,9 +295,9 @@ def _stack_moment(stack: SampledStack, record: Record) -> Iterator[Moment]:
         yield moment if kind == "memory" else _described(moment, stack, record)
 
 
-def _described(moment: Moment, stack: SampledStack, record: Record) -> Moment:
+def _described(moment: Moment, stack: _SampledStack, record: Record) -> Moment:
     """The moment with its functions."""
     length_ms = moment.end_ms - moment.start_ms
-    peer = peer_waited_for(record, stack, length_ms) if moment.kind == "idle" else None
+    peer = _peer_waited_for(record, stack, length_ms) if moment.kind == "idle" else None
     waited = "" if peer is None else f", waiting for {peer}"
     return replace(moment, text=f"{moment.text}: {stack.functions}{stack.share}{waited}")

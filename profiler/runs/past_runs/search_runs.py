@@ -46,7 +46,7 @@ CLUSTER = "orchestrator.cluster.name"
 ACCOUNT = "cloud.account.id"
 REGION = "cloud.region"
 START = "event.start"
-STATUS = "task.status"
+_STATUS = "task.status"
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -60,17 +60,17 @@ def exists(field: str) -> JsonObject:
     return {"exists": {"field": field}}
 
 
-def any_of(conditions: Sequence[JsonObject]) -> JsonObject:
+def _any_of(conditions: Sequence[JsonObject]) -> JsonObject:
     """One of the conditions holds."""
     return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
 
 
-def none_of(conditions: Sequence[JsonObject]) -> JsonObject:
+def _none_of(conditions: Sequence[JsonObject]) -> JsonObject:
     """None of the conditions holds."""
     return {"bool": {"must_not": list(conditions)}}
 
 
-def matches_pattern(field: str, pattern: str) -> JsonObject:
+def _matches_pattern(field: str, pattern: str) -> JsonObject:
     """The field matches a shell pattern. A set of characters becomes ``?``: filter the result again."""
     if not any(character in pattern for character in "*?["):
         return term(field, pattern)
@@ -78,7 +78,7 @@ def matches_pattern(field: str, pattern: str) -> JsonObject:
     return {"wildcard": {field: {"value": text}}}
 
 
-def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]:
+def _filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]:
     """The conditions of a filter, without its ``run``. The result must be filtered by family again."""
     conditions: list[JsonObject] = []
     time: JsonObject = {"format": "epoch_millis"}
@@ -89,7 +89,7 @@ def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]
     if len(time) > 1:
         conditions.append({"range": {time_field: time}})
     if selection.families:
-        conditions.append(any_of([matches_pattern(FAMILY, family) for family in selection.families]))
+        conditions.append(_any_of([_matches_pattern(FAMILY, family) for family in selection.families]))
     named = ((CLUSTER, selection.clusters), (ACCOUNT, selection.accounts), (REGION, selection.regions))
     conditions += [{"terms": {field: list(filter(None, values))}} for field, values in named if any(values)]
     conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
@@ -104,15 +104,15 @@ def _has_status(statuses: Sequence[str]) -> JsonObject:
     A stopped run's document has no status until ECS's event arrives. A word that only a newer version knows is
     ``unknown``.
     """
-    conditions: list[JsonObject] = [{"terms": {STATUS: list(statuses)}}]
+    conditions: list[JsonObject] = [{"terms": {_STATUS: list(statuses)}}]
     if "stopped" in statuses:
-        conditions.append(none_of([exists(STATUS)]))
+        conditions.append(_none_of([exists(_STATUS)]))
     if "unknown" in statuses:
-        conditions.append({"bool": {"filter": [exists(STATUS)], "must_not": [{"terms": {STATUS: get_args(Status)}}]}})
-    return any_of(conditions)
+        conditions.append({"bool": {"filter": [exists(_STATUS)], "must_not": [{"terms": {_STATUS: get_args(Status)}}]}})
+    return _any_of(conditions)
 
 
-def indices_path(prefix: str, kind: str) -> str:
+def _indices_path(prefix: str, kind: str) -> str:
     """The path of a search in all indices of a kind. There may be no such index."""
     return f"/{quote(prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
 
@@ -144,14 +144,14 @@ def _reason(body: Mapping[str, Any]) -> str:
     return str(error or "no reason given")
 
 
-def last_run_conditions(
+def _last_run_conditions(
     server: SearchServer, prefix: str, selection: RunFilter, last: int, page_size: int
 ) -> Iterator[Sequence[JsonObject]]:
     """Yield, for some families after the others, the conditions of a search for their last runs.
 
     Each search finds few enough runs for one page: a further page would find all of them again.
     """
-    path = indices_path(prefix, "reports")
+    path = _indices_path(prefix, "reports")
     # Each family has up to five conditions, and the engines refuse a query of more than 1,024. A tenth of the page is
     # room for runs that started at the same time as the oldest of the last ones.
     step = max(1, min(100, round(0.9 * page_size) // last))
@@ -167,7 +167,7 @@ def last_run_conditions(
             if bucket["starts"]["buckets"] and selection.matches_family(family):
                 conditions.append(_in_window(bucket, family))
         for first in range(0, len(conditions), step):
-            yield [any_of(conditions[first : first + step]), *filter_conditions(selection, START)]
+            yield [_any_of(conditions[first : first + step]), *_filter_conditions(selection, START)]
         after = page.get("after_key")
         if after is None or len(buckets) < size:
             return
@@ -179,7 +179,7 @@ def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[st
     The query matches too much for patterns with sets of characters: filter the result. ``after`` is ``after_key`` of
     the previous page.
     """
-    conditions = [exists(FAMILY), exists(START), *filter_conditions(selection, START)]
+    conditions = [exists(FAMILY), exists(START), *_filter_conditions(selection, START)]
     fields = (("name", FAMILY), ("account", ACCOUNT), ("region", REGION))
     composite: JsonObject = {
         "size": size,
@@ -200,7 +200,7 @@ def _in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
     """The condition that a run is of the family, and not older than the oldest of its last runs."""
     values = ((FAMILY, family.name), (ACCOUNT, family.account_id), (REGION, family.region))
     start = {"gte": int(bucket["starts"]["buckets"][-1]["key"]), "format": "epoch_millis"}
-    same = [none_of([exists(field)]) if value is None else term(field, value) for field, value in values]
+    same = [_none_of([exists(field)]) if value is None else term(field, value) for field, value in values]
     return {"bool": {"filter": [*same, {"range": {START: start}}]}}
 
 
@@ -261,7 +261,7 @@ class IndexedRuns(RunSource):
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
         """Yield the ``last`` newest matching runs of each family, without those that never started."""
         count = 0
-        searches = last_run_conditions(self._server, self._prefix, selection, last, _LARGE_PAGE_SIZE)
+        searches = _last_run_conditions(self._server, self._prefix, selection, last, _LARGE_PAGE_SIZE)
         pages = chain.from_iterable(self._pages(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
             for hit in chain.from_iterable(pages):
@@ -275,7 +275,7 @@ class IndexedRuns(RunSource):
         """The newest notices about due times."""
         if selection.tags or selection.statuses or selection.run is not None:
             return ()
-        conditions = [term("event.dataset", "schedule.notice"), *filter_conditions(selection, _DUE)]
+        conditions = [term("event.dataset", "schedule.notice"), *_filter_conditions(selection, _DUE)]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
         return select_notices(read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection)
 
@@ -315,7 +315,7 @@ class IndexedRuns(RunSource):
         }
         if after is not None:
             body["search_after"] = list(after)
-        hits: _Hits = search(self._server, indices_path(self._prefix, kind), body)["hits"]["hits"]
+        hits: _Hits = search(self._server, _indices_path(self._prefix, kind), body)["hits"]["hits"]
         return hits
 
     def _run(self, hit: Mapping[str, Any]) -> PastRun:
@@ -363,12 +363,12 @@ class IndexedRuns(RunSource):
 
 def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
     """The conditions that the search cluster can check. Runs without a start are those sorted by ``@timestamp``."""
-    conditions = filter_conditions(selection, order)
+    conditions = _filter_conditions(selection, order)
     if selection.run is not None:
         conditions.append(
-            any_of([{"prefix": {_TASK_ID: selection.run.partition("/")[0]}}, matches_pattern(FAMILY, selection.run)])
+            _any_of([{"prefix": {_TASK_ID: selection.run.partition("/")[0]}}, _matches_pattern(FAMILY, selection.run)])
         )
-    return [exists(START) if order == START else none_of([exists(START)]), *conditions]
+    return [exists(START) if order == START else _none_of([exists(START)]), *conditions]
 
 
 def _time(source: Mapping[str, Any]) -> str:
