@@ -161,8 +161,8 @@ FindIndexedReport = Callable[[], ReportLine | None]
 class ReportFinder:
     """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown.
 
-    Log streams are read only as long as the document and the notice still have their time afterwards: ``has_time``
-    tells whether all requested lines were read. Every method raises DeliveryError if a stream cannot be read.
+    Log streams are read only as long as the document and the notice still have their time afterwards. ``has_time``
+    is True if all requested lines were read. Every method raises DeliveryError if a stream cannot be read.
     """
 
     def __init__(self, newest_pages: NewestPages, budget: TimeBudget, task_id: str, container: str | None) -> None:

@@ -171,8 +171,8 @@ class Account(Struct, frozen=True, kw_only=True):
 class ScheduleWatch(Struct, frozen=True):
     """Looks at all schedules once.
 
-    A task that is missing ``grace_minutes`` after the due time, or its window, is missed. ``may_read`` tells whether
-    there is time to read another cluster, ``may_announce`` whether there is time for another notice.
+    A task that is missing ``grace_minutes`` after the due time, or its window, is missed. ``may_read`` is True
+    while there is time to read another cluster, ``may_announce`` while there is time for another notice.
     """
 
     account: Account

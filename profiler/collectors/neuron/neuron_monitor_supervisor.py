@@ -36,7 +36,7 @@ _MAX_PROBLEMS_LOGGED = 10
 
 
 class LineSplitter:
-    """Splits bytes into lines (up to 450 kB) and skips empty ones. A line above 16 MiB is no report."""
+    """Splits bytes into lines (up to 450 kB) and skips empty ones. A line above 16 MiB is not a report."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -60,8 +60,7 @@ class AccountingCgroup:
             raise
         # The files stay open: the memory may be read 50 times a second.
         names = (*(() if cpu is None else (cpu.name,)), *(() if memory is None else (memory.usage, MEMORY_STAT)))
-        opened = ((name, open_or_none(f"{folder}/{name}")) for name in names)
-        self._files = {name: descriptor for name, descriptor in opened if descriptor is not None}
+        self._files = proc.open_files(folder, names)
         self.cpu = cpu if cpu is not None and cpu.name in self._files else None
         self.memory = memory if memory is not None and memory.usage in self._files else None
         self._can_reset_peak = False
@@ -84,22 +83,19 @@ class AccountingCgroup:
         if self.memory is not None and self._can_reset_peak:
             try_write_descriptor(self._files[self.memory.peak], self.memory.reset)
 
-    def _reread(self, name: str) -> bytes:
-        descriptor = self._files.get(name)
-        return b"" if descriptor is None else proc.reread(descriptor)
-
     def cpu_ns(self) -> int | None:
         """The CPU time of all processes that ever ran in the group."""
-        return None if self.cpu is None else self.cpu.parse_ns(self._reread(self.cpu.name))
+        return None if self.cpu is None else self.cpu.parse_ns(proc.reread_file(self._files, self.cpu.name))
 
     def memory_now(self) -> MemoryReading | None:
         if self.memory is None:
             return None
-        return parse_memory(self._reread(self.memory.usage), self._reread(MEMORY_STAT), self.memory)
+        usage = proc.reread_file(self._files, self.memory.usage)
+        return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self.memory)
 
     def memory_peak_bytes(self) -> int | None:
         """The kernel's high-water mark, page cache included."""
-        return None if self.memory is None else parse_number(self._reread(self.memory.peak))
+        return None if self.memory is None else parse_number(proc.reread_file(self._files, self.memory.peak))
 
     def oom_kills(self) -> int | None:
         """How many processes of the group the kernel has killed because memory ran out."""

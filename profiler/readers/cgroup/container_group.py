@@ -62,8 +62,7 @@ class ContainerCgroup:
         self._cpu = cpu
         names = () if memory is None else (memory[1].peak, memory[1].kills, memory[1].events)
         folder = "" if memory is None else _path(memory[0])
-        opened = ((name, open_or_none(f"{folder}/{name}")) for name in names if name is not None)
-        self._files: dict[str | None, int] = {name: one for name, one in opened if one is not None}
+        self._files = proc.open_files(folder, names)
         self._is_watchable = memory is not None and memory[1].events in self._files
 
     @property
@@ -79,23 +78,20 @@ class ContainerCgroup:
         peak_bytes = oom_kills = memory = is_empty = cpu_ns = None
         if self._memory is not None:
             folder, files = self._memory
-            events, peak = self._reread(files.events), self._reread(files.peak)  # parsed later: every moment counts
+            # Parsed later: every moment counts.
+            events, peak = proc.reread_file(self._files, files.events), proc.reread_file(self._files, files.peak)
             # 1 while a living process is in the group or in a group below it
             populated = proc.parse_counter(events.decode("ascii", "replace"), "populated")
             self._is_watchable = bool(populated)
             is_empty, peak_bytes = None if populated is None else populated == 0, parse_number(peak)
             memory = read_memory(_path(folder), files)
-            oom_kills = parse_oom_kills(self._reread(files.kills))
+            oom_kills = parse_oom_kills(proc.reread_file(self._files, files.kills))
         if self._cpu is not None:
             folder, file = self._cpu
             cpu_ns = file.parse_ns(proc.read(f"{_path(folder)}/{file.name}") or b"")
         if peak_bytes is None and memory is None and cpu_ns is None:
             return None
         return GroupReading(memory=memory, peak_bytes=peak_bytes, oom_kills=oom_kills, cpu_ns=cpu_ns, is_empty=is_empty)
-
-    def _reread(self, name: str | None) -> bytes:
-        descriptor = self._files.get(name)
-        return b"" if descriptor is None else proc.reread(descriptor)
 
     def close(self) -> None:
         folders = (folder for folder, _ in (one for one in (self._memory, self._cpu) if one is not None))

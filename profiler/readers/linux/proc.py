@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -274,6 +274,18 @@ def reread(descriptor: int) -> bytes:
         return os.pread(descriptor, _MAX_REREAD_BYTES, 0)
     except OSError:
         return b""
+
+
+def open_files(folder: str, names: Iterable[str | None]) -> dict[str | None, int]:
+    """The descriptors of those files of a folder that can be opened, by name; a name is None where there is no file."""
+    opened = ((name, open_or_none(f"{folder}/{name}")) for name in names if name is not None)
+    return {name: descriptor for name, descriptor in opened if descriptor is not None}
+
+
+def reread_file(files: Mapping[str | None, int], name: str | None) -> bytes:
+    """The contents of a file of ``open_files``; empty if it is not open or cannot be read any more."""
+    descriptor = files.get(name)
+    return b"" if descriptor is None else reread(descriptor)
 
 
 def ns_per_tick() -> int:
