@@ -28,10 +28,10 @@ from profiler.readers.ecs.task_metadata import (
 )
 
 _MAX_HEAD_BYTES = 64 * 1024
-_MAX_LINE_BYTES = 1024
 _LINE_END = b"\r\n"
 _HEAD_END = b"\r\n\r\n"
 _DATE = b"\r\nDate: "
+_STATUS = re.compile(rb"HTTP/1\.(\S*) (\d{3})(?![^ \r])")
 # A loop over all headers in Python would take longer.
 _USED_HEADERS = re.compile(rb"\r\n(content-length|transfer-encoding|connection):((?:[^\r]|\r(?!\n))*)", re.IGNORECASE)
 _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
@@ -53,14 +53,6 @@ class Response(Struct, frozen=True):
 
     status: int
     body: bytes | None
-
-
-class _Head(Struct, frozen=True, kw_only=True):
-    """The length of the body is None if it is chunked. ``closes``: the connection ends with the response."""
-
-    status: int
-    length: int | None
-    closes: bool
 
 
 class _KnownResponse(Struct, frozen=True, kw_only=True):
@@ -119,14 +111,14 @@ class HttpConnection:
         known = self._known.get(path)
         if known is not None and reader.repeats(known):
             return known.response
-        head = reader.head()
+        status, length, closes = _parse_head(reader.until(_HEAD_END))
         body = None  # the body even of an error is read, so that the connection can be used again
-        if head.length is None:
+        if length is None:
             body = reader.chunks(self._max_body_bytes)
-        elif head.length <= self._max_body_bytes:
-            body = reader.exactly(head.length)
-        response = Response(head.status, body)
-        if head.closes or body is None or reader.has_more:
+        elif length <= self._max_body_bytes:
+            body = reader.exactly(length)
+        response = Response(status, body)
+        if closes or body is None or reader.has_more:
             self.close()
         elif (received := reader.known(response)) is not None:
             self._known[path] = received
@@ -156,7 +148,8 @@ class _Reader:
         The end of a response follows from its bytes, so that the beginning of the known one is not complete.
         """
         length = known.date_end + len(known.after_date)
-        while self._receive():
+        while True:
+            self._receive()
             received = self._received
             is_beginning = (
                 len(received) <= length
@@ -167,7 +160,6 @@ class _Reader:
                 return received.endswith(known.after_date)
             if not is_beginning or not known.after_date.startswith(received[known.date_end :]):
                 return False
-        return False
 
     def known(self, response: Response) -> _KnownResponse | None:
         """The bytes of this response; None if they have no date."""
@@ -183,87 +175,66 @@ class _Reader:
         """Whether more bytes than the response were received."""
         return bool(self._received)
 
-    def head(self) -> _Head:
-        """The status line and the header."""
-        while (end := self._received.find(_HEAD_END)) < 0:
+    def until(self, end_mark: bytes) -> bytes:
+        """The header, or the line of a chunk, without the mark at its end."""
+        while (end := self._received.find(end_mark)) < 0:
             if len(self._received) > _MAX_HEAD_BYTES:
                 raise HttpError(f"the header is larger than {_MAX_HEAD_BYTES} bytes")
-            if not self._receive():
-                if not self._received:
-                    raise ConnectionResetError("the connection was closed before the response")
-                raise HttpError("the response ends within its header")
-        return _parse_head(self._take(end + len(_HEAD_END))[:-4])
+            self._receive()
+        return self.exactly(end + len(end_mark))[: -len(end_mark)]
 
     def exactly(self, length: int) -> bytes:
-        """As many bytes of the body."""
         while len(self._received) < length:
-            if not self._receive():
-                raise HttpError(f"the response ends after {len(self._received)} of {length} bytes")
-        return self._take(length)
-
-    def chunks(self, max_bytes: int) -> bytes | None:
-        """The bytes of all chunks; None if they are more than ``max_bytes``."""
-        parts: list[bytes] = []
-        left_bytes = max_bytes
-        while size := _parse_chunk_size(self._line()):
-            left_bytes -= size
-            if left_bytes < 0:
-                return None
-            parts.append(self.exactly(size))
-            if self._line():
-                raise HttpError("a chunk of the response is longer than its size")
-        if self._line():
-            raise HttpError("the response has a trailer")
-        return b"".join(parts)
-
-    def _line(self) -> bytes:
-        while (end := self._received.find(_LINE_END)) < 0:
-            if len(self._received) > _MAX_LINE_BYTES:
-                raise HttpError(f"a line is longer than {_MAX_LINE_BYTES} bytes")
-            if not self._receive():
-                raise HttpError("the response ends within a chunk")
-        return self._take(end + len(_LINE_END))[:-2]
-
-    def _take(self, length: int) -> bytes:
+            self._receive()
         taken = bytes(self._received[:length])
         del self._received[:length]
         return taken
 
-    def _receive(self) -> bool:
-        """Receive more bytes; False after the end."""
+    def chunks(self, max_bytes: int) -> bytes | None:
+        """The bytes of all chunks; None if they are more than ``max_bytes``."""
+        parts: list[bytes] = []
+        size = 1
+        while size:
+            line = self.until(_LINE_END)
+            if not line or not _HEX_DIGITS.issuperset(line):
+                raise HttpError("the size of a chunk of the response is not a number")
+            size = int(line, 16)
+            max_bytes -= size
+            if max_bytes < 0:
+                return None
+            parts.append(self.exactly(size + len(_LINE_END))[:size])
+        return b"".join(parts)
+
+    def _receive(self) -> None:
+        """Receive more bytes. Raises ConnectionResetError if there is no response, and HttpError at its early end."""
         self._wait_readable(self._source)
         received = self._source.recv(32 * 1024)  # the stats of ten containers, with one system call
+        if not received:
+            if not self._packets:
+                raise ConnectionResetError("the connection was closed before the response")
+            raise HttpError(f"the response ends after {sum(map(len, self._packets))} bytes")
         self._received += received
         self._packets.append(received)
-        return bool(received)
 
 
-def _parse_head(head: bytes) -> _Head:
-    version, _, rest = head.partition(_LINE_END)[0].partition(b" ")
-    code = rest[:3]
-    if not version.startswith(b"HTTP/1.") or not code.isdigit() or rest[3:4] not in (b"", b" "):
+def _parse_head(head: bytes) -> tuple[int, int | None, bool]:
+    """The status, the length of the body (None: it is chunked), and whether the connection ends with the response."""
+    status = _STATUS.match(head)
+    if status is None:
         raise HttpError("the response is not HTTP/1.x")
     length: int | None = None
-    is_chunked, closes = False, version == b"HTTP/1.0"
+    is_chunked, closes = False, status[1] == b"0"
     for name, value in _USED_HEADERS.findall(head):
         match name.lower():
             case b"content-length":
-                if not value.strip().isdigit():
-                    raise HttpError("the response's Content-Length is not a number")
-                length = int(value)
+                length = int(value) if value.strip().isdigit() else None
             case b"transfer-encoding":
                 is_chunked = value.strip().lower() == b"chunked"
             case _:
                 closes = closes or b"close" in value.lower()
     if not is_chunked and length is None:
         raise HttpError("the response has no Content-Length")
-    return _Head(status=int(code), length=None if is_chunked else length, closes=closes)
-
-
-def _parse_chunk_size(line: bytes) -> int:
-    if not line or not _HEX_DIGITS.issuperset(line):
-        raise HttpError("the size of a chunk of the response is not a number")
-    return int(line, 16)
+    return int(status[2]), None if is_chunked else length, closes
 
 
 class HttpEndpoint:
