@@ -97,7 +97,7 @@ _WITNESS = """
 import os, resource, sys
 from pathlib import Path
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
-from profiler.readers.linux.proc import parse_counter
+from profiler.readers.linux.proc import number_after
 from tests.waiting import remove_group
 cgroups = read_own_cgroups()
 place = cgroups.location("cpuacct") or cgroups.location("")
@@ -112,7 +112,7 @@ assert os.waitpid(pid, 0)[1] == 0
 if (group / "cpuacct.usage").exists():
     counted = int((group / "cpuacct.usage").read_text()) / 1e9
 else:
-    counted = parse_counter((group / "cpu.stat").read_text(), "usage_usec") / 1e6
+    counted = number_after((group / "cpu.stat").read_bytes(), b"usage_usec ") / 1e6
 remove_group(group)
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(counted, used.ru_utime + used.ru_stime, flush=True)

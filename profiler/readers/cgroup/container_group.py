@@ -29,7 +29,6 @@ from profiler.readers.cgroup.hierarchy import (
     parse_membership,
     parse_mounts,
     parse_number,
-    parse_oom_kills,
     read_memory,
 )
 from profiler.readers.linux import proc
@@ -81,11 +80,11 @@ class ContainerCgroup:
             # Parsed later: every moment counts.
             events, peak = proc.reread_file(self._files, files.events), proc.reread_file(self._files, files.peak)
             # 1 while a living process is in the group or in a group below it
-            populated = proc.parse_counter(events.decode("ascii", "replace"), "populated")
+            populated = proc.number_after(events, b"populated ")
             self._is_watchable = bool(populated)
             is_empty, peak_bytes = None if populated is None else populated == 0, parse_number(peak)
             memory = read_memory(_path(folder), files)
-            oom_kills = parse_oom_kills(proc.reread_file(self._files, files.kills))
+            oom_kills = proc.number_after(proc.reread_file(self._files, files.kills), OOM_KILLS)
         if self._cpu is not None:
             folder, file = self._cpu
             cpu_ns = file.parse_ns(proc.read(f"{_path(folder)}/{file.name}") or b"")
@@ -127,7 +126,7 @@ def container_group(path: str, docker_id: str) -> str | None:
 
 def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
     """How many processes of the whole machine the kernel has killed since boot because memory ran out."""
-    return proc.parse_counter(proc.read_text(f"{proc_folder}/vmstat"), OOM_KILLS)
+    return proc.number_after(proc.read(f"{proc_folder}/vmstat") or b"", OOM_KILLS)
 
 
 def _open_group(

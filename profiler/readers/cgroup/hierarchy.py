@@ -11,7 +11,7 @@ MEMORY_STAT = "memory.stat"
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
-OOM_KILLS = "oom_kill"
+OOM_KILLS = b"oom_kill "
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -193,11 +193,11 @@ class MemoryFiles(Struct, frozen=True, kw_only=True):
     limit: str
     peak: str
     kills: str
-    active: str
-    inactive: str
-    mapped: str
-    cache: str
-    shared: str
+    active: bytes
+    inactive: bytes
+    mapped: bytes
+    cache: bytes
+    shared: bytes
     reset: bytes
     events: str | None = None
 
@@ -223,7 +223,7 @@ def parse_number(text: bytes) -> int | None:
 
 def parse_cpu_stat_ns(text: bytes) -> int | None:
     """The total in version 2's ``cpu.stat``, which every group has, even without a CPU controller."""
-    usage_us = proc.parse_counter(text.decode("ascii", "replace"), "usage_usec")
+    usage_us = proc.number_after(text, b"usage_usec ")
     return None if usage_us is None else usage_us * 1000
 
 
@@ -234,11 +234,11 @@ V1_MEMORY = MemoryFiles(
     limit="memory.limit_in_bytes",
     peak="memory.max_usage_in_bytes",
     kills="memory.oom_control",
-    active="total_active_file",
-    inactive="total_inactive_file",
-    mapped="total_mapped_file",
-    cache="total_cache",
-    shared="total_shmem",
+    active=b"total_active_file ",
+    inactive=b"total_inactive_file ",
+    mapped=b"total_mapped_file ",
+    cache=b"total_cache ",
+    shared=b"total_shmem ",
     reset=b"0",
 )
 V2_MEMORY = MemoryFiles(
@@ -246,11 +246,11 @@ V2_MEMORY = MemoryFiles(
     limit="memory.max",
     peak="memory.peak",
     kills="memory.events",
-    active="active_file",
-    inactive="inactive_file",
-    mapped="file_mapped",
-    cache="file",
-    shared="shmem",
+    active=b"active_file ",
+    inactive=b"inactive_file ",
+    mapped=b"file_mapped ",
+    cache=b"file ",
+    shared=b"shmem ",
     reset=b"reset",
     events="cgroup.events",
 )
@@ -284,32 +284,18 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: MemoryFiles) -> Memory
     if usage_bytes is None:
         return None
     names = (files.active, files.inactive, files.mapped, files.cache, files.shared)
-    stat = proc.parse_counters(memory_stat.decode(errors="replace"), names)
-    cache_bytes = stat.get(files.cache)
-    unmapped_bytes = unmapped_cache_bytes(
-        usage_bytes,
-        active=stat.get(files.active),
-        inactive=stat.get(files.inactive),
-        mapped=stat.get(files.mapped),
-        cache=cache_bytes,
-    )
+    active, inactive, mapped, cache, shared = [proc.number_after(memory_stat, name) for name in names]
+    unmapped_bytes = unmapped_cache_bytes(usage_bytes, active=active, inactive=inactive, mapped=mapped, cache=cache)
     if unmapped_bytes is None:
         return None
-    if cache_bytes is not None:
-        cache_bytes = max(cache_bytes - stat.get(files.shared, 0), 0)
     return MemoryReading(
         used_bytes=usage_bytes - unmapped_bytes,
-        cache_bytes=cache_bytes,
+        cache_bytes=None if cache is None else max(cache - (shared or 0), 0),
         unmapped_bytes=unmapped_bytes,
-        mapped_bytes=stat.get(files.mapped),
+        mapped_bytes=mapped,
     )
 
 
 def read_oom_kills(folder: str, files: MemoryFiles) -> int | None:
     """How many processes of a group the kernel has killed because memory ran out; None if it keeps no count."""
-    return parse_oom_kills(proc.read(f"{folder}/{files.kills}") or b"")
-
-
-def parse_oom_kills(text: bytes) -> int | None:
-    """The kills in ``memory.events`` (version 2) or ``memory.oom_control`` (version 1); None if not counted."""
-    return proc.parse_counter(text.decode("ascii", "replace"), OOM_KILLS)
+    return proc.number_after(proc.read(f"{folder}/{files.kills}") or b"", OOM_KILLS)

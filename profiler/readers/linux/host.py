@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from profiler.readers.linux import proc
 ROOT = "/"
 MAX_DISKS = 16
 _MEMINFO = "/proc/meminfo"
-_MEMORY_TOTAL = "MemTotal"
+_MEMORY_TOTAL = b"MemTotal:"
 # ARM machines have no model's name, but the numbers of the implementer and the part.
 _ARM_MODELS = {
     ("0x41", "0xd08"): "Cortex-A72",  # Graviton
@@ -76,7 +76,7 @@ def read_host() -> Host:
     cpus = os.cpu_count()
     return Host(
         vcpu=None if cpus is None else float(cpus),
-        memory_bytes=parse_memory(proc.read_text(_MEMINFO)).get(_MEMORY_TOTAL),
+        memory_bytes=proc.bytes_after(proc.read(_MEMINFO) or b"", _MEMORY_TOTAL),
         cpu_architecture=architecture(os.uname().machine),
     )
 
@@ -85,7 +85,8 @@ def with_processor(host: Host) -> Host:
     """Add the processor. Some kernels make a program wait 10 ms when it opens ``/proc/cpuinfo``."""
     # The file has a block for each CPU. The first one begins with the model.
     cpuinfo = proc.read_beginning("/proc/cpuinfo", 4096).decode(errors="replace")
-    count = count_cpus(proc.read_text("/sys/devices/system/cpu/online")) or os.cpu_count()
+    online = proc.read_text("/sys/devices/system/cpu/online")
+    count = count_cpus(online) if online else os.cpu_count()
     return replace(host, processor_model=parse_processor_model(cpuinfo), processor_count=count)
 
 
@@ -99,15 +100,10 @@ def parse_processor_model(cpuinfo: str) -> str | None:
     return (of_arm or fields.get("model name", ""))[:200] or None
 
 
-def count_cpus(listed: str) -> int | None:
-    """The number of CPUs in a list of the kernel, such as ``0-3,8``; None if the text is not such a list."""
-    count = 0
-    for part in listed.strip().split(","):
-        first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
-            return None
-        count += max(int(last or first) - int(first) + 1, 0)
-    return count
+def count_cpus(listed: str) -> int:
+    """The number of CPUs in a list of the kernel, such as ``0-3,8``."""
+    spans = (part.partition("-") for part in listed.split(","))
+    return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
 
 
 def architecture(machine: str) -> str:
@@ -127,13 +123,12 @@ def read_instance() -> InstanceReading | Unavailable:
     memory = proc.read(_MEMINFO)
     if memory is None:
         return Unavailable("/proc/meminfo cannot be read")
-    sizes = parse_memory(memory.decode(errors="replace"))
     disks = (_read_disk(point) for point in disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir))
     return InstanceReading(
-        memory_size_bytes=sizes.get(_MEMORY_TOTAL),
-        memory_available_bytes=sizes.get("MemAvailable"),
-        swap_size_bytes=sizes.get("SwapTotal"),
-        swap_free_bytes=sizes.get("SwapFree"),
+        memory_size_bytes=proc.bytes_after(memory, _MEMORY_TOTAL),
+        memory_available_bytes=proc.bytes_after(memory, b"MemAvailable:"),
+        swap_size_bytes=proc.bytes_after(memory, b"SwapTotal:"),
+        swap_free_bytes=proc.bytes_after(memory, b"SwapFree:"),
         swap_counters=read_swap_counters(),
         disks=tuple(disk for disk in disks if disk is not None),
     )
@@ -144,21 +139,9 @@ def read_swap_counters() -> SwapCounters | None:
     return parse_swap_counters(proc.read("/proc/vmstat") or b"", os.sysconf("SC_PAGE_SIZE"))
 
 
-def parse_memory(meminfo: str) -> Mapping[str, int]:
-    """The sizes in ``/proc/meminfo`` in bytes, by their names without the colon."""
-    sizes = {}
-    for line in meminfo.splitlines():
-        name, colon, value = line.partition(":")
-        words = value.split()
-        if colon and words and words[0].isascii() and words[0].isdecimal():
-            sizes[name] = int(words[0]) * proc.BYTES_PER_KIB
-    return sizes
-
-
 def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
     """``pswpout`` and ``pswpin`` of ``/proc/vmstat``, which count pages."""
-    text = vmstat.decode("ascii", "replace")
-    out_pages, in_pages = proc.parse_counter(text, "pswpout"), proc.parse_counter(text, "pswpin")
+    out_pages, in_pages = proc.number_after(vmstat, b"pswpout "), proc.number_after(vmstat, b"pswpin ")
     if out_pages is None or in_pages is None:
         return None
     return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)

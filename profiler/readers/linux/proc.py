@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ STOPPED = "T"  # the state of a process that SIGSTOP or SIGTSTP has suspended
 _CHUNK_BYTES = 65_536
 _MAX_REREAD_BYTES = 8192
 _MAX_CMDLINE_BYTES = 4096
+_MAX_NUMBER_BYTES = 40  # with spaces before it
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
 _STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
@@ -73,7 +74,7 @@ class MountEntry(Struct, frozen=True, kw_only=True):
 
 
 def parse_stat(text: bytes) -> ProcessStat | None:
-    """Parse ``/proc/PID/stat``; None if the text is incomplete or has another format."""
+    """Parse ``/proc/PID/stat``; None if the text is empty (the process has ended) or malformed."""
     name_ends = text.rfind(b")")
     fields = text[name_ends + 1 :].split()
     if len(fields) <= _RESIDENT:
@@ -98,58 +99,52 @@ def parse_stat(text: bytes) -> ProcessStat | None:
 
 def parse_status(text: bytes) -> ProcessStatus:
     """Parse ``/proc/PID/status``. The sizes of zombies and kernel threads are None: they have no memory."""
-    ignored = _field(text, b"SigIgn:")
-    try:
-        signals = int(ignored or b"0", 16)
-    except ValueError:
-        signals = 0
     return ProcessStatus(
-        rss_bytes=_size_bytes(text, b"VmRSS:"),
-        anonymous_bytes=_size_bytes(text, b"RssAnon:"),
-        peak_bytes=_size_bytes(text, b"VmHWM:"),
-        ignored_signals=signals,
+        rss_bytes=bytes_after(text, b"VmRSS:"),
+        anonymous_bytes=bytes_after(text, b"RssAnon:"),
+        peak_bytes=bytes_after(text, b"VmHWM:"),
+        ignored_signals=int(_word_after(text, b"SigIgn:") or b"0", 16),
     )
 
 
 def parse_pss(rollup: bytes) -> int | None:
     """The proportional set size in ``/proc/PID/smaps_rollup``, in bytes."""
-    return _size_bytes(rollup, b"Pss:")
+    return bytes_after(rollup, b"Pss:")
 
 
 def parse_private(rollup: bytes) -> int | None:
     """The memory in ``/proc/PID/smaps_rollup`` that no other process maps, in bytes."""
-    sizes = _size_bytes(rollup, b"Private_Clean:"), _size_bytes(rollup, b"Private_Dirty:")
-    return None if None in sizes else sum(size or 0 for size in sizes)
+    clean_bytes, dirty_bytes = bytes_after(rollup, b"Private_Clean:"), bytes_after(rollup, b"Private_Dirty:")
+    return None if clean_bytes is None or dirty_bytes is None else clean_bytes + dirty_bytes
 
 
-def parse_counter(text: str, name: str) -> int | None:
-    """The value of ``name`` in lines of the form "name number"."""
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == name and value.strip().isdecimal():
-            return int(value)
-    return None
+def number_after(text: bytes, name: bytes) -> int | None:
+    """The number after ``name``, which includes a colon or a space, at the beginning of a line; None if absent."""
+    word = _word_after(text, name)
+    return int(word) if word is not None and word.isdigit() else None
 
 
-def parse_counters(text: str, names: Collection[str]) -> Mapping[str, int]:
-    """The values of several names in lines of the form "name number"; absent names are left out."""
-    counters: dict[str, int] = {}
-    lines = f"\n{text}\n"
-    for name in names:  # much faster than parsing all lines
-        start = lines.find(f"\n{name} ")
-        if start >= 0:
-            value = lines[start + len(name) + 2 : lines.index("\n", start + 1)].strip()
-            if value.isdecimal():
-                counters[name] = int(value)
-    return counters
+def bytes_after(text: bytes, name: bytes) -> int | None:
+    """As :func:`number_after`, of a number of KiB."""
+    size_kib = number_after(text, name)
+    return None if size_kib is None else size_kib * BYTES_PER_KIB
+
+
+def _word_after(text: bytes, name: bytes) -> bytes | None:
+    start = 0 if text.startswith(name) else text.find(b"\n" + name) + 1
+    if start == 0 and not text.startswith(name):
+        return None
+    start += len(name)
+    words = text[start : start + _MAX_NUMBER_BYTES].split(None, 1)
+    return words[0] if words else None
 
 
 def parse_io(text: bytes) -> BlockBytes | None:
     """Parse ``/proc/PID/io``; None if the file could not be read or the kernel does not count."""
-    read_bytes, write_bytes = _field(text, b"read_bytes:"), _field(text, b"write_bytes:")
-    if read_bytes is None or write_bytes is None or not (read_bytes.isdigit() and write_bytes.isdigit()):
+    read_bytes, write_bytes = number_after(text, b"read_bytes:"), number_after(text, b"write_bytes:")
+    if read_bytes is None or write_bytes is None:
         return None
-    return BlockBytes(read_bytes=int(read_bytes), write_bytes=int(write_bytes))
+    return BlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
 
 
 def parse_interfaces(net_dev: bytes) -> int | None:
@@ -291,17 +286,3 @@ def reread_file(files: Mapping[str | None, int], name: str | None) -> bytes:
 def ns_per_tick() -> int:
     """The unit of the CPU times in ``/proc/PID/stat``, usually 10 ms."""
     return NS_PER_SECOND // os.sysconf("SC_CLK_TCK")
-
-
-def _size_bytes(text: bytes, name: bytes) -> int | None:
-    value = _field(text, name)
-    return int(value) * BYTES_PER_KIB if value is not None and value.isdigit() else None
-
-
-def _field(text: bytes, name: bytes) -> bytes | None:
-    """The first word after ``name`` at the beginning of a line."""
-    start = 0 if text.startswith(name) else text.find(b"\n" + name) + 1
-    if start == 0 and not text.startswith(name):
-        return None
-    words = text[start + len(name) :].split(None, 1)
-    return words[0] if words else None
