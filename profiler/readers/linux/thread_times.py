@@ -16,7 +16,7 @@ from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.waited_target import Calls, Wait, WaitResolver, parse_system_call
+from profiler.readers.linux.waited_target import Wait, WaitResolver, calls_of, parse_system_call
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
@@ -164,7 +164,7 @@ class ThreadReader:
     def __init__(self, own_cpu_ns: Callable[[], int], proc_folder: str = "/proc", machine: str | None = None) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
-        self._calls = Calls(os.uname().machine if machine is None else machine)
+        self._calls = calls_of(os.uname().machine if machine is None else machine)
         self._resolver = WaitResolver(self._calls, proc_folder, own_cpu_ns)
         self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, _Process] = {}
@@ -377,7 +377,7 @@ class ThreadReader:
         reading = process.reading
         if reading.state in _STOPPED_STATES:
             return _OTHER
-        if process.is_refused or not self._calls.are_known:
+        if process.is_refused or not self._calls:
             process.is_refused = self._has_refused = True
             return _wait_in_state(reading.state if reading.threads == 1 else _state(thread))
         try:

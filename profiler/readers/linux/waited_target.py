@@ -145,31 +145,23 @@ def _search(path: str, inodes: Collection[int], *, is_unix: bool) -> Iterator[tu
     for lines in _pieces(path):
         for inode in tuple(left):
             line = _line_of(lines, inode, position)
-            socket = None if line is None else parse(line)
-            if socket is not None:
+            if line is not None:
                 left.discard(inode)
-                yield inode, socket
+                yield inode, parse(line)
         if not left:
             break
 
 
-def parse_inet(line: bytes) -> Socket | None:
-    """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``; None if it has another format."""
+def parse_inet(line: bytes) -> Socket:
+    """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``."""
     from socket import AF_INET, AF_INET6, inet_ntop  # not for a run whose threads never wait for a connection
 
     words = line.split()
-    if len(words) <= _INODE:
-        return None
     address, _, port_text = words[_REMOTE].partition(b":")
-    try:
-        port = int(port_text, 16)
-        # The kernel prints each word of an address as a number of the machine's byte order.
-        numbers = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
-        packed = b"".join(number.to_bytes(4, sys.byteorder) for number in numbers)
-    except (ValueError, OverflowError):
-        return None
-    if len(address) not in (8, 32):
-        return None
+    port = int(port_text, 16)
+    # The kernel prints each word of an address as a number of the machine's byte order.
+    numbers = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
+    packed = b"".join(number.to_bytes(4, sys.byteorder) for number in numbers)
     if not port:
         return Socket()
     packed = packed.removeprefix(bytes(10) + b"\xff\xff")  # of an IPv4 address in an IPv6 one
@@ -177,16 +169,11 @@ def parse_inet(line: bytes) -> Socket | None:
     return Socket(f"{inet_ntop(AF_INET, packed)}:{port}" if is_v4 else f"[{inet_ntop(AF_INET6, packed)}]:{port}")
 
 
-def parse_unix(line: bytes) -> Socket | None:
-    """Parse a line of ``/proc/net/unix``; None if it has another format. Only the server's end has a path."""
+def parse_unix(line: bytes) -> Socket:
+    """Parse a line of ``/proc/net/unix``. Only the server's end has a path."""
     words = line.split(None, _UNIX_PATH)
-    if len(words) <= _UNIX_INODE:
-        return None
     path = words[_UNIX_PATH].strip().decode(errors="replace") if len(words) > _UNIX_PATH else ""
-    try:
-        is_listening = bool(int(words[_UNIX_FLAGS], 16) & 0x10000)
-    except ValueError:
-        return None
+    is_listening = bool(int(words[_UNIX_FLAGS], 16) & 0x10000)
     return Socket(None if is_listening else path or _UNIX_SOCKET, is_unix=True)
 
 
@@ -234,30 +221,12 @@ class SystemCall(Struct, frozen=True):
         return value if value <= _MAX_UINT >> 1 else value - _MAX_UINT - 1
 
 
-def numbers_of(machine: str) -> Mapping[str, int]:
-    """The numbers of an architecture's system calls by their names; empty for one without a table."""
-    table = _NUMBERS.get(machine)
-    words = [] if table is None else [word.partition("=") for word in f"{table} {_SINCE_2019}".split()]
-    return {name: int(number) for name, _, number in words}
-
-
-class Calls:
-    """The calls of one architecture that a thread may wait in. Empty for an architecture without a table."""
-
-    def __init__(self, machine: str) -> None:
-        numbers = numbers_of(machine)
-        self.are_known = bool(numbers)
-        self._names = {number: name for name, number in numbers.items()}
-        self._actions = {
-            numbers[name]: action for action, names in _ACTIONS.items() for name in names.split() if name in numbers
-        }
-
-    def action(self, call: SystemCall) -> Action | None:
-        """How to find the target that the call waits for; None for a call that is in no table."""
-        return self._actions.get(call.number)
-
-    def name(self, call: SystemCall) -> str:
-        return self._names.get(call.number, "")
+def calls_of(machine: str) -> Mapping[int, tuple[str, Action]]:
+    """The calls of an architecture that a thread may wait in, by number; empty for one without a table."""
+    table = f"{_NUMBERS[machine]} {_SINCE_2019}" if machine in _NUMBERS else ""
+    actions = {name: action for action, names in _ACTIONS.items() for name in names.split()}
+    words = (word.partition("=") for word in table.split())
+    return {int(number): (name, actions[name]) for name, _, number in words}
 
 
 def parse_system_call(text: bytes) -> SystemCall | None:
@@ -287,7 +256,9 @@ _OTHER = Wait("other")
 class WaitResolver:
     """Finds what blocked threads wait for. ``has_postponed``: the last wait's peer is to be asked for again later."""
 
-    def __init__(self, calls: Calls, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, calls: Mapping[int, tuple[str, Action]], proc_folder: str, own_cpu_ns: Callable[[], int]
+    ) -> None:
         self._calls = calls
         self._folder = proc_folder
         self._sockets = Sockets(proc_folder, own_cpu_ns)
@@ -301,7 +272,8 @@ class WaitResolver:
 
     def resolve(self, pid: int, call: SystemCall, now_ns: int) -> Wait:
         """The wait of a thread of the process in this call; ``other`` if it is unknown."""
-        action, self.has_postponed = self._calls.action(call), False
+        self.has_postponed = False
+        name, action = self._calls.get(call.number, ("", None))
         match action:
             case "disk" | "sleep" | "lock" | "child":
                 return Wait(action)
@@ -312,7 +284,7 @@ class WaitResolver:
             case "file" | "socket":
                 return self._wait_for(pid, self._link(pid, call.int_argument(0)), now_ns)
             case "poll" | "select" | "epoll":
-                descriptors, has_timeout = self._watched(pid, call)
+                descriptors, has_timeout = self._watched(pid, name, call)
                 if descriptors is not None:
                     return self._wait_for_any(pid, tuple(dict.fromkeys(descriptors)), now_ns, has_timeout=has_timeout)
         return _OTHER
@@ -341,9 +313,8 @@ class WaitResolver:
         self.has_postponed = self._sockets.has_postponed
         return [found.get(inode, Socket()) for inode in inodes]
 
-    def _watched(self, pid: int, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
+    def _watched(self, pid: int, name: str, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
         """The descriptors that poll, select or epoll watch, None if not readable; and whether for a limited time."""
-        name = self._calls.name(call)
         if name.startswith("epoll"):
             has_timeout = bool(call.arguments[3]) if name == "epoll_pwait2" else call.int_argument(3) >= 0
             text = proc.read(f"{self._folder}/{pid}/fdinfo/{call.int_argument(0)}")

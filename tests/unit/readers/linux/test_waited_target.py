@@ -10,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.readers.linux.waited_target import (
-    Calls,
     Socket,
     Sockets,
     SystemCall,
     Wait,
     WaitResolver,
-    numbers_of,
+    calls_of,
     parse_inet,
     parse_system_call,
-    parse_unix,
     poll_descriptors,
     select_descriptors,
 )
@@ -51,21 +49,11 @@ KNOWN = [
 @pytest.mark.parametrize(("name", "on_x86", "on_arm", "action"), KNOWN)
 def test_the_numbers_are_those_of_the_architecture(name: str, on_x86: int, on_arm: int, action: str) -> None:
     for machine, number in (("x86_64", on_x86), ("aarch64", on_arm)):
-        calls, call = Calls(machine), SystemCall(number)
-        assert (calls.name(call), calls.action(call)) == (name, action)
+        assert calls_of(machine)[number] == (name, action)
 
 
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_each_number_is_one_call_and_each_call_has_an_action(machine: str) -> None:
-    numbers = numbers_of(machine)
-    assert len(set(numbers.values())) == len(numbers)
-    assert all(Calls(machine).action(SystemCall(number)) for number in numbers.values())
-
-
-def test_another_architecture_has_no_table() -> None:
-    calls = Calls("riscv64")
-    assert not calls.are_known
-    assert calls.action(SystemCall(0)) is None
+def test_each_number_is_one_call_and_another_architecture_has_no_table() -> None:
+    assert [len(calls_of(machine)) for machine in ("x86_64", "aarch64", "riscv64")] == [55, 51, 0]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +90,7 @@ def test_every_line_of_the_kernel_is_read(number: int, arguments: list[int]) -> 
 
 
 PID = 7
-NUMBERS = numbers_of("x86_64")
+NUMBERS = {name: number for number, (name, _) in calls_of("x86_64").items()}
 INET_HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 UNIX_HEAD = "Num       RefCount Protocol Flags    Type St Inode Path\n"
 NOT_A_TIMEOUT = 0xFFFFFFFF
@@ -119,7 +107,7 @@ class FakeProcess:
         self.folder = folder / str(PID)
         for name in ("fd", "fdinfo", "net"):
             (self.folder / name).mkdir(parents=True)
-        self.resolver = WaitResolver(Calls("x86_64"), str(folder), lambda: 0)
+        self.resolver = WaitResolver(calls_of("x86_64"), str(folder), lambda: 0)
 
     def opens(self, **links: str) -> None:
         for name, link in links.items():
@@ -293,12 +281,9 @@ def test_the_descriptors_of_both_lists_are_read_back(numbers: list[int]) -> None
 
 
 @given(st.binary(max_size=100))
-def test_any_memory_and_any_line_can_be_read(text: bytes) -> None:
+def test_any_memory_can_be_read(text: bytes) -> None:
     assert all(number >= 0 for number in poll_descriptors(text))
     select_descriptors([text])
-    for parse in (parse_inet, parse_unix):
-        socket = parse(text)
-        assert socket is None or isinstance(socket, Socket)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 65535))
@@ -329,7 +314,7 @@ class CountingClock:
 
 def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> None:
     clock = CountingClock()
-    process.resolver = WaitResolver(Calls("x86_64"), str(process.folder.parent), clock)
+    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), clock)
     process.opens(**{f"fd{number}": f"socket:[{9000 + number}]" for number in range(20)})
     process.table("tcp", *(inet_line(f"0100007F:{5000 + number:04X}", 9000 + number) for number in range(20)))
     found = []
@@ -347,7 +332,7 @@ def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> No
 
 
 def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(process: FakeProcess) -> None:
-    process.resolver = WaitResolver(Calls("x86_64"), str(process.folder.parent), CountingClock())
+    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), CountingClock())
     process.opens(fd3="socket:[9003]", fd4="socket:[9004]", fd5="socket:[9005]")
     process.table("tcp", inet_line("0100007F:1538", 9004))
     for number in range(5):  # spends the budget
