@@ -111,8 +111,9 @@ def never_idle(start_ns: int, end_ns: int) -> int:  # noqa: ARG001
 
 
 class _Shown(Struct, frozen=True, gc=False):
-    """The kind that a sample shows, and how many of the threads of this kind wait for which target."""
+    """The kind that the sample at ``at_ns`` shows, and how many of the threads of this kind wait for which target."""
 
+    at_ns: int
     kind: str
     targets: tuple[tuple[str | None, int], ...] = ()
     is_hidden: bool = False
@@ -126,31 +127,31 @@ class _Shown(Struct, frozen=True, gc=False):
         return ((Wait(self.kind, target), time_ns * count // threads) for target, count in self.targets)
 
 
-class _Step:
+def _shown(sample: ThreadSample, at_ns: int) -> _Shown | None:
+    """What the sample shows; None if no thread is blocked."""
+    kinds = {wait.kind for wait in sample.waits}
+    kind = next((kind for kind in _KINDS if kind in kinds), None)
+    if kind is None or (sample.is_partial and kind in _WEAK_KINDS):
+        return None
+    targets = tuple((wait.target, count) for wait, count in sample.waits.items() if wait.kind == kind)
+    return _Shown(at_ns, kind, targets, is_hidden=sample.has_refused and kind == _OTHER)
+
+
+class _Step(Struct):
     """A step of the run, until its division is final.
 
     ``covered_ns`` is the part that the sample at its end covers, ``unknown_ns`` the part of which it shows nothing.
     ``longest_ns`` is the longest wait of a thread for a CPU, ``brief_ns`` the wait of a thread that began in the step.
     """
 
-    __slots__ = ("brief_ns", "covered_ns", "end_ns", "longest_ns", "run_ns", "shown", "start_ns", "unknown_ns")
-
-    def __init__(self, start_ns: int, end_ns: int, run_ns: int, sample: ThreadSample, covered_ns: int) -> None:
-        self.start_ns = start_ns
-        self.end_ns = end_ns
-        self.run_ns = run_ns
-        self.longest_ns = 0
-        self.brief_ns = 0
-        self.covered_ns = covered_ns
-        self.unknown_ns = self.length_ns - covered_ns
-        self.shown: _Shown | None = None  # no thread is blocked
-        kinds = {wait.kind for wait in sample.waits}
-        kind = next((kind for kind in _KINDS if kind in kinds), None)
-        if sample.is_partial and kind in _WEAK_KINDS:
-            self.unknown_ns = self.length_ns
-        elif kind is not None:
-            targets = [(wait.target, count) for wait, count in sample.waits.items() if wait.kind == kind]
-            self.shown = _Shown(kind, tuple(targets), is_hidden=sample.has_refused and kind == _OTHER)
+    start_ns: int
+    end_ns: int
+    run_ns: int
+    covered_ns: int
+    unknown_ns: int
+    shown: _Shown | None
+    longest_ns: int = 0
+    brief_ns: int = 0
 
     @property
     def length_ns(self) -> int:
@@ -159,13 +160,6 @@ class _Step:
     @property
     def wait_ns(self) -> int:
         return self.longest_ns + self.brief_ns
-
-    def add_wait(self, wait_ns: int, *, is_new: bool) -> None:
-        """Count a wait of one thread: all that it waited in the step."""
-        if is_new:
-            self.brief_ns = max(self.brief_ns, wait_ns)
-        else:
-            self.longest_ns = max(self.longest_ns, wait_ns)
 
 
 class _Parts(Struct):
@@ -180,8 +174,18 @@ class _Parts(Struct):
     blocked_ns: Counter[str] = field(default_factory=Counter)
     targets_ns: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, step: _Step, part_ns: int) -> int:
-        """Add ``part_ns`` of the time of a step; returns the blocked time of it, which is not added."""
+    def add(self, step: _Step, part_ns: int, before: _Shown | None, after: _Shown | None) -> None:
+        """Add ``part_ns`` of the time of a step; ``before`` and ``after`` are the samples around it.
+
+        Blocked time of which no sample shows anything belongs to what the samples around it show, if that is the same;
+        else it is ``other``.
+        """
+        shown = step.shown
+        if self.undecided_ns and shown is not None:
+            self.add_blocked(self.undecided_ns, shown)
+            self.undecided_ns = 0
+        if not part_ns:  # as the idle part of each step without a GPU
+            return
         on_cpu_ns = min(step.length_ns, step.run_ns)
         waiting_ns = min(step.length_ns - on_cpu_ns, step.wait_ns)
         on_cpu_ns, waiting_ns, covered_ns = (
@@ -191,7 +195,19 @@ class _Parts(Struct):
         self.on_cpu_ns += on_cpu_ns
         self.waiting_ns += waiting_ns
         self.covered_ns += covered_ns
-        return part_ns - on_cpu_ns - waiting_ns
+        blocked_ns = part_ns - on_cpu_ns - waiting_ns
+        end = shown or after
+        if step.unknown_ns and (before is None or (end is not None and not before.is_like(end))):
+            unknown_ns = blocked_ns * step.unknown_ns // step.length_ns
+            self.blocked_ns[_OTHER] += unknown_ns
+            blocked_ns -= unknown_ns
+        if shown is None and (known := [sample for sample in (before, after) if sample is not None]):
+            middle_ns = (step.start_ns + step.end_ns) // 2
+            shown = min(known, key=lambda sample: abs(sample.at_ns - middle_ns))
+        if shown is None:
+            self.undecided_ns += blocked_ns
+        else:
+            self.add_blocked(blocked_ns, shown)
 
     def add_blocked(self, blocked_ns: int, shown: _Shown) -> None:
         """Add blocked time, divided among the threads of the kind that counts."""
@@ -273,7 +289,7 @@ class TimeAccount:
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=2 * _MAX_OPEN_STEPS)
         self._parts, self._idle_parts = _Parts(), _Parts()
         self._recent = RecentWaits()
-        self._last_shown: tuple[int, _Shown] | None = None
+        self._last_shown: _Shown | None = None
 
     def add(self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None) -> None:
         """Add a reading at the end of a step: the CPU time so far, and the threads since the last reading.
@@ -321,10 +337,9 @@ class TimeAccount:
         parts, last_shown = (self._idle_parts if is_idle else self._parts).copy(), self._last_shown
         for index, step in enumerate(self._steps):
             part_ns = self._idle_part_ns(step) if is_idle else step.length_ns
-            last_shown = _settle(step, part_ns, parts, last_shown, self._following(index))
-        if parts.undecided_ns:
-            following = self._following(-1)
-            parts.add_blocked(parts.undecided_ns, _Shown(_OTHER) if following is None else following[1])
+            parts.add(step, part_ns, last_shown, self._following(index))
+            last_shown = step.shown or last_shown
+        parts.blocked_ns[_OTHER] += parts.undecided_ns
         if not parts.length_ns:
             return None
         return parts.breakdown(sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns)
@@ -356,12 +371,13 @@ class TimeAccount:
         if start_ns is None:
             return None
         covered_ns = min(read_ns - start_ns, self._max_covered_ns)
-        step = _Step(start_ns, read_ns, run_ns, sample, covered_ns)
+        shown, length_ns = _shown(sample, read_ns), read_ns - start_ns
+        unknown_ns = length_ns if shown is None and sample.waits else length_ns - covered_ns
+        step = _Step(start_ns, read_ns, run_ns, covered_ns, unknown_ns, shown)
         self._steps.append(step)
         self._add_waits(step, growth, series)
-        if step.shown is not None:
-            blocked_ns = max(covered_ns - run_ns, 0)
-            self._recent.add(start_ns, read_ns, dict(step.shown.divide(blocked_ns)))
+        if shown is not None:
+            self._recent.add(start_ns, read_ns, dict(shown.divide(max(covered_ns - run_ns, 0))))
         if len(self._steps) > _MAX_OPEN_STEPS:
             self._close_first_step()
         return step
@@ -378,7 +394,10 @@ class TimeAccount:
                 continue
             within_ns = min(grown.wait_ns, max(step.length_ns - grown.run_ns, 0))
             sum_ns += within_ns
-            step.add_wait(within_ns, is_new=grown.is_new)
+            if grown.is_new:
+                step.brief_ns = max(step.brief_ns, within_ns)
+            else:
+                step.longest_ns = max(step.longest_ns, within_ns)
             if grown.wait_ns > within_ns:
                 late.append((grown, grown.wait_ns - within_ns))
         self._for_series.append((step.start_ns, step.end_ns, sum_ns, False))
@@ -401,7 +420,7 @@ class TimeAccount:
                 sum_ns += part_ns
                 ended_ns, before_ns = self._last_waits.get(grown.thread, (0, 0))
                 before_ns = before_ns if ended_ns == earlier.end_ns else 0
-                earlier.add_wait(min(part_ns + before_ns, earlier.length_ns), is_new=False)
+                earlier.longest_ns = max(earlier.longest_ns, min(part_ns + before_ns, earlier.length_ns))
                 if late_ns > part_ns:
                     left.append((grown, late_ns - part_ns))
             self._for_series.append((earlier.start_ns, earlier.end_ns, sum_ns, True))
@@ -415,57 +434,22 @@ class TimeAccount:
         length_ns = sum(step.length_ns for step in steps)
         for step in steps:
             part_ns = grown.wait_ns * step.length_ns // length_ns
-            step.add_wait(part_ns, is_new=False)
+            step.longest_ns = max(step.longest_ns, part_ns)
             self._for_series.append((step.start_ns, step.end_ns, part_ns, True))
 
     def _close_first_step(self) -> None:
-        following = self._following(0)
-        step, before = self._steps.popleft(), self._last_shown
-        for parts, part_ns in ((self._parts, step.length_ns), (self._idle_parts, self._idle_part_ns(step))):
-            if parts.undecided_ns and step.shown is not None:
-                parts.add_blocked(parts.undecided_ns, step.shown)
-                parts.undecided_ns = 0
-            self._last_shown = _settle(step, part_ns, parts, before, following)
+        following, step = self._following(0), self._steps.popleft()
+        self._parts.add(step, step.length_ns, self._last_shown, following)
+        self._idle_parts.add(step, self._idle_part_ns(step), self._last_shown, following)
+        self._last_shown = step.shown or self._last_shown
 
-    def _following(self, index: int) -> tuple[int, _Shown] | None:
+    def _following(self, index: int) -> _Shown | None:
         """The first sample after a step that shows a blocked thread."""
         later = (self._steps[position] for position in range(index + 1, len(self._steps)))
-        return next(((step.end_ns, step.shown) for step in later if step.shown is not None), None)
+        return next((step.shown for step in later if step.shown is not None), None)
 
 
 def _longest_plausible_ns(growth: Sequence[ThreadGrowth]) -> float:
     """The longest wait in one step that the waits of the other threads make plausible."""
     waits_ns = sorted([grown.wait_ns // grown.steps for grown in growth if grown.wait_ns])
     return _MAX_TIMES_OTHERS * waits_ns[len(waits_ns) * 9 // 10] if len(waits_ns) >= _MIN_THREADS else math.inf
-
-
-def _settle(
-    step: _Step,
-    part_ns: int,
-    parts: _Parts,
-    before: tuple[int, _Shown] | None,
-    after: tuple[int, _Shown] | None,
-) -> tuple[int, _Shown] | None:
-    """Add ``part_ns`` of a step to the sums; returns the last sample that shows a blocked thread.
-
-    Blocked time of which no sample shows anything belongs to what the samples around it show, if that is the same; else
-    it is ``other``.
-    """
-    last = before if step.shown is None else (step.end_ns, step.shown)
-    if not part_ns:  # as the idle part of each step without a GPU
-        return last
-    blocked_ns = parts.add(step, part_ns)
-    shown = step.shown
-    if shown is None and (known := [sample for sample in (before, after) if sample is not None]):
-        middle_ns = (step.start_ns + step.end_ns) // 2
-        shown = min(known, key=lambda sample: abs(sample[0] - middle_ns))[1]
-    end = step.shown or (None if after is None else after[1])
-    if step.unknown_ns and (before is None or (end is not None and not before[1].is_like(end))):
-        unknown_ns = blocked_ns * step.unknown_ns // step.length_ns
-        parts.add_blocked(unknown_ns, _Shown(_OTHER))
-        blocked_ns -= unknown_ns
-    if shown is None:
-        parts.undecided_ns += blocked_ns
-    else:
-        parts.add_blocked(blocked_ns, shown)
-    return last
