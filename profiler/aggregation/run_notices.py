@@ -2,7 +2,7 @@
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isfinite
 from typing import TYPE_CHECKING
@@ -272,14 +272,17 @@ class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """A condition that was met from ``since_ns`` on. ``growth`` is in the unit of the reading."""
+    """A condition that was met from ``since_ns`` on, in words, and in numbers: the fields of NoticeEvidence.
+
+    ``waited_since_ns``: what the run has waited for since then is to be named; None for growth.
+    """
 
     kind: "NoticeKind"
     since_ns: int
     at_ns: int
-    idle: IdleTime | None = None
-    expected_seconds: float = 0.0
-    growth: Growth | None = None
+    message: str
+    evidence: Mapping[str, float]
+    waited_since_ns: int | None = None
 
 
 class RunNotices:
@@ -301,44 +304,45 @@ class RunNotices:
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         max_step_ns = max(_MAX_STEP_NS, round(_MAX_INTERVALS * interval_ns))
         self._idle = IdleTime(window_ns, max_step_ns=max_step_ns) if window_ns else None
-        self._growths: dict[NoticeKind, GrowthToLimit] = {
-            "memory": GrowthToLimit(started_ns),
-            "disk": GrowthToLimit(started_ns),
-        }
+        self._memory: GrowthToLimit | None = GrowthToLimit(started_ns)
+        self._disk: GrowthToLimit | None = GrowthToLimit(started_ns)
         self.raised: tuple[RaisedNotice, ...] = ()
 
     def add(self, reading: NoticeReading) -> list[Finding]:
         """Add a reading; returns the conditions that are met for the first time."""
         findings: list[Finding] = []
-        at_ns, idle = reading.at_ns, self._idle
+        at_ns, idle, memory, disk = reading.at_ns, self._idle, self._memory, self._disk
+        used, used_mb = reading.memory_used_bytes, reading.disk_used_mb
         if (
             idle is not None
             and idle.add(at_ns, reading.cpu_ns, reading.network_bytes, reading.block_bytes, reading.own_line_ns)
             and idle.since_ns is not None
         ):
             self._idle = None
-            findings.append(Finding(kind="stuck", since_ns=idle.since_ns, at_ns=at_ns, idle=idle))
-        self._add_use("memory", at_ns, reading.memory_used_bytes, reading.memory_size_bytes, findings)
-        self._add_use("disk", at_ns, reading.disk_used_mb, reading.disk_size_mb, findings)
+            findings.append(_stuck(idle, idle.since_ns, at_ns))
+        if memory and used is not None and (growth := memory.add(at_ns, used, reading.memory_size_bytes)):
+            self._memory = None
+            findings.append(_growing("memory", growth, at_ns, MIB))
+        if disk and used_mb is not None and (growth := disk.add(at_ns, used_mb, reading.disk_size_mb)):
+            self._disk = None
+            findings.append(_growing("disk", growth, at_ns, 1))
         return findings
-
-    def _add_use(
-        self, kind: "NoticeKind", at_ns: int, used: float | None, size: float | None, findings: list[Finding]
-    ) -> None:
-        following = self._growths.get(kind)
-        growth = None if following is None or used is None else following.add(at_ns, used, size)
-        if growth is not None:
-            del self._growths[kind]
-            findings.append(Finding(kind=kind, since_ns=growth.since_ns, at_ns=at_ns, growth=growth))
 
     def overdue(self, now_ns: int) -> Finding | None:
         """The finding, returned once, that the run takes longer than expected. No reading is necessary."""
-        expected_seconds = self._expected_seconds
-        if expected_seconds is None or now_ns - self._started_ns <= expected_seconds * NS_PER_SECOND:
+        expected_seconds, elapsed_ns = self._expected_seconds, now_ns - self._started_ns
+        if expected_seconds is None or elapsed_ns <= expected_seconds * NS_PER_SECOND:
             return None
         self._expected_seconds = None
-        since_ns = self._started_ns + round(expected_seconds * NS_PER_SECOND)
-        return Finding(kind="overdue", since_ns=since_ns, at_ns=now_ns, expected_seconds=expected_seconds)
+        return Finding(
+            kind="overdue",
+            since_ns=self._started_ns + round(expected_seconds * NS_PER_SECOND),
+            at_ns=now_ns,
+            message=f"The run has taken {format_duration(elapsed_ns / NS_PER_MS)}; "
+            f"{format_duration(1000 * expected_seconds)} were expected",
+            evidence={"elapsed_seconds": round(elapsed_ns / NS_PER_SECOND, 1), "expected_seconds": expected_seconds},
+            waited_since_ns=self._started_ns,
+        )
 
     def wants_silence(self, now_ns: int) -> bool:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait for a few minutes."""
@@ -346,65 +350,59 @@ class RunNotices:
 
     def describe(self, finding: Finding, longest_wait: "Callable[[int], Wait | None]") -> "Notice":
         """The notice, which is added to the raised ones; ``longest_wait`` returns the longest wait since a time."""
+        from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
+
         self.raised = (*self.raised, RaisedNotice(kind=finding.kind, at=format_ms(finding.at_ns)))
-        # For an overdue run, the waits of its whole time count.
-        wait = longest_wait(self._started_ns if finding.kind == "overdue" else finding.since_ns)
-        words = None
+        wait = None if finding.waited_since_ns is None else longest_wait(finding.waited_since_ns)
+        message, words = finding.message, None
         if wait is not None:
             words = f"{wait.kind} {wait.target}" if wait.target else wait_in_words(wait.kind)
-        return _describe(finding, self._started_ns, words)
+            message += f"; it has waited mostly for {words}"
+        return Notice(
+            kind=finding.kind,
+            message=f"{message}.",
+            since=format_ms(finding.since_ns),
+            evidence=NoticeEvidence(waiting_for=words, **finding.evidence),
+        )
 
 
-def _describe(finding: Finding, started_ns: int, waiting_for: str | None) -> "Notice":
-    """The notice as a sentence and numbers."""
-    from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
+def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> Finding:
+    minutes = (at_ns - since_ns) / _NS_PER_MINUTE
+    return Finding(
+        kind="stuck",
+        since_ns=since_ns,
+        at_ns=at_ns,
+        message=f"The run used less than {QUIET_VCPU:g} vCPU and {_QUIET_BYTES_PER_SECOND // 1024} KB/s of network and "
+        f"disk for {_minutes(minutes)}",
+        evidence={
+            "minutes": round(minutes, 1),
+            "vcpu_used": round(idle.vcpu, VCPU_DIGITS),
+            "network_bytes_per_second": round(idle.network),
+            "block_bytes_per_second": round(idle.block),
+        },
+        waited_since_ns=since_ns,
+    )
 
-    growth = finding.growth
-    since_minutes = round((finding.at_ns - finding.since_ns) / (60 * NS_PER_SECOND), 1)
-    since = _minutes((finding.at_ns - finding.since_ns) / (60 * NS_PER_SECOND))
-    if growth is not None:
-        per_mb = MIB if finding.kind == "memory" else 1
-        used, size, per_minute = growth.used / per_mb, growth.size / per_mb, growth.per_minute / per_mb
-        what = "memory" if finding.kind == "memory" else "ephemeral storage"
-        message = (
-            f"The run uses {format_memory(used)} of {format_memory(size)} of {what} "
-            f"({100 * growth.used / growth.size:.0f} %), and has grown by {per_minute:.1f} MB a minute for {since}: "
-            f"at this rate, it reaches the limit in {_minutes(growth.minutes_left)}"
-        )
-        evidence = NoticeEvidence(
-            minutes=since_minutes,
-            used_mb=round(used, 1),
-            size_mb=round(size, 1),
-            growth_mb_per_minute=round(per_minute, 3),
-            minutes_left=round(growth.minutes_left, 1),
-        )
-    elif finding.idle is not None:
-        message = (
-            f"The run used less than {QUIET_VCPU:g} vCPU and {_QUIET_BYTES_PER_SECOND // 1024} KB/s of network and "
-            f"disk for {since}"
-        )
-        evidence = NoticeEvidence(
-            minutes=since_minutes,
-            vcpu_used=round(finding.idle.vcpu, VCPU_DIGITS),
-            network_bytes_per_second=round(finding.idle.network),
-            block_bytes_per_second=round(finding.idle.block),
-            waiting_for=waiting_for,
-        )
-    else:
-        elapsed_ns = finding.at_ns - started_ns
-        message = (
-            f"The run has taken {format_duration(elapsed_ns / NS_PER_MS)}; "
-            f"{format_duration(1000 * finding.expected_seconds)} were expected"
-        )
-        evidence = NoticeEvidence(
-            elapsed_seconds=round(elapsed_ns / NS_PER_SECOND, 1),
-            expected_seconds=finding.expected_seconds,
-            waiting_for=waiting_for,
-        )
-    if evidence.waiting_for is not None:
-        message += f"; it has waited mostly for {evidence.waiting_for}"
-    at = format_ms(finding.since_ns)
-    return Notice(kind=finding.kind, message=f"{message}.", since=at, evidence=evidence)
+
+def _growing(kind: "NoticeKind", growth: Growth, at_ns: int, per_mb: float) -> Finding:
+    minutes = (at_ns - growth.since_ns) / _NS_PER_MINUTE
+    used, size, per_minute = growth.used / per_mb, growth.size / per_mb, growth.per_minute / per_mb
+    return Finding(
+        kind=kind,
+        since_ns=growth.since_ns,
+        at_ns=at_ns,
+        message=f"The run uses {format_memory(used)} of {format_memory(size)} of "
+        f"{'memory' if kind == 'memory' else 'ephemeral storage'} ({100 * growth.used / growth.size:.0f} %), and has "
+        f"grown by {per_minute:.1f} MB a minute for {_minutes(minutes)}: at this rate, it reaches the limit in "
+        f"{_minutes(growth.minutes_left)}",
+        evidence={
+            "minutes": round(minutes, 1),
+            "used_mb": round(used, 1),
+            "size_mb": round(size, 1),
+            "growth_mb_per_minute": round(per_minute, 3),
+            "minutes_left": round(growth.minutes_left, 1),
+        },
+    )
 
 
 def _minutes(count: float) -> str:
