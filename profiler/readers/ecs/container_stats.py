@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from profiler.core.json_fields import MAX_COUNT, Json, count
+from profiler.core.json_fields import Json, count
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
@@ -123,7 +123,7 @@ def _sample(entry: _Entry, device_mapper_majors: frozenset[int] | None) -> Conta
     networks = (entry.networks or {}).values()
     blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
     block_bytes = _block_bytes(blocks, device_mapper_majors)
-    usage_bytes = _count(memory.usage)
+    usage_bytes = count(memory.usage)
     cache_bytes = None
     if usage_bytes is not None:  # cgroup v1 has ``total_`` members, which include the groups below, and v2 file_mapped
         cache_bytes = unmapped_cache_bytes(
@@ -135,29 +135,22 @@ def _sample(entry: _Entry, device_mapper_majors: frozenset[int] | None) -> Conta
         )
     return ContainerSample(
         read_ns=read_ns,
-        cpu_ns=_count(entry.cpu_stats.cpu_usage.total_usage) if entry.cpu_stats and entry.cpu_stats.cpu_usage else None,
+        cpu_ns=count(entry.cpu_stats.cpu_usage.total_usage) if entry.cpu_stats and entry.cpu_stats.cpu_usage else None,
         memory_used_bytes=None if usage_bytes is None else usage_bytes - (cache_bytes or 0),
         memory_cache_bytes=cache_bytes,
-        memory_usage_peak_bytes=_count(memory.max_usage),
-        memory_limit_bytes=_count(memory.limit),
-        memory_limit_hits=_count(memory.failcnt),
-        network_rx_bytes=sum_known(*(_count(network.rx_bytes) for network in networks)),
-        network_tx_bytes=sum_known(*(_count(network.tx_bytes) for network in networks)),
+        memory_usage_peak_bytes=count(memory.max_usage),
+        memory_limit_bytes=count(memory.limit),
+        memory_limit_hits=count(memory.failcnt),
+        network_rx_bytes=sum_known(*(count(network.rx_bytes) for network in networks)),
+        network_tx_bytes=sum_known(*(count(network.tx_bytes) for network in networks)),
         block_read_bytes=block_bytes.get("read"),
         block_write_bytes=block_bytes.get("write"),
-        pids=_count(entry.pids_stats.current) if entry.pids_stats else None,
+        pids=count(entry.pids_stats.current) if entry.pids_stats else None,
     )
 
 
-def _count(value: Json) -> int | None:
-    """The value if it is a count, else None."""
-    if type(value) is int and 0 <= value <= MAX_COUNT:  # the usual case; saves a call for each value of each tick
-        return value
-    return count(value)
-
-
 def _first_count(*values: Json) -> int | None:
-    return next((number for value in values if (number := _count(value)) is not None), None)
+    return next((number for value in values if (number := count(value)) is not None), None)
 
 
 def _block_bytes(entries: Sequence[_BlockEntry], device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
@@ -174,7 +167,7 @@ def _block_bytes(entries: Sequence[_BlockEntry], device_mapper_majors: frozenset
         has_others = any(entry.major != _USUAL_DEVICE_MAPPER_MAJOR for entry in entries)
         mapped_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
     for entry in entries:
-        operation, value = entry.op.lower(), _count(entry.value)
+        operation, value = entry.op.lower(), count(entry.value)
         if operation not in _OPERATIONS or value is None:
             continue
         if entry.major in mapped_majors:

@@ -28,7 +28,7 @@ class _Options(Struct, frozen=True, kw_only=True):
     Each short option is a letter. ``flags`` have no value; what follows an option of ``attached`` in the word is its
     value; the value of one of ``values`` may also be the next word. ``inline`` is program text, ``modules`` is followed
     by a module, and ``scripts`` by the script. ``long`` and ``long_values`` are long options as ``flags`` and
-    ``values``. ``has_shell_text``: after -c, the first word that is not an option is the program text.
+    ``values``. ``has_shell_text``: after the flag -c, the first word that is not an option is the program text.
     """
 
     flags: str = ""
@@ -51,11 +51,14 @@ class _Found(Struct, frozen=True):
     is_module: bool = False
 
 
+_UNKNOWN = _Found("")  # after an unknown option
+
+
 _PYTHON = _Options(
     flags="bBdEhiIOPqRsSuvVx", values="WX", inline="c", modules="m", long_values={"--check-hash-based-pycs"}
 )
 _SHELL = _Options(
-    flags="abefhiklmnprtuvxBCEHPTD",
+    flags="abcefhiklmnprtuvxBCEHPTD",
     values="oO",
     long={"--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting"},
     long_values={"--rcfile", "--init-file"},
@@ -140,76 +143,63 @@ def _options_of(name: str) -> _Options | None:
 
 
 def _find(name: str, arguments: Sequence[str]) -> _Found | None:
-    options, found = _options_of(name), None
+    options = _options_of(name)
+    found = None if options is None else _search(options, iter(arguments))
     if name == _JAVA:
         found = _find_in_java(iter(arguments))
-    elif options is not None:
-        found = _Search(options).find(iter(arguments))
     if found is None or found.is_text:
         return found
     base = found.name if found.is_module else found.name.rpartition("/")[2]
     return _Found(base, is_module=found.is_module) if _NAME.fullmatch(base) else None
 
 
-class _Search:
-    """The search for the interpreter's code among its arguments."""
+def _search(options: _Options, words: Iterator[str]) -> _Found | None:
+    """The code that an interpreter runs, by its arguments."""
+    is_text = False
+    for word in words:
+        if word == "--":
+            return _Found(next(words, ""), is_text)
+        if len(word) <= 1 or word[0] not in ("-+" if options.has_shell_text else "-"):
+            return _Found(word, is_text)
+        found = (_long if word.startswith("--") else _short)(options, word, words)
+        if found is not None:
+            return found
+        is_text = is_text or (options.has_shell_text and "c" in word and word[1] != "-")
+    return None
 
-    def __init__(self, options: _Options) -> None:
-        self._options = options
-        self._is_text = False
 
-    def find(self, words: Iterator[str]) -> _Found | None:
-        for word in words:
-            if word == "--":
-                return self._program(next(words, ""))
-            if len(word) > 1 and word[0] in "-+" and (word[0] == "-" or self._options.has_shell_text):
-                is_known, found = self._long(word, words) if word.startswith("--") else self._short(word, words)
-                if not is_known or found is not None:
-                    return found
-            else:
-                return self._program(word)
-        return None
+def _long(options: _Options, word: str, words: Iterator[str]) -> _Found | None:
+    """What the option makes the interpreter run; None if the search goes on."""
+    option, has_value, value = word.partition("=")
+    if option in options.long_inline:
+        return _Found("", is_text=True)
+    if options.scripts and option == "--file":
+        return _Found(value if has_value else next(words, ""))
+    if option in options.long_values and not has_value:
+        next(words, None)
+    return None if has_value or option in options.long_values or option in options.long else _UNKNOWN
 
-    def _program(self, word: str) -> _Found | None:
-        return None if word in ("", "-") else _Found(word, is_text=self._is_text)
 
-    def _long(self, word: str, words: Iterator[str]) -> tuple[bool, _Found | None]:
-        """Whether the option is known, and what it makes the interpreter run."""
-        option, has_value, value = word.partition("=")
-        if option in self._options.long_inline:
-            return True, _Found("", is_text=True)
-        if self._options.scripts and option == "--file":
-            return True, _Found(value if has_value else next(words, ""))
-        if has_value:
-            return True, None
-        if option in self._options.long_values:
-            next(words, None)
-            return True, None
-        return option in self._options.long, None
-
-    def _short(self, word: str, words: Iterator[str]) -> tuple[bool, _Found | None]:
-        """As :meth:`_long`, of a word with one or more letters."""
-        options = self._options
-        for place, letter in enumerate(word[1:], start=2):
-            rest = word[place:]
-            if letter in options.attached:
-                # Further letters may follow an option whose value are digits: ``perl -lane``.
-                letters = rest.lstrip("0123456789") if letter in "0l" else ""
-                return self._short(f"-{letters}", words) if letters else (True, None)
-            if letter in options.inline:
-                return True, _Found("", is_text=True)
-            if letter in options.modules or letter in options.scripts:
-                return True, _Found(rest or next(words, ""), is_module=letter in options.modules)
-            if letter in options.values:
-                if options.has_shell_text or not rest:  # a shell takes the next word even in the middle of a group
-                    next(words, None)
-                if not options.has_shell_text:
-                    return True, None
-            elif letter == "c" and options.has_shell_text:
-                self._is_text = True
-            elif letter not in options.flags:
-                return False, None
-        return True, None
+def _short(options: _Options, word: str, words: Iterator[str]) -> _Found | None:
+    """As :func:`_long`, of a word with one or more letters."""
+    for place, letter in enumerate(word[1:], start=2):
+        rest = word[place:]
+        if letter in options.attached:
+            # Further letters may follow an option whose value are digits: ``perl -lane``.
+            letters = rest.lstrip("0123456789") if letter in "0l" else ""
+            return _short(options, f"-{letters}", words) if letters else None
+        if letter in options.inline:
+            return _Found("", is_text=True)
+        if letter in options.modules or letter in options.scripts:
+            return _Found(rest or next(words, ""), is_module=letter in options.modules)
+        if letter in options.values:
+            if options.has_shell_text or not rest:  # a shell takes the next word even in the middle of a group
+                next(words, None)
+            if not options.has_shell_text:
+                return None
+        elif letter not in options.flags:
+            return _UNKNOWN
+    return None
 
 
 def _find_in_java(words: Iterator[str]) -> _Found | None:
