@@ -98,11 +98,8 @@ class RunSeries:
         self._read: _Column[int | None] = _Column(None, sum_known)
         self._written: _Column[int | None] = _Column(None, sum_known)
         self._cpu_wait: _Column[_Sum] = _Column((0, 0), _add)
-
-    @property
-    def columns(self) -> "tuple[_Column[Any], ...]":
-        cpu = self.cpu, self._cpu_wait
-        return *cpu, self.memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written
+        cpu: tuple[_Column[Any], ...] = (self.cpu, self._cpu_wait)
+        self.columns = (*cpu, self.memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written)
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
         """Spread ``cpu_ns`` evenly over the time from ``start_ns`` to ``end_ns``; no CPU time is lost by rounding.

@@ -276,10 +276,7 @@ class QuickMemory:
 
     def _read_fields(self, pid: int) -> tuple[int, ...] | None:
         """The sizes of a process in bytes; None after its end."""
-        try:
-            fields = tuple([int(word) * self._page_bytes for word in (proc.read(f"/proc/{pid}/statm") or b"").split()])
-        except ValueError:
-            return None
+        fields = tuple([int(word) * self._page_bytes for word in (proc.read(f"/proc/{pid}/statm") or b"").split()])
         return fields if len(fields) > _DATA else None
 
 
