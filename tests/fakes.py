@@ -6,7 +6,7 @@ ask. Time passes only where a fake lets it pass.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from profiler.collectors.stacks.py_spy import Dump, PySpy
 from profiler.core.deadline_writer import Output
@@ -18,6 +18,7 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink
 
@@ -222,6 +223,12 @@ def sample(
     """A sample with only what a test is about."""
     cpu_ns = None if cpu_seconds is None else seconds(cpu_seconds)
     return ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, **more)
+
+
+def process(pid: int = 7, *, held: int | None = None, mark: int | None = None, **more: Any) -> ProcessReading:
+    """A process that holds so many bytes and has held ``mark`` at most, with what else a test is about."""
+    fields = {"rss_bytes": held, "share_bytes": held, "peak_bytes": mark, "own_cpu_ns": 0, "children_cpu_ns": 0, **more}
+    return ProcessReading(pid=pid, **{"started_ticks": 1, **fields})
 
 
 class FakeInvocationTime:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeMemory
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.process_tree import ProcessReading
+from tests.fakes import process
 from tests.values import present
 
 MIB = 2**20
@@ -53,18 +54,7 @@ class Simulated:
 
     def _read(self, held: Sequence[int]) -> None:
         self._pass(held)
-        self.memory.add(
-            ProcessReading(
-                pid=pid,
-                started_ticks=1,
-                own_cpu_ns=0,
-                children_cpu_ns=0,
-                rss_bytes=size,
-                share_bytes=size,
-                peak_bytes=self._marks[pid],
-            )
-            for pid, size in enumerate(held)
-        )
+        self.memory.add([process(pid, held=size, mark=self._marks[pid]) for pid, size in enumerate(held)])
 
 
 @st.composite
@@ -123,14 +113,11 @@ def test_pages_that_workers_share_are_never_counted_twice(drawn: tuple[int, list
             ]
             true_peak_mib = max(true_peak_mib, sum(own) + (shared_mib if holders else 0))
         memory.add(
-            ProcessReading(
-                pid=pid,
-                started_ticks=1,
-                own_cpu_ns=0,
-                children_cpu_ns=0,
+            process(
+                pid,
                 rss_bytes=(own_mib + (shared_mib if pid in step.holders else 0)) * MIB,
                 share_bytes=own_mib * MIB + (shared_mib * MIB // len(step.holders) if pid in step.holders else 0),
-                peak_bytes=round(marks[pid] * MIB),
+                mark=round(marks[pid] * MIB),
             )
             for pid, own_mib in enumerate(step.own_mib)
         )
@@ -159,10 +146,8 @@ def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
 def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(helper: str) -> None:
     """With the helper, the share of the batch is its anonymous memory; without it, all of its memory."""
     memory = TreeMemory()
-    batch = ProcessReading(
-        pid=1, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, rss_bytes=650 * MIB, peak_bytes=650 * MIB
-    )
-    small = replace(batch, pid=2, rss_bytes=20 * MIB, share_bytes=15 * MIB, peak_bytes=20 * MIB)
+    batch = process(1, rss_bytes=650 * MIB, mark=650 * MIB)
+    small = process(2, rss_bytes=20 * MIB, share_bytes=15 * MIB, mark=20 * MIB)
     alone, beside = (replace(batch, share_bytes=size * MIB) for size in (650, 500))
     before, after = ([beside, small], [alone]) if helper == "ends" else ([alone], [beside, small])
     memory.add(before)
@@ -173,15 +158,8 @@ def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(help
 @given(st.integers(1, 1000), st.integers(1, 1000))
 def test_two_spikes_in_one_step_are_not_added(one_mib: int, other_mib: int) -> None:
     memory = TreeMemory()
-
-    def reading(pid: int, mark_mib: int) -> ProcessReading:
-        return ProcessReading(
-            pid=pid, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, rss_bytes=0, share_bytes=0,
-            peak_bytes=mark_mib * MIB,
-        )  # fmt: skip
-
-    memory.add([reading(1, 0), reading(2, 0)])
-    memory.add([reading(1, one_mib), reading(2, other_mib)])
+    for marks in ((0, 0), (one_mib, other_mib)):
+        memory.add([process(pid, held=0, mark=mark * MIB) for pid, mark in enumerate(marks)])
     assert memory.peak_bytes == max(one_mib, other_mib) * MIB
 
 
@@ -192,15 +170,7 @@ def test_a_mark_is_the_peak_of_processes_only_with_hardly_any_page_cache() -> No
 
 
 def _held(pid: int, anonymous_mib: int, share_mib: int) -> ProcessReading:
-    return ProcessReading(
-        pid=pid,
-        started_ticks=1,
-        own_cpu_ns=0,
-        children_cpu_ns=0,
-        rss_bytes=share_mib * MIB,
-        anonymous_bytes=anonymous_mib * MIB,
-        share_bytes=share_mib * MIB,
-    )
+    return process(pid, held=share_mib * MIB, anonymous_bytes=anonymous_mib * MIB)
 
 
 def _counted(used_mib: int, mapped_mib: int | None = 0) -> MemoryReading:

@@ -3,6 +3,7 @@
 import tracemalloc
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.record_model import MemoryKills, Process, Series
+from tests import fakes
 from tests.values import present
 
 MIB = 2**20
@@ -23,25 +25,11 @@ Step = tuple[Counts, Sequence[ProcessReading], int]
 
 
 def process(
-    pid: int,
-    name: str,
-    *,
-    cpu: float = 0,
-    mark: int | None = 10,
-    held: int | None = None,
-    arguments: tuple[str, ...] = (),
+    pid: int, name: str, *, cpu: float = 0, mark: int | None = 10, held: int = 0, **more: Any
 ) -> ProcessReading:
-    return ProcessReading(
-        pid=pid,
-        started_ticks=1,
-        own_cpu_ns=round(cpu * 1e9),
-        children_cpu_ns=0,
-        name=name,
-        arguments=arguments,
-        rss_bytes=None if mark is None else (held or mark) * MIB,
-        share_bytes=None if mark is None else (held or mark) * MIB,
-        peak_bytes=None if mark is None else mark * MIB,
-    )
+    """Sizes are in MiB. One without a mark is a zombie."""
+    sizes = {} if mark is None else {"held": (held or mark) * MIB, "mark": mark * MIB}
+    return fakes.process(pid, name=name, own_cpu_ns=round(cpu * 1e9), **sizes, **more)
 
 
 def test_processes_of_one_name_are_one_entry() -> None:

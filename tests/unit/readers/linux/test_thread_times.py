@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
 from profiler.readers.linux.waited_target import Wait
+from tests import fakes
 from tests.fakes import seconds
 
 SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
@@ -59,9 +60,7 @@ def machine(tmp_path: Path) -> FakeMachine:
 
 
 def process(pid: int = 7, *, cpu: float = 1, threads: int = 1, state: str = "S", start: int = 1) -> ProcessReading:
-    return ProcessReading(
-        pid=pid, started_ticks=start, own_cpu_ns=seconds(cpu), children_cpu_ns=0, threads=threads, state=state
-    )
+    return fakes.process(pid, started_ticks=start, own_cpu_ns=seconds(cpu), threads=threads, state=state)
 
 
 def test_the_growth_since_the_last_reading(machine: FakeMachine) -> None:
