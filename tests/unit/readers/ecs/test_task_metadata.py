@@ -1,7 +1,7 @@
 """The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3; and the container that is the batch."""
 
 import json
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from profiler.readers.ecs.task_metadata import (
     decode_task,
     select_batch,
 )
+from tests.values import mutated
 
 MIB = 1024 * 1024
 ARN = "arn:aws:ecs:us-east-1:111122223333:task/jobs/bae32def0ab64f06818e8862e58f8d6d"
@@ -155,35 +156,16 @@ def test_the_own_container() -> None:
     assert (own.name, own.restart_count) == ("task-monitor", 2)
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"null", b"[1]", b'{"Containers": null}', b'{"Family": "x"}', b"\xff", b"[" * 100_000]
-)
-def test_an_invalid_response_gives_a_reason(body: bytes) -> None:
-    assert isinstance(decode_task(body), Unavailable)
-    assert isinstance(decode_container(body), Unavailable)
+@pytest.mark.parametrize("decode", [decode_task, decode_container, decode_tags])
+@pytest.mark.parametrize("body", [b"", b"{", b"null", b"[1]", b'{"TaskTags": "x"}', b"\xff", b"[" * 100_000])
+def test_an_invalid_response_gives_a_reason(decode: Callable[[bytes], object], body: bytes) -> None:
+    assert isinstance(decode(body), Unavailable)
 
 
-@st.composite
-def mutated_task(draw: st.DrawFn) -> Any:
-    odd = (
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | st.text(max_size=5)
-    )
-
-    def mutate(value: Any) -> Any:
-        if draw(st.integers(0, 9)) == 0:
-            return draw(odd | st.lists(odd, max_size=2) | st.dictionaries(st.text(max_size=4), odd, max_size=2))
-        if isinstance(value, dict):
-            return {key: mutate(child) for key, child in value.items() if draw(st.integers(0, 9))}
-        return [mutate(child) for child in value] if isinstance(value, list) else value
-
-    return mutate({**FARGATE_V4, "Containers": [PAUSE_V3, BATCH]})
+mutated_task = mutated({**FARGATE_V4, "Containers": [PAUSE_V3, BATCH]})
 
 
-@given(mutated_task())
+@given(mutated_task)
 def test_any_mutated_document_gives_a_task_or_a_reason(document: object) -> None:
     decoded = decode_task(json.dumps(document).encode())
     assert isinstance(decoded, TaskMetadata | Unavailable)
@@ -233,12 +215,7 @@ def test_any_other_error_is_the_reason(error: object, stated: str) -> None:
     assert tags(Errors=[error]) == Unavailable(f"ECS did not return them ({stated})")
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"null", b"[1]", b'{"TaskTags": []}', b'{"TaskTags": "x"}', b"\xff"])
-def test_an_invalid_response_has_no_tags(body: bytes) -> None:
-    assert isinstance(decode_tags(body), Unavailable)
-
-
-@given(mutated_task(), st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
+@given(mutated_task, st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
 def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: object) -> None:
     if isinstance(document, dict):
         document = {**document, "TaskTags": found, "Errors": [REFUSED, document]}
@@ -266,6 +243,7 @@ def listing(*containers: ContainerMetadata) -> TaskMetadata:
         ((JOB, OTHER, OWN), "proxy", OWN, ("proxy",), None),
         ((JOB, OWN), "bach", OWN, ("bach",), ["'bach'", "batch, watcher"]),
         ((PAUSE, OWN), None, OWN, (), []),
+        ((replace(JOB, name="anything", type="MANAGED_DAEMON"), JOB, OWN), None, OWN, ("batch",), None),
         # The monitor goes by its id, then by its name, and by its usual name if it cannot find itself.
         ((replace(JOB, name="watcher"), OWN), None, OWN, ("watcher",), None),
         ((JOB, replace(OWN, docker_id=None)), None, OWN, ("batch",), None),
@@ -284,29 +262,8 @@ def test_the_batch_is_the_wanted_container_or_the_only_other_one(
     assert all(text in (choice.problem or "") for text in said or ())
 
 
-@pytest.mark.parametrize(
-    "injected",
-    [
-        ContainerMetadata(name="aws-guardduty-agent-x1y2", docker_id="g"),
-        ContainerMetadata(name="ecs-service-connect-abc", docker_id="s"),
-        ContainerMetadata(name="~internal~ecs~emptyvolume", docker_id="v"),
-        ContainerMetadata(name="anything", docker_id="m", type="MANAGED_DAEMON"),
-    ],
-)
-def test_containers_injected_by_aws_are_no_candidates(injected: ContainerMetadata) -> None:
-    assert select_batch(listing(injected, JOB, OWN), requested=None, own=OWN).names == ("batch",)
-
-
-@pytest.mark.parametrize(
-    "router",
-    [
-        ContainerMetadata(name="log_router", docker_id="r", image="any"),
-        ContainerMetadata(
-            name="logs", docker_id="r", image="public.ecr.aws/aws-observability/aws-for-fluent-bit:stable"
-        ),
-    ],
-)
-def test_a_firelens_router_is_no_candidate_where_firelens_is_used(router: ContainerMetadata) -> None:
+def test_a_firelens_router_is_no_candidate_where_firelens_is_used() -> None:
+    router = ContainerMetadata(name="log_router", docker_id="r", image="any")
     batch = ContainerMetadata(name="batch", docker_id="b", log_driver="awsfirelens")
     assert select_batch(listing(router, batch, OWN), requested=None, own=OWN).names == ("batch",)
     awslogs = replace(batch, log_driver="awslogs")
