@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
     from profiler.record.activity_model import TimeBreakdown
 
-# cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
-_UNLIMITED_BYTES = 2**60
 # The time of the highest sample counts as the time of the peak if the sample reached this part of it.
 _SAMPLED_PEAK_FRACTION = 0.9
 
@@ -95,13 +93,13 @@ def container_limits(
 ) -> ResourceLimits:
     """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's.
 
-    A container's ``cpu`` is a share and limits nothing. The memory limit in the stats is used unless it means
+    A container's ``cpu`` is a share and limits nothing. A memory limit in the stats above the machine's memory means
     "unlimited".
     """
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
-    if memory_bytes is None and usage is not None and usage.memory_limit_bytes:
-        largest_bytes = host.memory_bytes if host.memory_bytes is not None else _UNLIMITED_BYTES
-        memory_bytes = usage.memory_limit_bytes if usage.memory_limit_bytes <= largest_bytes else None
+    stats_bytes = None if usage is None else usage.memory_limit_bytes
+    if memory_bytes is None and stats_bytes and stats_bytes <= (host.memory_bytes or 0):
+        memory_bytes = stats_bytes
     return ResourceLimits(vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes)
 
 
