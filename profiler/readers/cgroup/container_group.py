@@ -20,8 +20,6 @@ from profiler.readers.cgroup.hierarchy import (
     V1_MEMORY,
     V2_CPU,
     V2_MEMORY,
-    CpuFile,
-    MemoryFiles,
     MemoryReading,
     Mount,
     find_mount,
@@ -54,15 +52,15 @@ class GroupReading(Struct, frozen=True, kw_only=True):
 
 
 class ContainerCgroup:
-    """A container's group: the open folders of both controllers, which may be the same, and the small files."""
+    """A container's group: the open folders of both controllers, which version 2 has in one, and the small files."""
 
-    def __init__(self, memory: tuple[int, MemoryFiles] | None, cpu: tuple[int, CpuFile] | None) -> None:
+    def __init__(self, memory: int | None, cpu: int | None, *, is_v1: bool) -> None:
         self._memory = memory
         self._cpu = cpu
-        names = () if memory is None else (memory[1].peak, memory[1].kills, memory[1].events)
-        folder = "" if memory is None else _path(memory[0])
-        self._files = proc.open_files(folder, names)
-        self._is_watchable = memory is not None and memory[1].events in self._files
+        self._names, self._cpu_file = (V1_MEMORY, V1_CPU) if is_v1 else (V2_MEMORY, V2_CPU)
+        names = (self._names.peak, self._names.kills, self._names.events)
+        self._files = {} if memory is None else proc.open_files(_path(memory), names)
+        self._is_watchable = self._names.events in self._files
 
     @property
     def events_descriptor(self) -> int | None:
@@ -70,32 +68,34 @@ class ContainerCgroup:
 
         The kernel reports a removed file as changed forever.
         """
-        return self._files.get(self._memory[1].events) if self._is_watchable and self._memory is not None else None
+        return self._files.get(self._names.events) if self._is_watchable else None
 
     def read(self) -> GroupReading | None:
         """The counters now; None for a removed group. Emptiness, by which the mark is final, is read before it."""
-        peak_bytes = oom_kills = memory = is_empty = cpu_ns = None
+        names, memory, cpu_ns = self._names, None, None
+        # Parsed later: every moment counts.
+        events, peak = proc.reread_file(self._files, names.events), proc.reread_file(self._files, names.peak)
         if self._memory is not None:
-            folder, files = self._memory
-            # Parsed later: every moment counts.
-            events, peak = proc.reread_file(self._files, files.events), proc.reread_file(self._files, files.peak)
-            # 1 while a living process is in the group or in a group below it
-            populated = proc.number_after(events, b"populated ")
-            self._is_watchable = bool(populated)
-            is_empty, peak_bytes = None if populated is None else populated == 0, parse_number(peak)
-            memory = read_memory(_path(folder), files)
-            oom_kills = proc.number_after(proc.reread_file(self._files, files.kills), OOM_KILLS)
+            memory = read_memory(_path(self._memory), names)
         if self._cpu is not None:
-            folder, file = self._cpu
-            cpu_ns = file.parse_ns(proc.read(f"{_path(folder)}/{file.name}") or b"")
+            cpu_ns = self._cpu_file.parse_ns(proc.read(f"{_path(self._cpu)}/{self._cpu_file.name}") or b"")
+        # 1 while a living process is in the group or in a group below it
+        populated, peak_bytes = proc.number_after(events, b"populated "), parse_number(peak)
+        self._is_watchable = bool(populated)
         if peak_bytes is None and memory is None and cpu_ns is None:
             return None
-        return GroupReading(memory=memory, peak_bytes=peak_bytes, oom_kills=oom_kills, cpu_ns=cpu_ns, is_empty=is_empty)
+        return GroupReading(
+            memory=memory,
+            peak_bytes=peak_bytes,
+            oom_kills=proc.number_after(proc.reread_file(self._files, names.kills), OOM_KILLS),
+            cpu_ns=cpu_ns,
+            is_empty=None if populated is None else populated == 0,
+        )
 
     def close(self) -> None:
-        folders = (folder for folder, _ in (one for one in (self._memory, self._cpu) if one is not None))
-        for descriptor in (*folders, *self._files.values()):
-            os.close(descriptor)
+        for descriptor in (self._memory, self._cpu, *self._files.values()):
+            if descriptor is not None:
+                os.close(descriptor)
         self._memory, self._cpu, self._files = None, None, {}
 
 
@@ -104,18 +104,12 @@ def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") 
     process = f"{proc_folder}/{pid}"
     mounts = parse_mounts(proc.read_text(f"{process}/mountinfo"))
     groups = parse_membership(proc.read_text(f"{process}/cgroup"))
-    v1_memory, v1_cpu, v2 = (
-        _open_group(f"{process}/root", mounts, groups, hierarchy, docker_id) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
+    is_v1 = find_mount(mounts, MEMORY) is not None
+    memory, cpu = (
+        _open_group(f"{process}/root", mounts, groups, hierarchy, docker_id)
+        for hierarchy in ((MEMORY, CPUACCT) if is_v1 else (UNIFIED, UNIFIED))
     )
-    memory = (v1_memory, V1_MEMORY) if v1_memory is not None else None
-    cpu = (v1_cpu, V1_CPU) if v1_cpu is not None else None
-    if v2 is not None:
-        if memory is None and proc.read(f"{_path(v2)}/{V2_MEMORY.usage}") is not None:
-            memory = (os.dup(v2), V2_MEMORY)
-        if cpu is None:
-            cpu = (os.dup(v2), V2_CPU)
-        os.close(v2)
-    return None if memory is None and cpu is None else ContainerCgroup(memory, cpu)
+    return None if memory is None and cpu is None else ContainerCgroup(memory, cpu, is_v1=is_v1)
 
 
 def container_group(path: str, docker_id: str) -> str | None:
