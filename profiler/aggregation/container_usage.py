@@ -124,8 +124,7 @@ class ContainerUsage:
         if is_first and self._series_points:
             start_ns = sample.read_ns if started_ns is None else started_ns
             self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points, self._finest_ns)
-        step_ns = self._step(sample, received_ns, started_ns)
-        attempt_ns = self._attempt_step(sample, step_ns, attempt_started_ns)
+        step_ns, attempt_ns = self._step(sample, received_ns, started_ns, attempt_started_ns)
         if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
             self._cpu_ns.restart()
             for name, counter in self._counters.items():
@@ -149,8 +148,10 @@ class ContainerUsage:
         self.received_ns, self._epoch = received_ns, epoch
         return True
 
-    def _step(self, sample: ContainerSample, received_ns: int, started_ns: int | None) -> int | None:
-        """The length of the step that ends at this sample; None if it is unknown."""
+    def _step(
+        self, sample: ContainerSample, received_ns: int, started_ns: int | None, attempt_started_ns: int | None
+    ) -> tuple[int | None, int | None]:
+        """The length of the step that ends at this sample, and its part in the last attempt; None if it is unknown."""
         if self.last_read_ns is None or self.received_ns is None:
             step_ns = sample.read_ns - started_ns if started_ns is not None else 0
         else:
@@ -159,13 +160,10 @@ class ContainerUsage:
             if abs(excess_ns) > _CLOCK_JUMP_NS:
                 step_ns -= excess_ns
                 self._clock_shift_ns += excess_ns
-        return step_ns if step_ns > 0 else None
-
-    def _attempt_step(self, sample: ContainerSample, step_ns: int | None, attempt_started_ns: int | None) -> int | None:
-        if step_ns is None or attempt_started_ns is None:
-            return step_ns
-        attempt_ns = sample.read_ns - attempt_started_ns
-        return attempt_ns if 0 < attempt_ns < step_ns else step_ns
+        if step_ns <= 0:
+            return None, None
+        attempt_ns = step_ns if attempt_started_ns is None else sample.read_ns - attempt_started_ns
+        return step_ns, min(attempt_ns, step_ns) if attempt_ns > 0 else step_ns
 
     def _could_be_new(self, sample: ContainerSample, attempt_ns: int | None) -> bool:
         """Whether the CPU time of a new container can have begun at its start: agents may continue older counters."""

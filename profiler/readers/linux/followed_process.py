@@ -61,7 +61,20 @@ class TrackedProcess:
                     self._name = proc.read_name(self._folder, stat.name)
             self._stat_text, self._stat, self.parent_pid = text, stat, stat.parent_pid
             self.is_alive = not stat.is_exiting
-            self.reading = self._new_reading(stat, several=several)
+            self.reading = ProcessReading(
+                pid=self.pid,
+                started_ticks=stat.started_ticks,
+                own_cpu_ns=self._cpu_clock(self.pid, stat.cpu_ticks * self._ns_per_tick),
+                children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
+                name=self._name,
+                arguments=self._arguments,
+                threads=stat.threads,
+                state=stat.state,
+                rss_bytes=self._status.rss_bytes,
+                anonymous_bytes=self._status.anonymous_bytes,
+                share_bytes=self._share_bytes(several=several),
+                peak_bytes=self._status.peak_bytes,
+            )
         elif self.reading is not None:
             # The stat file is unchanged: only the CPU time can have changed, by less than a tick.
             cpu_ns = self._cpu_clock(self.pid, self._stat.cpu_ticks * self._ns_per_tick)
@@ -77,22 +90,6 @@ class TrackedProcess:
             if descriptor is not None:
                 os.close(descriptor)
         self._files = {}
-
-    def _new_reading(self, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
-        return ProcessReading(
-            pid=self.pid,
-            started_ticks=stat.started_ticks,
-            own_cpu_ns=self._cpu_clock(self.pid, stat.cpu_ticks * self._ns_per_tick),
-            children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
-            name=self._name,
-            arguments=self._arguments,
-            threads=stat.threads,
-            state=stat.state,
-            rss_bytes=self._status.rss_bytes,
-            anonymous_bytes=self._status.anonymous_bytes,
-            share_bytes=self._share_bytes(several=several),
-            peak_bytes=self._status.peak_bytes,
-        )
 
     def _share_bytes(self, *, several: bool) -> int | None:
         status = self._status

@@ -33,7 +33,7 @@ _MAX_CPU_SHARE, _ADVANCE_NS, _UNCHECKED = 0.002, 20 * NS_PER_MS, 16
 # this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
-_DISK_STATE, _STOPPED_STATES, _NOT_BLOCKED = "D", ("T", "t"), ("R", "Z", "X", "x")
+_DISK_STATE, _STOPPED_STATES, _NOT_BLOCKED = "D", ("T", "t"), ("R", "Z", "X", "x", "")
 _DISK, _OTHER = Wait("disk"), Wait("other")
 
 
@@ -187,11 +187,11 @@ class ThreadReader:
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
         if budget_ns < 0 and not is_required:
             return None
-        began_ns = self._own_cpu_ns() - self._resolver.lookup_ns
+        began_ns = self._own_cpu_ns() - self._resolver.sockets.lookup_ns
 
         def spent_ns() -> int:
             """The cost of this reading, without the search for peers, which has its own limit."""
-            return self._own_cpu_ns() - self._resolver.lookup_ns - began_ns
+            return self._own_cpu_ns() - self._resolver.sockets.lookup_ns - began_ns
 
         now = _Moment(last.number + 1, now_ns)
         self._follow(processes, last)
@@ -391,16 +391,13 @@ class ThreadReader:
         if call is None:
             return None
         wait = self._resolver.resolve(reading.pid, call, now_ns)
-        thread.is_postponed = self._resolver.has_postponed
+        thread.is_postponed = self._resolver.sockets.has_postponed
         return _wait_in_state(_state(thread)) if wait.kind == _OTHER.kind else wait
 
 
 def _state(thread: _Thread) -> str:
-    """The letter of a thread's state; after its end, the letter of a dead thread."""
-    try:
-        text = _read_once(f"{thread.path}/stat")
-    except OSError:
-        return "X"
+    """The letter of a thread's state; empty after its end."""
+    text = proc.read_beginning(f"{thread.path}/stat", _MAX_FILE_BYTES)
     return text[text.rfind(b")") + 2 :][:1].decode(errors="replace")
 
 

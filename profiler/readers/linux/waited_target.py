@@ -95,7 +95,7 @@ class Sockets:
     """Looks up sockets by their inode. The tables are read only when an unknown inode appears.
 
     ``lookup_ns`` is the CPU time that this has taken, by the thread's clock ``own_cpu_ns``. ``has_postponed`` is
-    whether the last search has left inodes for later, because it may take no more time now.
+    whether a search for the last wait has left inodes for later, because it may take no more time now.
     """
 
     def __init__(self, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
@@ -108,7 +108,6 @@ class Sockets:
 
     def find(self, pid: int, inodes: Collection[int], now_ns: int) -> Mapping[int, Socket]:
         """The sockets with these inodes in the network of ``pid``, as far as they were found. The time is monotonic."""
-        self.has_postponed = False
         missing = {inode for inode in inodes if now_ns >= self._known.get(inode, _UNKNOWN)[1]}
         if missing:
             self._look_up(pid, missing, now_ns)
@@ -254,25 +253,19 @@ _OTHER = Wait("other")
 
 
 class WaitResolver:
-    """Finds what blocked threads wait for. ``has_postponed``: the last wait's peer is to be asked for again later."""
+    """Finds what blocked threads wait for."""
 
     def __init__(
         self, calls: Mapping[int, tuple[str, Action]], proc_folder: str, own_cpu_ns: Callable[[], int]
     ) -> None:
         self._calls = calls
         self._folder = proc_folder
-        self._sockets = Sockets(proc_folder, own_cpu_ns)
+        self.sockets = Sockets(proc_folder, own_cpu_ns)
         self._own_pairs: dict[tuple[int, str], bool] = {}
-        self.has_postponed = False
-
-    @property
-    def lookup_ns(self) -> int:
-        """The CPU time that the search for peers has taken."""
-        return self._sockets.lookup_ns
 
     def resolve(self, pid: int, call: SystemCall, now_ns: int) -> Wait:
         """The wait of a thread of the process in this call; ``other`` if it is unknown."""
-        self.has_postponed = False
+        self.sockets.has_postponed = False
         name, action = self._calls.get(call.number, ("", None))
         match action:
             case "disk" | "sleep" | "lock" | "child":
@@ -309,8 +302,7 @@ class WaitResolver:
     def _find(self, pid: int, links: Iterable[str], now_ns: int) -> list[Socket]:
         """The sockets of the links. A socket that is in no table, such as one of another protocol, has no peer."""
         inodes = [int(link[len(_SOCKET) : -1]) for link in links if link[len(_SOCKET) : -1].isdigit()]
-        found = self._sockets.find(pid, inodes, now_ns)
-        self.has_postponed = self._sockets.has_postponed
+        found = self.sockets.find(pid, inodes, now_ns)
         return [found.get(inode, Socket()) for inode in inodes]
 
     def _watched(self, pid: int, name: str, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
@@ -354,7 +346,7 @@ class WaitResolver:
         sockets = dict(zip(socket_links, self._find(pid, socket_links, now_ns), strict=True))
         others = [socket for link, socket in sockets.items() if not (socket.is_unix and self._is_own_pair(pid, link))]
         connections = [socket for socket in others if socket.peer is not None]
-        if self.has_postponed:
+        if self.sockets.has_postponed:
             return Wait("network")
         if connections:
             return Wait("network", connections[0].peer if len(connections) == 1 else f"{len(connections)} connections")

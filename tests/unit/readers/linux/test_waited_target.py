@@ -313,14 +313,14 @@ def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> No
     for number in range(20):
         wait = process.waits("recvfrom", number, now=1)
         assert wait.kind == "network"
-        assert process.resolver.has_postponed == (wait.target is None)
+        assert process.resolver.sockets.has_postponed == (wait.target is None)
         found.append(wait.target)
     known = [target for target in found if target]
     assert 1 < len(known) < 10
-    assert process.resolver.lookup_ns < seconds(0.1)
+    assert process.resolver.sockets.lookup_ns < seconds(0.1)
     assert process.waits("recvfrom", 19, now=1.5).target is None
     assert process.waits("recvfrom", 19, now=100).target == "127.0.0.1:5019"
-    assert not process.resolver.has_postponed
+    assert not process.resolver.sockets.has_postponed
 
 
 def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(process: FakeProcess) -> None:
@@ -328,7 +328,7 @@ def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(process
     process.opens(fd3="socket:[9003]", fd4="socket:[9004]", fd5="socket:[9005]")
     process.table("tcp", inet_line("0100007F:1538", 9004))
     for number in range(5):  # spends the budget
-        process.resolver._sockets.find(PID, [number], 0)
+        process.resolver.sockets.find(PID, [number], 0)
     assert process.polls([3, 4, 5], timeout=5) == Wait("network")
 
 
