@@ -6,7 +6,6 @@ open: with Docker's systemd driver the group exists only 4 to 150 ms longer than
 """
 
 import os
-from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -15,15 +14,12 @@ from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
     MEMORY,
     OOM_KILLS,
-    UNIFIED,
     V1_CPU,
     V1_MEMORY,
     V2_CPU,
     V2_MEMORY,
+    Cgroups,
     MemoryReading,
-    Mount,
-    find_mount,
-    group_folders,
     parse_membership,
     parse_mounts,
     parse_number,
@@ -102,14 +98,14 @@ class ContainerCgroup:
 def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") -> ContainerCgroup | None:
     """The group of the container in which a process runs; None if it is not readable for this process."""
     process = f"{proc_folder}/{pid}"
-    mounts = parse_mounts(proc.read_text(f"{process}/mountinfo"))
-    groups = parse_membership(proc.read_text(f"{process}/cgroup"))
-    is_v1 = find_mount(mounts, MEMORY) is not None
+    paths = parse_membership(proc.read_text(f"{process}/cgroup"))
+    groups = {name: group for name, path in paths.items() if (group := container_group(path, docker_id)) is not None}
+    cgroups = Cgroups(f"{process}/root", groups, parse_mounts(proc.read_text(f"{process}/mountinfo")))
     memory, cpu = (
-        _open_group(f"{process}/root", mounts, groups, hierarchy, docker_id)
-        for hierarchy in ((MEMORY, CPUACCT) if is_v1 else (UNIFIED, UNIFIED))
+        open_or_none(folders[0], os.O_PATH | os.O_DIRECTORY) if folders else None
+        for folders in (cgroups.folders(MEMORY), cgroups.folders(CPUACCT))
     )
-    return None if memory is None and cpu is None else ContainerCgroup(memory, cpu, is_v1=is_v1)
+    return None if memory is None and cpu is None else ContainerCgroup(memory, cpu, is_v1=MEMORY in groups)
 
 
 def container_group(path: str, docker_id: str) -> str | None:
@@ -121,16 +117,6 @@ def container_group(path: str, docker_id: str) -> str | None:
 def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
     """How many processes of the whole machine the kernel has killed since boot because memory ran out."""
     return proc.number_after(proc.read(f"{proc_folder}/vmstat") or b"", OOM_KILLS)
-
-
-def _open_group(
-    root: str, mounts: tuple[Mount, ...], groups: Mapping[str, str], hierarchy: str, docker_id: str
-) -> int | None:
-    group = container_group(groups.get(hierarchy, ""), docker_id)
-    mount = find_mount(mounts, hierarchy)
-    if group is None or mount is None:
-        return None
-    return open_or_none(group_folders(root, mount, group)[0], os.O_PATH | os.O_DIRECTORY)
 
 
 def _path(descriptor: int) -> str:

@@ -46,11 +46,8 @@ class Cgroups:
         self._mounts = tuple(mounts)
 
     def limits(self) -> Limits:
-        memory = (
-            parse_bytes(proc.read_text(f"{folder}/{files.limit}"))
-            for folder in self._folders(MEMORY)
-            for files in (V2_MEMORY, V1_MEMORY)
-        )
+        files = V1_MEMORY if MEMORY in self._groups else V2_MEMORY
+        memory = (parse_bytes(proc.read_text(f"{folder}/{files.limit}")) for folder in self.folders(MEMORY))
         return Limits(
             vcpu=min(self._vcpu_limits(), default=None),
             memory_bytes=min((size_bytes for size_bytes in memory if size_bytes is not None), default=None),
@@ -58,12 +55,9 @@ class Cgroups:
 
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed; None if unknown."""
-        for folder in self._folders(MEMORY):
-            for files in (V2_MEMORY, V1_MEMORY):
-                kills = read_oom_kills(folder, files)
-                if kills is not None:
-                    return kills
-        return None
+        files = V1_MEMORY if MEMORY in self._groups else V2_MEMORY
+        kills = (read_oom_kills(folder, files) for folder in self.folders(MEMORY))
+        return next((count for count in kills if count is not None), None)
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
         """The group in the hierarchy of a version 1 controller, or of version 2 (``UNIFIED``).
@@ -85,7 +79,7 @@ class Cgroups:
         return controller in self._groups
 
     def _vcpu_limits(self) -> Iterable[float]:
-        for folder in self._folders("cpu"):
+        for folder in self.folders("cpu"):
             vcpu = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
             if vcpu is None:
                 quota, period = (proc.read_text(f"{folder}/cpu.cfs_{part}_us") for part in ("quota", "period"))
@@ -93,14 +87,12 @@ class Cgroups:
             if vcpu is not None:
                 yield vcpu
 
-    def _folders(self, controller: str) -> tuple[str, ...]:
-        """The folders of the group and of those above it, from the bottom to the top."""
+    def folders(self, controller: str) -> tuple[str, ...]:
+        """The folders of the group and of those above it, from the bottom to the top; empty if it is not mounted."""
         hierarchy = controller if controller in self._groups else UNIFIED
         group = self._groups.get(hierarchy)
-        if group is None:
-            return ()
-        mount = find_mount(self._mounts, hierarchy)
-        return () if mount is None else group_folders(self._root, mount, group)
+        mount = next((mount for mount in self._mounts if hierarchy in mount.controllers), None)
+        return () if group is None or mount is None else group_folders(self._root, mount, group)
 
 
 def read_own_cgroups(root: str = "/") -> Cgroups:
@@ -132,11 +124,6 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
         for entry in proc.parse_mountinfo(text)
         if entry.filesystem_type in ("cgroup", "cgroup2")
     )
-
-
-def find_mount(mounts: Iterable[Mount], hierarchy: str) -> Mount | None:
-    """The first mount of the hierarchy of a version 1 controller, or of version 2 (``UNIFIED``)."""
-    return next((mount for mount in mounts if hierarchy in mount.controllers), None)
 
 
 def group_folders(root: str, mount: Mount, group: str) -> tuple[str, ...]:
