@@ -1,18 +1,18 @@
 """The control group of another container, found through one of its processes.
 
 ``/proc/PID/root`` is the container's file system with its own group. The kernel permits access to a process of the same
-user with at least its capabilities (both root, as Docker starts them), or with SYS_PTRACE. Folders and small files stay
-open: with Docker's systemd driver the group exists only 4 to 150 ms longer than the last process.
+user with at least its capabilities (both root, as Docker starts them), or with SYS_PTRACE. The files stay open: with
+Docker's systemd driver the group exists only 4 to 150 ms longer than the last process.
 """
 
 import os
 
 from msgspec import Struct
 
-from profiler.core.files import open_or_none
 from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
     MEMORY,
+    MEMORY_STAT,
     OOM_KILLS,
     V1_CPU,
     V1_MEMORY,
@@ -21,9 +21,9 @@ from profiler.readers.cgroup.hierarchy import (
     Cgroups,
     MemoryReading,
     parse_membership,
+    parse_memory,
     parse_mounts,
     parse_number,
-    read_memory,
 )
 from profiler.readers.linux import proc
 
@@ -48,15 +48,20 @@ class GroupReading(Struct, frozen=True, kw_only=True):
 
 
 class ContainerCgroup:
-    """A container's group: the open folders of both controllers, which version 2 has in one, and the small files."""
+    """The open files of a container's group, whose folders are None if they are not readable."""
 
-    def __init__(self, memory: int | None, cpu: int | None, *, is_v1: bool) -> None:
-        self._memory = memory
-        self._cpu = cpu
-        self._names, self._cpu_file = (V1_MEMORY, V1_CPU) if is_v1 else (V2_MEMORY, V2_CPU)
-        names = (self._names.peak, self._names.kills, self._names.events)
-        self._files = {} if memory is None else proc.open_files(_path(memory), names)
-        self._is_watchable = self._names.events in self._files
+    def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
+        self._names, self._cpu = names, cpu = (V1_MEMORY, V1_CPU) if is_v1 else (V2_MEMORY, V2_CPU)
+        memory_names = (names.usage, MEMORY_STAT, names.peak, names.kills, names.events)
+        self._files = {
+            **(proc.open_files(memory_folder, memory_names) if memory_folder else {}),
+            **(proc.open_files(cpu_folder, (cpu.name,)) if cpu_folder else {}),
+        }
+        self._is_watchable = names.events in self._files
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._files)
 
     @property
     def events_descriptor(self) -> int | None:
@@ -68,13 +73,12 @@ class ContainerCgroup:
 
     def read(self) -> GroupReading | None:
         """The counters now; None for a removed group. Emptiness, by which the mark is final, is read before it."""
-        names, memory, cpu_ns = self._names, None, None
+        names = self._names
         # Parsed later: every moment counts.
         events, peak = proc.reread_file(self._files, names.events), proc.reread_file(self._files, names.peak)
-        if self._memory is not None:
-            memory = read_memory(_path(self._memory), names)
-        if self._cpu is not None:
-            cpu_ns = self._cpu_file.parse_ns(proc.read(f"{_path(self._cpu)}/{self._cpu_file.name}") or b"")
+        usage, stat = proc.reread_file(self._files, names.usage), proc.reread_file(self._files, MEMORY_STAT)
+        memory = parse_memory(usage, stat, names)
+        cpu_ns = self._cpu.parse_ns(proc.reread_file(self._files, self._cpu.name))
         # 1 while a living process is in the group or in a group below it
         populated, peak_bytes = proc.number_after(events, b"populated "), parse_number(peak)
         self._is_watchable = bool(populated)
@@ -89,10 +93,9 @@ class ContainerCgroup:
         )
 
     def close(self) -> None:
-        for descriptor in (self._memory, self._cpu, *self._files.values()):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._memory, self._cpu, self._files = None, None, {}
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files = {}
 
 
 def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") -> ContainerCgroup | None:
@@ -101,11 +104,9 @@ def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") 
     paths = parse_membership(proc.read_text(f"{process}/cgroup"))
     groups = {name: group for name, path in paths.items() if (group := container_group(path, docker_id)) is not None}
     cgroups = Cgroups(f"{process}/root", groups, parse_mounts(proc.read_text(f"{process}/mountinfo")))
-    memory, cpu = (
-        open_or_none(folders[0], os.O_PATH | os.O_DIRECTORY) if folders else None
-        for folders in (cgroups.folders(MEMORY), cgroups.folders(CPUACCT))
-    )
-    return None if memory is None and cpu is None else ContainerCgroup(memory, cpu, is_v1=MEMORY in groups)
+    memory, cpu = (next(iter(cgroups.folders(controller)), None) for controller in (MEMORY, CPUACCT))
+    group = ContainerCgroup(memory, cpu, is_v1=MEMORY in groups)
+    return group if group.is_open else None
 
 
 def container_group(path: str, docker_id: str) -> str | None:
@@ -117,7 +118,3 @@ def container_group(path: str, docker_id: str) -> str | None:
 def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
     """How many processes of the whole machine the kernel has killed since boot because memory ran out."""
     return proc.number_after(proc.read(f"{proc_folder}/vmstat") or b"", OOM_KILLS)
-
-
-def _path(descriptor: int) -> str:
-    return f"/proc/self/fd/{descriptor}"

@@ -259,12 +259,6 @@ def unmapped_cache_bytes(
     return None if unmapped is None else min(unmapped, usage_bytes)
 
 
-def read_memory(folder: str, files: MemoryFiles) -> MemoryReading | None:
-    """A group's memory now; None if it cannot be read."""
-    usage = proc.read(f"{folder}/{files.usage}")
-    return None if usage is None else parse_memory(usage, proc.read(f"{folder}/{MEMORY_STAT}") or b"", files)
-
-
 def parse_memory(usage: bytes, memory_stat: bytes, files: MemoryFiles) -> MemoryReading | None:
     """A group's memory from the contents of two of its files; None if they have another format."""
     usage_bytes = parse_number(usage)

@@ -1,10 +1,9 @@
 """The control groups of a process and their limits."""
 
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.readers.cgroup.container_group import (
@@ -23,9 +22,9 @@ from profiler.readers.cgroup.hierarchy import (
     parse_cpu_max,
     parse_cpu_stat_ns,
     parse_membership,
+    parse_memory,
     parse_mounts,
     parse_number,
-    read_memory,
     read_own_cgroups,
 )
 from profiler.readers.linux.proc import all_pids
@@ -143,18 +142,13 @@ def test_parsers_of_counters_survive_anything(text: bytes) -> None:
 sizes = st.integers(0, 2**50)
 
 
-@settings(deadline=None)  # it writes files
 @given(sizes, sizes, sizes, sizes, sizes, sizes)
 def test_memory_is_never_negative(usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int) -> None:
     stat = f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile {cache}\nshmem {shared}\n"
-    with tempfile.TemporaryDirectory() as folder:
-        files = {"memory.current": f"{usage}\n", "memory.stat": stat}
-        reading = read_memory(str(write_files(Path(folder), files)), V2_MEMORY)
-    assert reading is not None
+    reading = present(parse_memory(f"{usage}\n".encode(), stat.encode(), V2_MEMORY))
     assert 0 <= reading.used_bytes <= usage
     assert reading.unmapped_bytes == usage - reading.used_bytes
-    assert reading.cache_bytes is not None
-    assert 0 <= reading.cache_bytes <= cache
+    assert 0 <= present(reading.cache_bytes) <= cache
 
 
 MIB = 2**20
