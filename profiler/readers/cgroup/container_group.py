@@ -105,8 +105,8 @@ def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") 
     groups = {name: group for name, path in paths.items() if (group := container_group(path, docker_id)) is not None}
     cgroups = Cgroups(f"{process}/root", groups, parse_mounts(proc.read_text(f"{process}/mountinfo")))
     memory, cpu = (next(iter(cgroups.folders(controller)), None) for controller in (MEMORY, CPUACCT))
-    group = ContainerCgroup(memory, cpu, is_v1=MEMORY in groups)
-    return group if group.is_open else None
+    found = ContainerCgroup(memory, cpu, is_v1=MEMORY in groups)
+    return found if found.is_open else None
 
 
 def container_group(path: str, docker_id: str) -> str | None:
