@@ -86,10 +86,6 @@ def idle_parts(run: Run) -> dict[str, float]:
     return {name: percent for name, percent in all_parts(present(run.account.idle_breakdown())).items() if percent}
 
 
-def new(wait_ns: int, thread: int) -> ThreadGrowth:
-    return ThreadGrowth(0, wait_ns, thread=thread, is_new=True)
-
-
 def all_parts(made: TimeBreakdown) -> dict[str, float | None]:
     return {name: getattr(made, f"{name}_percent") for name in PARTS}
 
@@ -112,14 +108,6 @@ def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
     never_idle = Run().step(NETWORK)
     never_idle.account.flush(None)
     assert never_idle.account.idle_breakdown() is None
-
-
-def test_blocked_time_that_a_later_sample_explains_is_explained_for_idle_gpus_too() -> None:
-    run = idle_run((0, 100)).step(run=0.5)
-    for _ in range(100):
-        run.step(run=0.5)
-    run.step(Wait("lock"))
-    assert idle_parts(run) == {"on_cpu": 50.0, "lock": 50.0}
 
 
 @given(
@@ -163,7 +151,10 @@ def test_a_wait_that_the_kernel_invents_for_one_of_many_threads_does_not_count()
 
 def test_a_thread_that_began_in_the_step_may_have_waited_after_the_others() -> None:
     run = Run()
-    waits = (ThreadGrowth(0, seconds(0.3), thread=1), *(new(seconds(wait), 1) for wait in (0.1, 0.2)))
+    waits = (
+        ThreadGrowth(0, seconds(0.3), thread=1),
+        *(ThreadGrowth(0, seconds(wait), thread=1, is_new=True) for wait in (0.1, 0.2)),
+    )
     run.account.add(START_NS + seconds(1), 0, ThreadSample(growth=waits, waits={NETWORK: 1}, sees_calls=True))
     assert run.parts == {"waiting_for_cpu": 50.0, "network": 50.0}
 
