@@ -198,13 +198,13 @@ def read_arguments(process_folder: str) -> tuple[str, ...]:
     return parse_arguments(read_beginning(f"{process_folder}/cmdline", _MAX_CMDLINE_BYTES))
 
 
-def read_beginning(path: str, size_bytes: int) -> bytes:
-    """The first bytes of a file; empty if it cannot be read."""
+def read_beginning(path: str, size_bytes: int, offset: int = 0) -> bytes:
+    """So many bytes of a file; empty if it cannot be read."""
     descriptor = open_or_none(path)
     if descriptor is None:
         return b""
     try:
-        return os.read(descriptor, size_bytes)
+        return os.pread(descriptor, size_bytes, offset)
     except OSError:
         return b""
     finally:

@@ -187,11 +187,7 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
     """The children of a process. The kernel has one list for each thread: the children that it forked."""
     if threads == 1:
         return proc.parse_pids(proc.read(f"/proc/{pid}/task/{pid}/children") or b"")
-    try:
-        thread_ids = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  faster; called many times a second
-    except OSError:
-        return ()
-    lists = (proc.read(f"/proc/{pid}/task/{thread_id}/children") or b"" for thread_id in thread_ids)
+    lists = (proc.read(f"/proc/{pid}/task/{thread}/children") or b"" for thread in proc.all_pids(f"/proc/{pid}/task"))
     return tuple(child for children in lists for child in proc.parse_pids(children))
 
 

@@ -326,17 +326,7 @@ class WaitResolver:
 
     def _read_memory(self, pid: int, address: int, size: int) -> bytes | None:
         """The list of descriptors in the memory of the process; None if it is not readable."""
-        if size <= 0:
-            return b""
-        descriptor = open_or_none(f"{self._folder}/{pid}/mem")
-        if descriptor is None:
-            return None
-        try:
-            return os.pread(descriptor, size, address)
-        except (OSError, OverflowError):
-            return None
-        finally:
-            os.close(descriptor)
+        return (proc.read_beginning(f"{self._folder}/{pid}/mem", size, address) or None) if size > 0 else b""
 
     def _wait_for_any(self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool) -> Wait:
         """The wait for one of several descriptors: connections first, then a timeout, then the others."""
@@ -386,9 +376,8 @@ def poll_descriptors(memory: bytes) -> list[int]:
 
 
 def select_descriptors(sets: Iterable[bytes]) -> list[int]:
-    """The descriptors in bit sets, whose words have the machine's byte order."""
+    """The descriptors in bit sets, on machines with little-endian words: all that have a table of calls."""
     found = 0
     for bits in sets:
-        for position, word in enumerate(memoryview(bits[: len(bits) // _LONG_BYTES * _LONG_BYTES]).cast("Q")):
-            found |= word << (8 * _LONG_BYTES * position)
+        found |= int.from_bytes(bits, "little")
     return [number for number in range(found.bit_length()) if found >> number & 1]
