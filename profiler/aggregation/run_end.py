@@ -67,14 +67,8 @@ class StopEvidence(Struct, frozen=True, kw_only=True):
         requests_ns = (self.seen_ns, self.signalled_ns)
         if any(request_ns is not None and finished_ns > request_ns for request_ns in requests_ns):
             return True
-        return self._ended_execution_before(finished_ns)
-
-    def _ended_execution_before(self, finished_ns: int) -> bool:
-        """Whether another container ended the task's execution before the batch ended.
-
-        ExecutionStoppedAt alone is proof only more than the margin before the end. Nearer to the end, the end of
-        another container at that time is the proof, because the time may be the batch's own end.
-        """
+        # ExecutionStoppedAt alone is proof only more than the margin before the end. Nearer to the end, the end of
+        # another container at that time is the proof, because the time may be the batch's own end.
         stopped_ns = self.execution_stopped_ns
         if stopped_ns is None or stopped_ns >= finished_ns:
             return False

@@ -248,18 +248,15 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
     The shorter steps of the two are merged: the columns that stay are averaged (memory: the maximum).
     """
     columns = other.copy(min_step_ms=0 if series is None else series.step_ms).values()
-    taken = {} if columns is None else {name: getattr(columns, name) for name in names}
-    taken = {name: values for name, values in taken.items() if values is not None}
-    if columns is None or not taken:
+    if columns is None:
         return series
-    if series is None:
-        return Series(started_at=columns.started_at, step_ms=columns.step_ms, **taken)
-    if series.started_at != columns.started_at:
+    taken = {name: values for name in names if (values := getattr(columns, name)) is not None}
+    if not taken or (series is not None and series.started_at != columns.started_at):
         return series
-    kept = columns_of(series, columns.step_ms)
-    length = max(len(values) for values in (*kept.values(), *taken.values()))
-    padded: dict[str, Any] = {name: padded_column(values, length) for name, values in {**kept, **taken}.items()}
-    return Series(started_at=series.started_at, step_ms=columns.step_ms, **padded)
+    merged = {**({} if series is None else columns_of(series, columns.step_ms)), **taken}
+    length = max(map(len, merged.values()))
+    padded: dict[str, Any] = {name: padded_column(values, length) for name, values in merged.items()}
+    return Series(started_at=columns.started_at, step_ms=columns.step_ms, **padded)
 
 
 def columns_of(series: Series, step_ms: float) -> dict[str, Column]:

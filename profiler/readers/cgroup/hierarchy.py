@@ -104,13 +104,8 @@ def read_own_cgroups(root: str = "/") -> Cgroups:
 
 def parse_membership(text: str) -> Mapping[str, str]:
     """The group's path by controller in ``/proc/PID/cgroup``; version 2 has the empty name (``UNIFIED``)."""
-    groups: dict[str, str] = {}
-    for line in text.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, separator, path = rest.partition(":")
-        if separator:
-            groups.update(dict.fromkeys(controllers.split(","), path))
-    return groups
+    lines = (line.split(":", 2) for line in text.splitlines() if line.count(":") > 1)
+    return {controller: path for _, controllers, path in lines for controller in controllers.split(",")}
 
 
 def parse_mounts(text: str) -> tuple[Mount, ...]:
@@ -156,9 +151,7 @@ def parse_cpu_max(text: str) -> float | None:
 def parse_bytes(text: str) -> int | None:
     """A memory limit; None if it is unlimited, in the notation of version 1 or 2, and for malformed text."""
     word = text.strip()
-    if not word.isdecimal():
-        return None
-    value = int(word)
+    value = int(word) if word.isdecimal() else 0
     return value if 0 < value < _UNLIMITED_BYTES else None
 
 

@@ -101,13 +101,17 @@ class HttpConnection:
         before the response, TimeoutError after ``timeout_seconds`` for connecting or sending and when ``wait_readable``
         raises it, and OSError.
         """
-        opened = self._open(timeout_seconds)
+        if self._socket is None:
+            self._socket = self._connect(timeout_seconds)
+        elif timeout_seconds != self._timeout_seconds:
+            self._socket.settimeout(timeout_seconds)
+        self._timeout_seconds = timeout_seconds
         request = self._requests.get(path)
         if request is None:
             text = f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\nAccept: application/json\r\n\r\n"
             request = self._requests[path] = text.encode("latin-1")
-        opened.sendall(request)
-        reader = _Reader(opened, self._wait_readable)
+        self._socket.sendall(request)
+        reader = _Reader(self._socket, self._wait_readable)
         known = self._known.get(path)
         if known is not None and reader.repeats(known):
             return known.response
@@ -123,14 +127,6 @@ class HttpConnection:
         elif (received := reader.known(response)) is not None:
             self._known[path] = received
         return response
-
-    def _open(self, timeout_seconds: float) -> socket.socket:
-        if self._socket is None:
-            self._socket = self._connect(timeout_seconds)
-        elif timeout_seconds != self._timeout_seconds:
-            self._socket.settimeout(timeout_seconds)
-        self._timeout_seconds = timeout_seconds
-        return self._socket
 
 
 class _Reader:

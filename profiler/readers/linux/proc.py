@@ -107,11 +107,6 @@ def parse_status(text: bytes) -> ProcessStatus:
     )
 
 
-def parse_pss(rollup: bytes) -> int | None:
-    """The proportional set size in ``/proc/PID/smaps_rollup``, in bytes."""
-    return bytes_after(rollup, b"Pss:")
-
-
 def parse_private(rollup: bytes) -> int | None:
     """The memory in ``/proc/PID/smaps_rollup`` that no other process maps, in bytes."""
     clean_bytes, dirty_bytes = bytes_after(rollup, b"Private_Clean:"), bytes_after(rollup, b"Private_Dirty:")

@@ -123,8 +123,8 @@ class ProcessTree:
         """The part of the RSS that other processes' shares count, at the last refresh."""
         if identity not in self._shared_bytes:
             rss_bytes = status.rss_bytes or 0
-            parse = proc.parse_pss if self.has_exact_shares else proc.parse_private
-            own_bytes = parse(proc.read(f"/proc/{identity[0]}/smaps_rollup") or b"")
+            rollup = proc.read(f"/proc/{identity[0]}/smaps_rollup") or b""
+            own_bytes = proc.bytes_after(rollup, b"Pss:") if self.has_exact_shares else proc.parse_private(rollup)
             own_bytes = status.anonymous_bytes if own_bytes is None else own_bytes
             self._shared_bytes[identity] = max(rss_bytes - own_bytes, 0) if own_bytes is not None else 0
         return self._shared_bytes[identity]

@@ -71,7 +71,7 @@ def _process(
 def test_parsers_survive_anything(text: bytes) -> None:
     proc.parse_stat(text)
     proc.parse_status(text)
-    proc.parse_pss(text)
+    proc.parse_private(text)
     proc.parse_pids(text)
     proc.parse_io(text)
 
