@@ -170,44 +170,44 @@ def machine(count: int) -> Counts:
     return None, count
 
 
-def test_the_groups_counter_identifies_the_killed_process() -> None:
-    found = kills([(group(0), [], 0), (group(1), [ended("cat", 1), ended("worker", 480)], 0)])
-    assert found == MemoryKills(count=1, processes=(Process(name="worker", max_memory_used_mb=480),))
+def killed(*names: str, mib: int = 100) -> MemoryKills:
+    return MemoryKills(count=1, processes=tuple(Process(name=name, max_memory_used_mb=mib) for name in names))
 
 
-def test_a_process_that_is_seen_to_end_only_with_the_next_reading_is_named() -> None:
-    found = kills([(group(0), [], 0), (group(1), [], 0), (group(1), [ended("worker")], 0), (group(1), [ended("x")], 0)])
-    assert found == MemoryKills(count=1, processes=(Process(name="worker", max_memory_used_mb=100),))
+LIFE: list[Step] = [(group(0), [], 0)] * 50
+QUIET: list[Step] = [(machine(44), [], 0)] * 50
+BUSY: list[Step] = [(machine(44), [ended("sh")], 3)] * 50
+WORKER = [ended("worker")]
 
 
-def test_kills_before_the_first_reading_count_and_those_of_an_old_group_stay() -> None:
-    assert kills([(group(3), [], 0)]) == MemoryKills(count=3)
-    assert kills([(group(2), [], 0), (group(0), [], 0), (group(1), [], 0)]) == MemoryKills(count=3)
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        # The group's counter identifies the largest process, also if it ends only with the next reading.
+        ([(group(0), [], 0), (group(1), [ended("cat", 1), *WORKER], 0)], killed("worker")),
+        ([(group(0), [], 0), (group(1), [], 0), (group(1), WORKER, 0), (group(1), [ended("x")], 0)], killed("worker")),
+        # Kills before the first reading count, and those of an old group stay.
+        ([(group(3), [], 0)], MemoryKills(count=3)),
+        ([(group(2), [], 0), (group(0), [], 0), (group(1), [], 0)], MemoryKills(count=3)),
+        # A group that was gone too early leaves the machine's counter.
+        ([*LIFE, (machine(41), WORKER, 0)], killed("worker")),
+        ([*LIFE, (group(1), [], 0), (machine(41), WORKER, 0)], killed("worker")),
+        ([*LIFE, (machine(40), WORKER, 0)], None),
+        # A kill on the machine is the batch's if a process of it ended. The counter counts from the first reading.
+        ([(machine(44), WORKER, 0)], None),
+        ([*QUIET, (machine(45), [], 0)], None),
+        ([*QUIET, (machine(45), WORKER, 0)], killed("worker")),
+        ([*QUIET, (machine(45), [], 0), (machine(45), WORKER, 0)], killed("worker")),
+        ([*QUIET, (machine(45), [], 1)], MemoryKills(count=1)),  # of a process that was never seen
+        ([*BUSY, (machine(45), [ended("sh")], 3)], None),
+    ],
+)
+def test_a_kill_is_that_of_a_process_that_ended_at_this_time(steps: Sequence[Step], found: MemoryKills | None) -> None:
+    assert kills(steps) == found
 
 
-def test_a_group_that_was_gone_too_early_leaves_the_machines_counter() -> None:
-    life: list[Step] = [(group(0), [], 0)] * 50
-    found = kills([*life, (machine(41), [ended("batch", 900)], 0)])
-    assert found == MemoryKills(count=1, processes=(Process(name="batch", max_memory_used_mb=900),))
-    assert kills([*life, (group(1), [], 0), (machine(41), [ended("batch", 900)], 0)]) == found
-    assert kills([*life, (machine(40), [ended("batch", 900)], 0)]) is None
-
-
-def test_a_kill_on_the_machine_is_the_batchs_if_a_process_of_it_ended() -> None:
-    assert kills([(machine(44), [ended("worker")], 0)]) is None  # it counts from the first reading
-    quiet: list[Step] = [(machine(44), [], 0)] * 50
-    assert kills([*quiet, (machine(45), [], 0)]) is None
-    assert kills([*quiet, (machine(45), [ended("worker")], 0)]) == MemoryKills(
-        count=1, processes=(Process(name="worker", max_memory_used_mb=100),)
-    )
-    assert kills([*quiet, (machine(45), [], 0), (machine(45), [ended("late")], 0)]) is not None
-    assert kills([*quiet, (machine(45), [], 1)]) == MemoryKills(count=1)  # of a process that was never seen
-
-
-def test_where_processes_end_all_the_time_a_kill_on_a_shared_machine_proves_nothing() -> None:
-    busy: list[Step] = [(machine(44), [ended("sh")], 3)] * 50
-    assert kills([*busy, (machine(45), [ended("sh")], 3)]) is None
-    assert kills([*busy, (machine(45), [ended("sh")], 3)], on_fargate=True) is not None
+def test_where_no_other_task_runs_a_kill_is_the_batchs_however_many_processes_end() -> None:
+    assert kills([*BUSY, (machine(45), [ended("sh")], 3)], on_fargate=True) == killed("sh")
 
 
 @pytest.mark.parametrize("on_fargate", [True, False])

@@ -18,13 +18,7 @@ from profiler.readers.cgroup.hierarchy import (
     MemoryReading,
     Mount,
     group_folders,
-    parse_bytes,
-    parse_cpu_max,
-    parse_cpu_stat_ns,
-    parse_membership,
     parse_memory,
-    parse_mounts,
-    parse_number,
     read_own_cgroups,
 )
 from profiler.readers.linux.proc import all_pids
@@ -123,20 +117,6 @@ def test_a_group_outside_of_the_mount_is_its_top() -> None:
     assert group_folders("/", mount, "/docker/abcd") == (top,)
     assert group_folders("/", mount, "/../other") == (top,)
     assert group_folders("/", mount, "/docker/abc/x") == (f"{top}/x", top)
-
-
-@given(st.text())
-def test_parsers_survive_anything(text: str) -> None:
-    parse_membership(text)
-    parse_mounts(text)
-    parse_cpu_max(text)
-    parse_bytes(text)
-
-
-@given(st.binary())
-def test_parsers_of_counters_survive_anything(text: bytes) -> None:
-    for parsed in (parse_number(text), parse_cpu_stat_ns(text)):
-        assert parsed is None or parsed >= 0
 
 
 sizes = st.integers(0, 2**50)

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from profiler.readers.linux.host import (
     MAX_DISKS,
@@ -125,14 +123,6 @@ def test_the_model_of_an_x86_processor_has_its_name() -> None:
 )
 def test_the_model_of_an_arm_processor_follows_from_its_part(part: str, model: str | None) -> None:
     assert parse_processor_model(ARM_CPU.format(part=part)) == model
-
-
-@given(st.text())
-def test_any_text_of_the_kernel_raises_nothing(text: str) -> None:
-    parse_swap_counters(text.encode(errors="replace"), 4096)
-    assert disk_mounts(text, everything_is_a_folder)[0] == "/"
-    parse_processor_model(text)
-    parse_processor_model(f"model name: {text}")
 
 
 def test_cpus_are_counted_in_the_list_of_the_kernel() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.readers.linux import proc
+from profiler.readers.cgroup import hierarchy
+from profiler.readers.linux import host, proc, waited_target
 from profiler.readers.linux.script_names import name_with_script, what_runs
 
 
@@ -36,10 +37,22 @@ def test_the_bytes_of_all_interfaces() -> None:
     assert [proc.parse_interfaces(text) for text in (b"", NET_DEV[:100], b"eth0: 1 2", b"eth0: a b")] == [None] * 4
 
 
-@given(st.binary())
-def test_any_text_about_interfaces_is_read(text: bytes) -> None:
-    bytes_seen = proc.parse_interfaces(text)
-    assert bytes_seen is None or isinstance(bytes_seen, int)
+@given(st.binary() | st.text().map(str.encode))
+def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
+    for number in (hierarchy.parse_number(text), hierarchy.parse_cpu_stat_ns(text)):
+        assert number is None or number >= 0
+    proc.parse_interfaces(text)
+    host.parse_swap_counters(text, 4096)
+    assert all(number >= 0 for number in waited_target.poll_descriptors(text))
+    waited_target.select_descriptors([text])
+    call = waited_target.parse_system_call(text)
+    assert call is None or call.number >= -1
+    words = text.decode(errors="replace")
+    for parse in (hierarchy.parse_membership, hierarchy.parse_mounts, hierarchy.parse_cpu_max, hierarchy.parse_bytes):
+        parse(words)
+    assert host.disk_mounts(words, bool)[0] == "/"
+    host.parse_processor_model(words)
+    host.parse_processor_model(f"model name: {words}")
 
 
 def test_private_memory() -> None:

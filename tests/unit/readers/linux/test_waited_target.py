@@ -69,12 +69,6 @@ def test_the_call_of_the_kernels_line(line: str, number: int | None) -> None:
         assert call.int_argument(3) == -1
 
 
-@given(st.binary(max_size=200))
-def test_any_text_is_a_call_or_none(text: bytes) -> None:
-    call = parse_system_call(text)
-    assert call is None or call.number >= -1
-
-
 @given(st.integers(0, 600), st.lists(st.integers(0, 2**64 - 1), min_size=6, max_size=6))
 def test_every_line_of_the_kernel_is_read(number: int, arguments: list[int]) -> None:
     line = " ".join([str(number), *map(hex, arguments), "0x7ffd8c1b0e20", "0x7f2b5e51a007"]).encode()
@@ -270,12 +264,6 @@ def test_the_descriptors_of_both_lists_are_read_back(numbers: list[int]) -> None
     assert poll_descriptors(memory) == numbers
     bits = sum(1 << number for number in numbers)
     assert select_descriptors([bits.to_bytes(256, "little")]) == sorted(numbers)
-
-
-@given(st.binary(max_size=100))
-def test_any_memory_can_be_read(text: bytes) -> None:
-    assert all(number >= 0 for number in poll_descriptors(text))
-    select_descriptors([text])
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 65535))
