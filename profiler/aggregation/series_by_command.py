@@ -5,6 +5,7 @@ are multiples of each other, so they can be merged to the steps of the run's own
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -48,9 +49,7 @@ class SeriesByCommand(Generic[_Key]):
         self, started_ns: int, step_ns: int, points: int, *, is_new: bool = True, finest_ns: int | None = None
     ) -> None:
         self._started_ns = started_ns
-        self._step_ns = step_ns
-        self._points = points
-        self._finest_ns = finest_ns
+        self._new_series = partial(RunSeries, started_ns, step_ns, points, finest_ns)
         self._read_ns = started_ns if is_new else None
         self._max_held_ns = step_ns  # the first reading shows nothing of the time before it
         self._whole = self._new_series()
@@ -130,9 +129,6 @@ class SeriesByCommand(Generic[_Key]):
             )
         padded = {name: padded_column(values, length) for name, values in columns.items()}
         return replace(series, step_ms=step_ms, processes=tuple(processes), **padded)
-
-    def _new_series(self) -> RunSeries:
-        return RunSeries(self._started_ns, self._step_ns, self._points, self._finest_ns)
 
     def _copy(self, part: RunSeries, whole: RunSeries) -> RunSeries:
         return part.copy(min_step_ms=whole.step_ns / NS_PER_MS)

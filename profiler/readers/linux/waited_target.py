@@ -129,7 +129,6 @@ class Sockets:
                 break
             for inode, socket in _search(f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"):
                 self._known[inode] = socket, math.inf if socket.peer and name in _STREAMS else until_ns
-                missing.discard(inode)
         else:
             self._known.update((inode, (None, until_ns)) for inode in missing)
         took_ns = self._own_cpu_ns() - began_ns
@@ -137,17 +136,16 @@ class Sockets:
         self.lookup_ns += took_ns
 
 
-def _search(path: str, inodes: Collection[int], *, is_unix: bool) -> Iterator[tuple[int, Socket]]:
-    """The sockets with these inodes in one table. It is read only up to the last one."""
+def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[int, Socket]]:
+    """The missing sockets that are in one table, which are missing no more. It is read only up to the last one."""
     parse, position = (parse_unix, _UNIX_INODE) if is_unix else (parse_inet, _INODE)
-    left = set(inodes)
     for lines in _pieces(path):
-        for inode in tuple(left):
+        for inode in tuple(missing):
             line = _line_of(lines, inode, position)
             if line is not None:
-                left.discard(inode)
+                missing.discard(inode)
                 yield inode, parse(line)
-        if not left:
+        if not missing:
             break
 
 
@@ -178,17 +176,9 @@ def parse_unix(line: bytes) -> Socket:
 
 def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
     """The line whose word at ``position`` is the inode. The same number in another column does not count."""
-    number = str(inode).encode()
-    start = table.find(number)
-    while start >= 0:
-        line_start = table.rfind(b"\n", 0, start) + 1
-        line_end = table.find(b"\n", start)
-        line = table[line_start : line_end if line_end >= 0 else len(table)]
-        words = line.split(None, position + 1)
-        if len(words) > position and words[position] == number:
-            return line
-        start = table.find(number, start + 1)
-    return None
+    number = b"%d" % inode
+    lines = (line for line in table.splitlines() if number in line) if number in table else ()
+    return next((line for line in lines if line.split()[position : position + 1] == [number]), None)
 
 
 def _pieces(path: str) -> Iterator[bytes]:
