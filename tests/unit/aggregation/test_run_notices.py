@@ -118,11 +118,7 @@ def test_a_staircase_that_has_ended_is_no_growth(steps: list[float], top: float)
 
 def test_a_long_leak_that_has_ended_is_no_growth() -> None:
     """The last quarter of the run still shows it."""
-    ended = 300.0
-    late = GrowthToLimit(0)
-    for at in range(0, 400 * 60, 10):
-        used = SIZE * (0.1 + 0.75 * min(at / 60 / ended, 1))
-        assert late.add(seconds(at), used, SIZE) is None
+    assert growth_in(lambda at: 0.1 + 0.75 * min(at / 300, 1), minutes=400) is None
 
 
 def test_missing_readings_are_no_growth() -> None:

@@ -94,6 +94,7 @@ _HYBRID_MOUNTS = (
             None,
             id="on a hybrid host version 1 is read",
         ),
+        pytest.param("", "", {}, Limits(), None, id="nothing to read"),
     ],
 )
 def test_the_limits_and_the_kills(
@@ -103,12 +104,6 @@ def test_the_limits_and_the_kills(
     write_files(tmp_path / "sys/fs/cgroup", files)
     groups = read_own_cgroups(str(tmp_path))
     assert (groups.limits(), groups.oom_kills()) == (limits, kills)
-
-
-def test_nothing_to_read(tmp_path: Path) -> None:
-    groups = read_own_cgroups(str(tmp_path))
-    assert groups.limits() == Limits()
-    assert groups.oom_kills() is None
 
 
 def test_a_group_outside_of_the_mount_is_its_top() -> None:
