@@ -94,7 +94,7 @@ class CommandCgroup:
         entered = tuple(group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1"))
         for group in self._groups:
             if group not in entered:
-                group.remove(self._filesystem, _no_sleep)
+                group.remove(self._filesystem, time.sleep)
         self._groups = entered
 
     @property
@@ -237,7 +237,7 @@ def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) 
         try_remove(folder, filesystem)
         return None
     if candidate.memory_limit_bytes is not None and not group.set_memory_limit(candidate.memory_limit_bytes):
-        group.remove(filesystem, _no_sleep)
+        group.remove(filesystem, time.sleep)
         return None
     return group
 
@@ -252,7 +252,3 @@ def _remove_stale_groups(above: str, filesystem: CgroupFilesystem) -> None:
         if claim is not None:
             try_remove(f"{above}/{name}", filesystem)
             os.close(claim)
-
-
-def _no_sleep(_seconds: float) -> None:
-    """Do not wait: the removal of a group in which no process has run needs no retry."""

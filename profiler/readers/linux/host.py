@@ -73,9 +73,8 @@ class InstanceReading(Struct, frozen=True, kw_only=True):
 
 def read_host() -> Host:
     """The facts of the machine that are visible to this process."""
-    cpus = os.cpu_count()
     return Host(
-        vcpu=None if cpus is None else float(cpus),
+        vcpu=float(cpus) if (cpus := os.cpu_count()) else None,
         memory_bytes=proc.bytes_after(proc.read(_MEMINFO) or b"", _MEMORY_TOTAL),
         cpu_architecture=architecture(os.uname().machine),
     )

@@ -242,8 +242,9 @@ class QuickMemory:
         pending: list[tuple[int, tuple[int, ...]]] = [(pid, ()) for pid in list_children(self._root_pid, 1)]
         while pending:
             pid, parent = pending.pop()
-            fields = self._read_fields(pid)
-            if fields is None or pid in found or pid in self._unrelated_children:
+            # The sizes of the process in bytes; none after its end.
+            fields = tuple([int(word) * self._page_bytes for word in (proc.read(f"/proc/{pid}/statm") or b"").split()])
+            if not fields or pid in found or pid in self._unrelated_children:
                 continue
             found[pid] = fields
             known = self._known.get(pid)
@@ -269,11 +270,6 @@ class QuickMemory:
         known = _Known(threads, anonymous_bytes if own_bytes is None else own_bytes, anonymous_bytes, is_new=True)
         self._known[pid] = known
         return known
-
-    def _read_fields(self, pid: int) -> tuple[int, ...] | None:
-        """The sizes of a process in bytes; None after its end."""
-        fields = tuple([int(word) * self._page_bytes for word in (proc.read(f"/proc/{pid}/statm") or b"").split()])
-        return fields if len(fields) > _DATA else None
 
 
 def _anonymous(fields: tuple[int, ...]) -> int:
