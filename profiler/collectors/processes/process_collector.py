@@ -28,7 +28,7 @@ from profiler.aggregation.time_series import with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
 from profiler.collectors.collector import Collector, failure_warnings
 from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
-from profiler.collectors.processes.process_usage import BatchProcesses, ReadingContext
+from profiler.collectors.processes.process_usage import BatchProcesses
 from profiler.core.clock import Clock, DutyCycle
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import max_known
@@ -70,10 +70,11 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
         record = _with_series(record, batch, since, sizes)
     batch.time.flush(batch.usage.series)
     record = batch.time.added_to(record, batch.cpu_ns)
-    if is_current and batch.usage.series is not None and record.status != "running":  # checkpoints have no series
-        record = replace(record, series=with_columns(record.series, batch.usage.series, ["cpu_wait"]))
-    if record.status != "running":
-        series = batch.totals.with_commands(record.series, is_memory_shared=is_memory_shared)
+    if record.status != "running":  # checkpoints have no series
+        series = record.series
+        if is_current and batch.usage.series is not None:
+            series = with_columns(series, batch.usage.series, ["cpu_wait"])
+        series = batch.totals.with_commands(series, is_memory_shared=is_memory_shared)
         record = replace(record, series=series)
     peak_bytes, source = _peak(record.metrics, batch.peak_bytes, group_peak, sizes)
     metrics = with_peak(record.metrics, peak_bytes, source, sizes)
@@ -184,17 +185,14 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
 
 
 class _TrackedContainer(Struct):
-    """The sources of one batch container, and its aggregates over all its restarts.
-
-    The number of the incarnation rises with each new container, and with each new control group of one container.
-    """
+    """The sources of one batch container, and its aggregates over all its restarts, which ``lock`` protects."""
 
     batch: BatchProcesses
+    lock: threading.Lock
     # With thousands of processes a reading takes 10 to 50 ms of CPU time: one every few seconds.
     duty_cycle: DutyCycle = field(default_factory=partial(DutyCycle, 0.005))
     has_opened: bool = False
     docker_id: str = ""
-    incarnation: int = 0
     source: ContainerProcesses | None = None
     threads: ThreadReader | None = None
     group: ContainerCgroup | None = None
@@ -214,7 +212,8 @@ class _TrackedContainer(Struct):
         self._begin_incarnation()
 
     def _begin_incarnation(self) -> None:
-        self.incarnation += 1
+        with self.lock:
+            self.batch.begin_incarnation()
         self.is_group_gone = False
         self.attempts_left = _MAX_CGROUP_ATTEMPTS
 
@@ -261,7 +260,15 @@ class ProcessCollector(Collector):
     ) -> None:
         self._machine = machine
         self._clock = clock
-        self._new_batch = partial(BatchProcesses, interval_ns, show_arguments, series_points, idle_ns=idle_ns)
+        # Wall-clock time that is not set during the run.
+        self._wall_offset_ns = offset_ns = clock.wall_ns() - clock.monotonic_ns()
+        self._new_batch = partial(
+            BatchProcesses,
+            interval_ns,
+            show_arguments,
+            series_points,
+            idle_ns=lambda start_ns, end_ns: idle_ns(start_ns - offset_ns, end_ns - offset_ns),
+        )
         self._containers: dict[str, ContainerMetadata] = {}
         self._tracked: dict[str, _TrackedContainer] = {}
         self._lock = threading.Lock()
@@ -347,19 +354,19 @@ class ProcessCollector(Collector):
 
     def _track(self, container: ContainerMetadata) -> _TrackedContainer:
         batch = self._new_batch(started_ns=container.started_ns, is_new=not container.restart_count)
-        tracked = _TrackedContainer(batch)
+        tracked = _TrackedContainer(batch, self._lock)
         with self._lock:
             self._tracked[container.name] = tracked
         return tracked
 
     def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
-        now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+        now_ns = self._clock.monotonic_ns()
+        read_ns = now_ns + self._wall_offset_ns
         if not (tracked.duty_cycle.is_due(now_ns) or is_complete):
             group = tracked.read_group()
             if group is not None:
-                context = ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
                 with self._lock:
-                    tracked.batch.add_group(group, context)
+                    tracked.batch.add_group(group, read_ns)
             return
         cpu_before_ns = self._machine.own_cpu_ns()
         snapshot = tracked.read_processes(self._machine)
@@ -370,9 +377,8 @@ class ProcessCollector(Collector):
             threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)
             threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
         host_kills = self._machine.oom_kills()
-        context = ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
         with self._lock:
-            tracked.batch.add(snapshot, group, host_kills, context, threads)
+            tracked.batch.add(snapshot, group, host_kills, read_ns, threads)
         if tracked.has_opened:
             tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns - threads_cpu_ns, now_ns)
         tracked.has_opened = True  # only the first reading opens the files of all processes

@@ -559,7 +559,8 @@ def test_a_replaced_container_continues_the_totals() -> None:
     world.collector.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(20)))
     world.snapshot = lambda at: alone(process(8, cpu=(at - 20) / 2, held=50))
     record = world.run(40).record(metrics=Metrics())
-    assert record.metrics.cpu_seconds == pytest.approx(20.0)
+    # A process that nobody was seen to wait for counts with what is left after rounding.
+    assert record.metrics.cpu_seconds == pytest.approx(20.0, abs=0.03)
     assert record.metrics.max_memory_used_mb == 100
     assert [(shown.count, shown.max_memory_used_mb) for shown in record.processes] == [(2, 100)]
 
