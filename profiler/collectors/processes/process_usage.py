@@ -31,14 +31,14 @@ _MIN_COMPARISONS = 3
 class SourceComparison:
     """Compares the readings of the processes with the task stats; with too few samples, they agree.
 
-    CPU time is compared since the last start; memory at each sample, by majority: a spike may show in one source only.
+    Memory is compared at each sample, by majority: a spike may show in one source only.
     """
 
     def __init__(self) -> None:
         self._readings: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
-        self._first_cpu_ns: tuple[int, int] | None = None
         self._last_cpu_ns: tuple[int, int] | None = None
+        self._stats_cpu_ns = self._processes_cpu_ns = 0
         self._comparisons = 0
         self._comparisons_above = 0
         self._comparisons_below = 0
@@ -57,8 +57,8 @@ class SourceComparison:
     @property
     def cpu_agrees(self) -> bool:
         """Whether the CPU time agrees to 5 % or 0.5 s."""
-        stats_ns, processes_ns = self._cpu_growth_ns()
-        return abs(processes_ns - stats_ns) <= max(_CPU_TOLERANCE * stats_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
+        tolerance_ns = max(_CPU_TOLERANCE * self._stats_cpu_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
+        return abs(self._processes_cpu_ns - self._stats_cpu_ns) <= tolerance_ns
 
     @property
     def memory_agrees(self) -> bool:
@@ -74,20 +74,17 @@ class SourceComparison:
         """A sentence for each difference."""
         sentences = []
         if not self.cpu_agrees:
-            stats_ns, processes_ns = self._cpu_growth_ns()
             sentences.append(
-                f"Task stats and the batch's processes differ on CPU time: {stats_ns / NS_PER_SECOND:.1f} s "
-                f"against {processes_ns / NS_PER_SECOND:.1f} s over the same time; "
+                f"Task stats and the batch's processes differ on CPU time: {self._stats_cpu_ns / NS_PER_SECOND:.1f} s "
+                f"against {self._processes_cpu_ns / NS_PER_SECOND:.1f} s over the same time; "
                 "the time series is from the task stats."
             )
         if not self.memory_agrees:
             stats_bytes = self._stats_bytes // self._comparisons
             processes_bytes = stats_bytes + self._excess_bytes // self._comparisons
-            reason = (
-                "memory that the processes share"
-                if self.counts_shared_memory_twice
-                else "mapped page cache, tmpfs or kernel memory"
-            )
+            reason = "memory that the processes share"
+            if not self.counts_shared_memory_twice:
+                reason = "mapped page cache, tmpfs or kernel memory"
             sentences.append(
                 f"Task stats and the batch's processes differ on memory: {stats_bytes // MIB} MB against "
                 f"{processes_bytes // MIB} MB on average ({reason}); the time series is from the task stats."
@@ -102,11 +99,11 @@ class SourceComparison:
         if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
             step_ns = max(later.read_ns - earlier.read_ns, 1)
             grown_ns = (later.cpu_ns - earlier.cpu_ns) * (sample.read_ns - earlier.read_ns) // step_ns
-            pair = sample.cpu_ns, earlier.cpu_ns + grown_ns
-            if self._last_cpu_ns is not None and sample.cpu_ns < self._last_cpu_ns[0]:
-                self._first_cpu_ns = None  # the container was restarted
-            self._first_cpu_ns = self._first_cpu_ns or pair
-            self._last_cpu_ns = pair
+            processes_ns, last = earlier.cpu_ns + grown_ns, self._last_cpu_ns
+            if last is not None and sample.cpu_ns >= last[0]:  # else the container was restarted
+                self._stats_cpu_ns += sample.cpu_ns - last[0]
+                self._processes_cpu_ns += processes_ns - last[1]
+            self._last_cpu_ns = sample.cpu_ns, processes_ns
         used_bytes, before, after = sample.memory_used_bytes, earlier.memory_used_bytes, later.memory_used_bytes
         if used_bytes is not None and before is not None and after is not None:
             low, high = sorted((before, after))
@@ -117,12 +114,6 @@ class SourceComparison:
             tolerance_bytes = max(_MEMORY_TOLERANCE * used_bytes, _MEMORY_TOLERANCE_BYTES)
             self._comparisons_above += excess_bytes > tolerance_bytes
             self._comparisons_below += -excess_bytes > tolerance_bytes
-
-    def _cpu_growth_ns(self) -> tuple[int, int]:
-        if self._first_cpu_ns is None or self._last_cpu_ns is None:
-            return 0, 0
-        first, last = self._first_cpu_ns, self._last_cpu_ns
-        return last[0] - first[0], last[1] - first[1]
 
     def _is_majority(self, moments: int) -> bool:
         return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons
