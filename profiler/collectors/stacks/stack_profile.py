@@ -28,7 +28,6 @@ _PERCENT_DIGITS = 1
 _OUTER_FRAMES, _INNER_FRAMES = 8, 30
 TOP_FUNCTIONS = 10
 _MAX_FUNCTIONS = 5000
-_MAX_LINES = 200
 # The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the user's files.
 MAX_BYTES = 186_000
 MAX_STEPS = 120
@@ -53,9 +52,9 @@ class _Moment:
         self.samples = 0
         self._stacks: Counter[tuple[Frame, ...]] = Counter()
 
-    def add(self, stacks: Iterable[tuple[Frame, ...]]) -> None:
+    def add(self, stacks: Collection[tuple[Frame, ...]]) -> None:
         self.samples += 1
-        self._stacks.update(set(stacks))
+        self._stacks.update(stacks)
         if len(self._stacks) > _MAX_STACKS:
             self._stacks = Counter(dict(self._stacks.most_common(_MAX_STACKS // 2)))
 
@@ -91,12 +90,9 @@ class StackMoments:
     def add_usage(self, sample: ContainerSample, sizes: ResourceLimits, now_ns: int) -> None:
         """Compare the usage with the conditions; ``now_ns`` is monotonic."""
         last = self._window[-1] if self._window else None
-        if last is not None and 0 <= sample.read_ns - last.read_ns < _MIN_STEP_NS:
-            return
-        if last is not None and sample.read_ns < last.read_ns:  # the clock was set
-            self._window.clear()
-            self._idle_since_ns = None
-        elif last is not None:
+        if last is not None:
+            if sample.read_ns - last.read_ns < _MIN_STEP_NS:
+                return
             vcpu = vcpu_between(last, sample)
             is_idle = vcpu is not None and vcpu <= idle_vcpu(sizes.vcpu)
             self._idle_since_ns = (self._idle_since_ns or last.read_ns) if is_idle else None
@@ -110,17 +106,13 @@ class StackMoments:
         """Whether samples are to be taken at the fast rate."""
         return any(now_ns < self._sampled_until_ns.get(kind, 0) for kind in self._present)
 
-    def add_stacks(self, stacks: Iterable[ThreadStack]) -> None:
-        """Count the most informative ones of the stacks that were read at one time."""
-        if not self._present:
-            return
-        ranked = [(stack.rank, shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)) for stack in stacks]
-        if not ranked:
-            return
-        best = min(rank for rank, _ in ranked)
-        chosen = [frames for rank, frames in ranked if rank == best]
-        for moment in self._present.values():
-            moment.add(chosen)
+    def add_stacks(self, stacks: Sequence[ThreadStack]) -> None:
+        """Count the most informative ones of the stacks that were read at one time, at least one."""
+        if self._present:
+            best = min(stack.rank for stack in stacks)
+            chosen = {shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES) for stack in stacks if stack.rank == best}
+            for moment in self._present.values():
+                moment.add(chosen)
 
     def record(self) -> tuple[StackMoment, ...]:
         """The moments with the most samples, in the order of time."""
@@ -180,10 +172,7 @@ class FunctionCounts:
                 continue
             seen.add(key)
             if frame.line is not None:
-                lines = self._lines.setdefault(key, Counter())
-                lines[frame.line] += 1
-                if len(lines) > _MAX_LINES:
-                    self._lines[key] = Counter(dict(lines.most_common(_MAX_LINES // 2)))
+                self._lines.setdefault(key, Counter())[frame.line] += 1
         self._total.update(seen)
         innermost = stack.frames[-1]
         self._self[innermost.function, innermost.file, innermost.is_own] += 1
@@ -222,7 +211,6 @@ class FoldedStacks:
         self._step_ns = _FIRST_STEP_NS
         self._origin_ns: int | None = None
         self._steps: dict[int, Counter[str]] = {}
-        self._bytes_of: dict[str, int] = {}
         self._bytes = 0
 
     def add(self, at_ns: int, stacks: Mapping[str, int]) -> None:
@@ -230,22 +218,21 @@ class FoldedStacks:
         if self._origin_ns is None:
             self._origin_ns = at_ns
         index = max(at_ns - self._origin_ns, 0) // self._step_ns
-        step = self._steps.get(index)
-        if step is None:
-            step = self._steps[index] = Counter()
+        if index not in self._steps:
+            self._steps[index] = Counter()
             self._bytes += _STEP_BYTES
+        step = self._steps[index]
         for stack, count in stacks.items():
             if stack not in step:
-                self._bytes += self._size_of(stack)
+                self._bytes += _size_of(stack)
             step[stack] += count
         self._shrink()
 
     def steps(self, started_ns: int | None, finished_ns: int | None = None) -> tuple[StackStep, ...]:
         """The steps with samples, by their offsets from the start of the run, or from the first sample if unknown."""
-        if self._origin_ns is None:
-            return ()
-        started_ns = self._origin_ns if started_ns is None else started_ns
-        first_ns = self._origin_ns - started_ns
+        origin_ns = self._origin_ns or 0
+        started_ns = origin_ns if started_ns is None else started_ns
+        first_ns = origin_ns - started_ns
         indexes = sorted(self._steps)
         found = []
         for index, following in zip(indexes, (*indexes[1:], None), strict=True):
@@ -260,12 +247,6 @@ class FoldedStacks:
             counts = dict(self._steps[index].most_common())
             found.append(StackStep(offset_ms=offset_ms, duration_ms=duration_ms, stacks=counts))
         return tuple(found)
-
-    def _size_of(self, stack: str) -> int:
-        size = self._bytes_of.get(stack)
-        if size is None:
-            size = self._bytes_of[stack] = len(msgspec.json.encode(stack)) + _COUNT_BYTES
-        return size
 
     def _shrink(self) -> None:
         while len(self._steps) > MAX_STEPS or (self._bytes > MAX_BYTES and len(self._steps) > _MIN_STEPS):
@@ -288,7 +269,7 @@ class FoldedStacks:
         left = 3 * MAX_BYTES // 4 - len(self._steps) * _STEP_BYTES
         kept = set()
         for stack, _ in totals.most_common():
-            left -= present[stack] * self._size_of(stack)
+            left -= present[stack] * _size_of(stack)
             if left < 0:
                 break
             kept.add(stack)
@@ -299,11 +280,11 @@ class FoldedStacks:
         self._measure()
 
     def _measure(self) -> None:
-        present = {stack for step in self._steps.values() for stack in step}
-        self._bytes_of = {stack: size for stack, size in self._bytes_of.items() if stack in present}
-        self._bytes = len(self._steps) * _STEP_BYTES + sum(
-            self._size_of(stack) for step in self._steps.values() for stack in step
-        )
+        self._bytes = sum(_STEP_BYTES + sum(map(_size_of, step)) for step in self._steps.values())
+
+
+def _size_of(stack: str) -> int:
+    return len(msgspec.json.encode(stack)) + _COUNT_BYTES
 
 
 class StackProfile:
@@ -325,8 +306,6 @@ class StackProfile:
         for stack in stacks:
             self.functions.add(stack)
             self._own_files.update(frame.file for frame in stack.frames if frame.is_own)
-        if len(self._own_files) > _MAX_FUNCTIONS:
-            self._own_files.clear()
         self.folded.add(wall_ns, Counter(stack.folded for stack in stacks))
         self.moments.add_stacks(stacks)
 

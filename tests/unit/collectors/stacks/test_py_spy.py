@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def make(tmp_path: Path) -> Iterator[Callable[[str], PySpy]]:
         program = tmp_path / "py-spy"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        spy = PySpy(str(program), time.monotonic_ns)
+        spy = PySpy(str(program))
         spy.start()
         made.append(spy)
         return spy
@@ -94,7 +93,7 @@ def test_a_failure_has_its_reason(make: Callable[[str], PySpy], script: str, fai
 
 
 def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
-    spy = PySpy(str(tmp_path / "none"), time.monotonic_ns)
+    spy = PySpy(str(tmp_path / "none"))
     assert spy.dump(1).failure == "it cannot be started"
     spy.start()
     assert spy.dump(1).failure == "exit code 126"
@@ -136,7 +135,7 @@ def has_ended(pid: int) -> bool:
 def test_the_server_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import time\nfrom profiler.collectors.stacks.py_spy import PySpy\n"
-        "spy = PySpy('/bin/true', time.monotonic_ns)\nspy.start()\nspy.version\nprint(spy.pid, flush=True)\n"
+        "spy = PySpy('/bin/true')\nspy.start()\nspy.version\nprint(spy.pid, flush=True)\n"
         "time.sleep(1000)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
