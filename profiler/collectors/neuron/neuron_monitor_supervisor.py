@@ -68,7 +68,10 @@ def configuration(period_seconds: int) -> bytes:
 
 
 class _NeuronProcess:
-    """A running neuron-monitor. ``is_output_closed`` is True when no more output will come."""
+    """A running neuron-monitor. ``is_output_closed`` is True when no more output will come.
+
+    A descendant that outlives it and holds its output open counts as silence.
+    """
 
     def __init__(self, popen: "subprocess.Popen[bytes]", output: int, errors: int, wake: WakeEvent) -> None:
         self._popen = popen
@@ -82,31 +85,21 @@ class _NeuronProcess:
         os.set_blocking(errors, False)
         self._lock = threading.Lock()
         self._is_reaped = False
-        self._is_stderr_closed = False
-        self._has_exited = False
         self._stderr_tail = b""
         self.is_output_closed = False
 
     def read(self, max_seconds: float) -> bytes:
         """Wait for output until the timeout or the wake event; returns it, or empty bytes."""
-        # After the exit, the pipe may still hold the last output.
-        milliseconds = 0 if self._has_exited else math.ceil(max(max_seconds, 0) * 1000)
-        ready = {descriptor for descriptor, _ in self._poll.poll(milliseconds)}
+        ready = {descriptor for descriptor, _ in self._poll.poll(math.ceil(max(max_seconds, 0) * 1000))}
         if self._wake.descriptor in ready:
             self._wake.clear()
         if self._stderr in ready:
             self._read_stderr()
-        if self._stdout in ready:
-            chunk = os.read(self._stdout, _CHUNK_BYTES)
-            self.is_output_closed = not chunk
-            return chunk
-        # A descendant that outlives the process may hold the pipe open.
-        self.is_output_closed = self._has_exited and not ready
-        try:
-            self._has_exited = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            self._has_exited = True
-        return b""
+        if self._stdout not in ready:
+            return b""
+        chunk = os.read(self._stdout, _CHUNK_BYTES)
+        self.is_output_closed = not chunk
+        return chunk
 
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
@@ -138,9 +131,9 @@ class _NeuronProcess:
         except BlockingIOError:
             return
         self._stderr_tail = (self._stderr_tail + chunk)[-4096:]
-        if not chunk and not self._is_stderr_closed:
-            self._is_stderr_closed = True
-            self._poll.unregister(self._stderr)
+        if not chunk:
+            with suppress(KeyError):
+                self._poll.unregister(self._stderr)
 
     def _signal(self, number: signal.Signals) -> None:
         with self._lock, suppress(ProcessLookupError, PermissionError):
