@@ -39,7 +39,6 @@ _MIN_SECONDS = 0.2
 _MARGIN_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.25
 _MAX_MESSAGE_CHARS = 200
-_MAX_PAUSE_SECONDS = 86_400.0
 _HIDDEN = "***"
 # Shorter texts are not secrets, and may be a part of other words.
 _MIN_SECRET_CHARS = 4
@@ -227,7 +226,7 @@ def _quoted(message: str, secrets: Iterable[str]) -> str:
 def _retry_after_seconds(text: str) -> float:
     """The pause that the server asks for, in seconds or as a date; 0 without a valid one."""
     try:
-        return min(Retry().parse_retry_after(text), _MAX_PAUSE_SECONDS)
+        return Retry().parse_retry_after(text)
     except (InvalidHeader, ValueError, OverflowError):
         return 0.0
 

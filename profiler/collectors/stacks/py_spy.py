@@ -176,9 +176,11 @@ class PySpy:
         return self._version
 
     def start(self) -> None:
-        """Start the server, which waits for calls."""
+        """Start the server, which waits for calls, unless it was started before."""
         import subprocess  # only where stacks are enabled
 
+        if self._server is not None:
+            return
         # Without the environment, which py-spy does not need and which may contain secrets.
         with suppress(OSError):
             self._server = subprocess.Popen(  # noqa: S603  this interpreter, and a file of this package

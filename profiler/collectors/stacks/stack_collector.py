@@ -128,7 +128,7 @@ class StackCollector(Collector):
         self._lock = threading.Lock()
         self._waiter = Waiter()
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
-        self._is_reader_started = self._is_reading = False
+        self._is_reading = False
         self._source = self.name
         self._reader_cpu_ns = 0
         self._failures = 0
@@ -148,7 +148,7 @@ class StackCollector(Collector):
             self._log.warning(self._access.advice.missing)
             return
         if self._access.is_local:
-            self._start_reader(self._reader)
+            self._reader.start()
         self._thread.start()
 
     def follow(self, name: str, find: Callable[[], Iterable[Identity]]) -> None:
@@ -303,7 +303,7 @@ class StackCollector(Collector):
     def _dump(self, reader: PySpy, batch: _Batch, identity: Identity, now_seconds: float) -> Dump:
         """Read one process; again if it changed meanwhile."""
         pid, cpu_ns = identity[0], 0
-        self._start_reader(reader)
+        reader.start()
         for _ in range(_MAX_ATTEMPTS):
             self._is_reading = True
             dump = reader.dump(pid)
@@ -324,11 +324,6 @@ class StackCollector(Collector):
             self._failure = self._failure or self._last_failure
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return dump
-
-    def _start_reader(self, reader: PySpy) -> None:
-        if not self._is_reader_started:
-            self._is_reader_started = True
-            reader.start()
 
 
 def _short(stacks: Stacks) -> Stacks:
