@@ -347,24 +347,6 @@ def profiled(program: Program) -> tuple[Gpu, GpuIdle]:
     return record.gpus[0], present(record.gpu_idle)
 
 
-def test_a_matrix_multiplication_and_a_loop_on_one_multiprocessor_are_not_idle_and_differ_in_activity() -> None:
-    gpu, idle = profiled(Program(Phase(0.99, _MULTIPROCESSORS), Phase(0.01, 0)))
-    assert (present(gpu.sm_active_percent).avg or 0) > 90
-    assert (gpu.idle_percent, idle.percent, idle.gpu_hours, idle.waiting_for) == (0, 0, 0, None)
-    gpu, idle = profiled(Program(Phase(1, 1)))
-    assert (present(gpu.utilization_percent).avg, idle.percent) == (100, 0)
-    assert (present(gpu.sm_active_percent).avg or 100) < 5
-
-
-def test_the_idle_time_of_a_loader_that_sleeps_is_true_and_named() -> None:
-    program = Program(Phase(4.1, 0, Wait("sleep")), Phase(2.63, 120))
-    gpu, idle = profiled(program)
-    assert abs(idle.percent - program.idle_percent()) <= 3
-    made = present(idle.waiting_for)
-    assert (made.sleep_percent or 0) > 80
-    assert (made.covered_percent, idle.percent) == (100, gpu.idle_percent)
-
-
 def test_the_idle_time_of_a_loader_that_reads_a_file_names_the_file_and_its_cpu_time() -> None:
     """It reads for 3.3 s and decodes on one CPU for 1.7 s, and the GPU works for 2.43 s."""
     disk = Wait("disk", "/data/train.tar")

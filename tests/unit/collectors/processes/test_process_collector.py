@@ -108,13 +108,14 @@ def fake_source(read: Callable[[], Any]) -> Any:
 class World:
     """A batch with one process that uses half a vCPU and 100 MiB."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Any = None) -> None:
         self.clock = FakeClock()
         self.exit_waiter = FakeExitWaiter()
         self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: alone(process(cpu=at / 2))
         self.group: Callable[[float], GroupReading | None] | None = None
         self.host_kills: Callable[[float], int] = lambda _at: 40
         self.cost_ns = 0
+        self.threads = threads
         self.process_reads = 0
         self.attempts: list[int] = []
         self._cpu_ns = 0
@@ -124,6 +125,7 @@ class World:
             oom_kills=lambda: self.host_kills(self.at),
             own_cpu_ns=self._own_cpu_ns,
             exit_waiter=self.exit_waiter,
+            open_threads=None if threads is None else lambda: threads,
         )
         self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None, series_points=30)
         self.collector.on_batch_started(BATCH)
@@ -143,7 +145,7 @@ class World:
 
     def _own_cpu_ns(self) -> int:
         self._cpu_ns += self.cost_ns
-        return self._cpu_ns
+        return self._cpu_ns + (0 if self.threads is None else self.threads.used_ns)
 
     def run(self, until: float, step: float = 1) -> "World":
         while self.at < until:
@@ -522,36 +524,28 @@ def test_thousands_of_processes_are_read_less_often_and_the_group_every_second()
     assert present(record.sampling).samples == 60
 
 
-def test_an_expensive_first_reading_does_not_delay_the_next() -> None:
+def test_an_expensive_first_reading_does_not_delay_the_next_and_no_cost_delays_a_complete_one() -> None:
+    world = World()
+    world.cost_ns = 150_000_000
+    world.run(1)
+    world.collector.tick(is_complete=True)
+    assert (world.process_reads, world.exit_waiter.watched) == (2, (7,))
     world = World()
     world.cost_ns = 150_000_000
     world.run(1)
     world.cost_ns = 0
-    world.run(5)
-    assert world.process_reads == 5
+    assert world.run(5).process_reads == 5
 
 
-def test_the_end_of_the_first_process_is_read_at_any_cost() -> None:
-    world = World()
-    world.cost_ns = 20_000_000
-    world.run(1)
-    world.collector.tick(is_complete=True)
-    assert world.process_reads == 2
-    assert world.exit_waiter.watched == (7,)
-
-
-def test_the_thread_waits_for_the_groups_events_and_is_woken_once_by_the_same_container() -> None:
+def test_the_thread_waits_for_the_events_of_a_readable_group_and_is_woken_once_by_the_same_container() -> None:
+    world = World().run(60)
+    assert (world.attempts, world.exit_waiter.watched_files) == ([7] * 5, ())
     world = World()
     world.group = lambda _: group()
     world.run(1)
     for _ in range(3):
         world.collector.on_batch_started(BATCH)
     assert (world.exit_waiter.watched_files, world.exit_waiter.wakes) == ((42,), 1)
-
-
-def test_an_unreadable_group_is_tried_a_few_times() -> None:
-    world = World().run(60)
-    assert (world.attempts, world.exit_waiter.watched_files) == ([7] * 5, ())
 
 
 def test_a_replaced_container_continues_the_totals() -> None:
