@@ -1,15 +1,10 @@
-"""From readings of GPUs to the record's numbers; and three programs on a scripted GPU.
+"""From readings of GPUs to the record's numbers. Programs on a device are in ``tests/gpu``."""
 
-The scripted driver answers as a GPU with this program would: utilization of the last sixth of a second, and GPM's means
-since the reading before. The same programs run on a device in ``tests/gpu``.
-"""
-
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from profiler.aggregation.task_record import with_while_idle
 from profiler.aggregation.time_breakdown import TimeAccount
@@ -279,44 +274,28 @@ def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() ->
     assert again.gpu_memory_bytes.summary() is None
 
 
-_MULTIPROCESSORS = 132
-_WINDOW = 1 / 6
+# A loader that reads a file and decodes it on one CPU, then a GPU that works: seconds, and the wait of the only thread.
+_DISK, _WORK = Wait("disk", "/data/train.tar"), Wait("other")
+_PHASES = ((3.3, _DISK), (1.7, None), (2.43, _WORK))
+_PERIOD = sum(length for length, _ in _PHASES)
 _RUN_SECONDS = 300
 
 
-class Phase(Struct, frozen=True):
-    """A part of a program that repeats: the GPU's multiprocessors that work, and the wait of the only thread."""
-
-    length: float
-    multiprocessors: int
-    wait: Wait | None = None
-
-
-class Program:
-    """What happens at a time, in seconds since the start."""
-
-    def __init__(self, *phases: Phase) -> None:
-        self._phases = phases
-        self._period = sum(phase.length for phase in phases)
-
-    def at(self, time: float) -> Phase:
-        left = time % self._period
-        for phase in self._phases:
-            if left < phase.length:
-                return phase
-            left -= phase.length
-        return self._phases[-1]
-
-    def between(self, start: float, end: float, parts: int = 500) -> Sequence[Phase]:
-        return [self.at(start + (end - start) * (part + 0.5) / parts) for part in range(parts)]
-
-    def idle_percent(self) -> float:
-        """The truth."""
-        return 100 * sum(phase.length for phase in self._phases if not phase.multiprocessors) / self._period
+def program_at(time: float) -> Wait | None:
+    left = time % _PERIOD
+    for length, wait in _PHASES:
+        if left < length:
+            return wait
+        left -= length
+    return _WORK
 
 
-def profiled(program: Program) -> tuple[Gpu, GpuIdle]:
-    """The record's GPU, and its idle time; a reading every second at odd moments of the program."""
+def program_between(start: float, end: float, parts: int = 500) -> list[Wait | None]:
+    return [program_at(start + (end - start) * (part + 0.5) / parts) for part in range(parts)]
+
+
+def test_the_idle_time_of_a_loader_is_true_and_names_the_file_and_its_cpu_time() -> None:
+    """A reading every second at odd moments of the program; utilization is that of the last sixth of a second."""
     clock, gpu = FakeClock(), FakeGpu()
     nvml, started_ns = FakeNvml(gpu), clock.wall_ns()
     source = NvmlSource(lambda: nvml.binding, clock)
@@ -327,16 +306,12 @@ def profiled(program: Program) -> tuple[Gpu, GpuIdle]:
     )
     cpu_seconds = 0.0
     for second in range(_RUN_SECONDS + 1):
-        last = program.between(second - 1, second)
-        gpu.gpm(sm_active=100 * sum(phase.multiprocessors for phase in last) / len(last) / _MULTIPROCESSORS)
-        is_busy = any(phase.multiprocessors for phase in program.between(second - _WINDOW, second))
-        gpu.utilization_percent = 100 if is_busy else 0
-        run_seconds = sum(phase.wait is None for phase in last) / len(last) if second else 0.0
+        gpu.utilization_percent = 100 if _WORK in program_between(second - 1 / 6, second) else 0
+        run_seconds = program_between(second - 1, second).count(None) / 500 if second else 0.0
         cpu_seconds += run_seconds
-        now = program.at(second)
-        sample = ThreadSample(
-            growth=(ThreadGrowth(seconds(run_seconds), 0),), waits={now.wait: 1} if now.wait else {}, sees_calls=True
-        )
+        now = program_at(second)
+        growth = (ThreadGrowth(seconds(run_seconds), 0),)
+        sample = ThreadSample(growth=growth, waits={now: 1} if now else {}, sees_calls=True)
         account.add(clock.wall_ns(), seconds(cpu_seconds), sample)
         collector.tick()
         clock.advance(1)
@@ -344,15 +319,8 @@ def profiled(program: Program) -> tuple[Gpu, GpuIdle]:
     record = Record(task_id="1", container=Container(name="batch"), status="success", metrics=metrics)
     account.flush(None)
     record = with_while_idle(with_collected(record, (collector,)), account.idle_breakdown())
-    return record.gpus[0], present(record.gpu_idle)
-
-
-def test_the_idle_time_of_a_loader_that_reads_a_file_names_the_file_and_its_cpu_time() -> None:
-    """It reads for 3.3 s and decodes on one CPU for 1.7 s, and the GPU works for 2.43 s."""
-    disk = Wait("disk", "/data/train.tar")
-    program = Program(Phase(3.3, 0, disk), Phase(1.7, 0), Phase(2.43, 120, Wait("other")))
-    _, idle = profiled(program)
-    assert abs(idle.percent - program.idle_percent()) <= 3
+    idle = present(record.gpu_idle)
+    assert abs(idle.percent - 100 * (3.3 + 1.7) / _PERIOD) <= 3
     made = present(idle.waiting_for)
     assert abs((made.disk_percent or 0) - 100 * 3.3 / 5) < 15
     assert abs((made.on_cpu_percent or 0) - 100 * 1.7 / 5) < 15

@@ -111,13 +111,12 @@ def quarter(threads: FakeThreads) -> World:
 
 def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
     world = quarter(FakeThreads()).run(60)
-    for status, exit_code in (("success", 0), ("running", None)):
-        record = world.record(status=status, exit_code=exit_code)
+    for record in (world.record(), world.record("running", None)):
         made = present(record.time_breakdown)
         assert (made.on_cpu_percent, made.waiting_for_cpu_percent, made.network_percent) == (25.0, 25.0, 50.0)
         assert [row.target for row in made.waiting_for] == ["10.0.3.9:5432"]
         assert (record.metrics.cpu_wait_seconds, record.metrics.cpu_wait_percent) == (15.0, 50.0)
-        assert (record.series is None) == (status == "running")
+        assert (record.series is None) == (record.status == "running")
 
 
 def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
