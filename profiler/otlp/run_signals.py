@@ -177,12 +177,8 @@ def span_id(task_id: str, span: str) -> str:
 
 def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
     """The parent in the first of the maps that has a valid ``TRACEPARENT``, in any letter case."""
-    for values in labels:
-        for name, value in (values or {}).items():
-            parent = parse_traceparent(value) if name.lower() == "traceparent" else None
-            if parent is not None:
-                return parent
-    return None
+    texts = (value for values in labels for name, value in (values or {}).items() if name.lower() == "traceparent")
+    return next(filter(None, map(parse_traceparent, texts)), None)
 
 
 def parse_traceparent(text: str) -> SpanParent | None:

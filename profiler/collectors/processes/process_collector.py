@@ -44,8 +44,7 @@ from profiler.record.record_model import Interval, Metrics, Number, PeakSource, 
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
-_MEMORY_DISTRIBUTIONS = ("memory_used_mb", "memory_utilization_percent")
-_MEMORY_SERIES = (*_MEMORY_DISTRIBUTIONS, "max_memory_used_at")
+_MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
 # The facts of a run that come from its processes.
 _FIELDS = (
     *("metrics", "interval", "sampling", "series", "time_breakdown", "processes", "memory_kills"),
@@ -117,18 +116,14 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
 
 def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits) -> Record:
     """Use the processes' distributions unless the stats contradict them; ``since`` is for checkpoints."""
-    finer = usage_metrics(batch.usage, sizes)
     agrees_on_cpu, agrees_on_memory = batch.comparison.cpu_agrees, batch.comparison.memory_agrees
-    metrics, part = record.metrics, record.interval
-    numbers = None if part is None or since is None else build_interval(since, sizes, started_ns=0, finished_ns=0)
-    if agrees_on_cpu:
-        metrics = _copy_fields(metrics, finer, _CPU_SERIES)
-        part = part and numbers and _copy_fields(part, numbers, ("cpu_seconds", *_CPU_SERIES))
-    if agrees_on_memory:
-        metrics = _copy_fields(metrics, finer, _MEMORY_SERIES)
-        part = part and numbers and _copy_fields(part, numbers, _MEMORY_DISTRIBUTIONS)
-    sampling = record.sampling
-    if sampling is not None and (agrees_on_cpu or agrees_on_memory):
+    names = (*(_CPU_SERIES if agrees_on_cpu else ()), *(_MEMORY_SERIES if agrees_on_memory else ()))
+    metrics = _copy_fields(record.metrics, usage_metrics(batch.usage, sizes), names)
+    interval, sampling = record.interval, record.sampling
+    if interval is not None and since is not None:
+        numbers = build_interval(since, sizes, started_ns=0, finished_ns=0)
+        interval = _copy_fields(interval, numbers, ("cpu_seconds", *names) if agrees_on_cpu else names)
+    if sampling is not None and names:
         sampling = replace(sampling, samples=batch.usage.samples)
     if agrees_on_cpu and metrics.slowdown_at_vcpu is None:
         vcpu_size = record.task_size.vcpu if record.task_size is not None else None
@@ -137,14 +132,13 @@ def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | Non
         )
     series, finer_series = record.series, batch.usage.series
     if finer_series is not None and record.status != "running":  # checkpoints have no series
-        columns = (("vcpu_used", agrees_on_cpu), ("memory_used_mb", agrees_on_memory))
-        series = with_columns(series, finer_series, [name for name, agrees in columns if agrees])
-    return replace(record, metrics=metrics, interval=part, sampling=sampling, series=series)
+        series = with_columns(series, finer_series, [name for name in ("vcpu_used", "memory_used_mb") if name in names])
+    return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)
 
 
 def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
-    """Return the target with the named fields of the source that are not None."""
-    values = {name: getattr(source, name) for name in names}
+    """Return the target with the named fields of the source that it has and that are not None."""
+    values = {name: getattr(source, name, None) for name in names}
     return replace(target, **{name: value for name, value in values.items() if value is not None})
 
 

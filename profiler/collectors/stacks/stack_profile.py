@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
+from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.task_record import ResourceLimits
@@ -151,54 +152,52 @@ class StackMoments:
             self._sampled_until_ns[kind] = now_ns + 60 * NS_PER_SECOND
 
 
+class _Function(Struct):
+    """How often a function was on the stack of a running thread, how often it was the innermost one, and its lines."""
+
+    total: int = 0
+    innermost: int = 0
+    lines: Counter[int] = field(default_factory=Counter)
+
+
 class FunctionCounts:
     """How often each function was on the stack of a running thread, within a fixed size."""
 
     def __init__(self) -> None:
         self._running = 0
-        self._self: Counter[_Key] = Counter()
-        self._total: Counter[_Key] = Counter()
-        self._lines: dict[_Key, Counter[int]] = {}
+        self._functions: dict[_Key, _Function] = {}
 
     def add(self, stack: ThreadStack) -> None:
-        """Count a stack; a recursive function counts once in ``total``. Waiting threads do not count."""
+        """Count a stack; a recursive function counts once, with its last line. Waiting threads do not count."""
         if not stack.is_active:
             return
         self._running += 1
-        seen: set[_Key] = set()
-        for frame in reversed(stack.frames):
-            key = frame.function, frame.file, frame.is_own
-            if key in seen:
-                continue
-            seen.add(key)
-            if frame.line is not None:
-                self._lines.setdefault(key, Counter())[frame.line] += 1
-        self._total.update(seen)
+        lines = {(frame.function, frame.file, frame.is_own): frame.line for frame in stack.frames}
+        for key, line in lines.items():
+            function = self._functions.setdefault(key, _Function())
+            function.total += 1
+            if line is not None:
+                function.lines[line] += 1
         innermost = stack.frames[-1]
-        self._self[innermost.function, innermost.file, innermost.is_own] += 1
-        if len(self._total) > _MAX_FUNCTIONS:
-            self._total = Counter(dict(self._total.most_common(_MAX_FUNCTIONS // 2)))
-            self._self = Counter({key: count for key, count in self._self.items() if key in self._total})
-            self._lines = {key: lines for key, lines in self._lines.items() if key in self._total}
+        self._functions[innermost.function, innermost.file, innermost.is_own].innermost += 1
+        if len(self._functions) > _MAX_FUNCTIONS:
+            ranked = sorted(self._functions.items(), key=lambda each: -each[1].total)
+            self._functions = dict(ranked[: _MAX_FUNCTIONS // 2])
 
     def top(self) -> tuple[StackFunction, ...]:
         """The functions that ran most often themselves, then the functions that were most often on the stack."""
-        ranked = sorted(self._total, key=lambda key: (-self._self[key], -self._total[key], key))
+        ranked = sorted(self._functions.items(), key=lambda each: (-each[1].innermost, -each[1].total, each[0]))
         return tuple(
             StackFunction(
                 function=key[0],
                 file=key[1],
-                line=self._most_frequent_line(key),
-                self_percent=self._percent(self._self[key]),
-                total_percent=self._percent(self._total[key]),
+                line=min(count.lines, key=lambda line: (-count.lines[line], line), default=None),
+                self_percent=self._percent(count.innermost),
+                total_percent=self._percent(count.total),
                 own=key[2] or None,
             )
-            for key in ranked[:TOP_FUNCTIONS]
+            for key, count in ranked[:TOP_FUNCTIONS]
         )
-
-    def _most_frequent_line(self, key: _Key) -> int | None:
-        lines = self._lines.get(key)
-        return min(lines, key=lambda line: (-lines[line], line)) if lines else None
 
     def _percent(self, count: int) -> float:
         return round(100 * count / self._running, _PERCENT_DIGITS)

@@ -58,7 +58,7 @@ def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
     for index in range(12_000):
         counts.add(running(("main", 1), (f"f{index}", index)))
     assert len(counts.top()) == TOP_FUNCTIONS
-    assert len(counts._total) <= 5001
+    assert len(counts._functions) <= 5001
     assert counts.top()[0].self_percent == 0.0
 
 
