@@ -62,7 +62,7 @@ class StackAccess(Struct, frozen=True, kw_only=True):
     own_cpu_ns: Callable[[], int]
     advice: StackAdvice
     is_local: bool = False
-    runs_python: Callable[[int], tuple[str, bool | None]] = runs_python
+    runs_python: Callable[[int, str], tuple[str, bool | None] | None] = runs_python
 
 
 class SamplingSchedule:

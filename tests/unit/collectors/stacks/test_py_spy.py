@@ -255,11 +255,13 @@ class Machine:
         self.programs: dict[int, str] = {}
         self.cpu_ns: dict[int, int] = {}
         self.decided: list[int] = []
-        self.processes = PythonProcesses(self.runs, lambda pid: self.programs[pid], lambda pid: self.cpu_ns.get(pid, 0))
+        self.processes = PythonProcesses(self.runs, lambda pid: self.cpu_ns.get(pid, 0))
 
-    def runs(self, pid: int) -> tuple[str, bool | None]:
-        self.decided.append(pid)
+    def runs(self, pid: int, last_program: str) -> tuple[str, bool | None] | None:
         program = self.programs[pid]
+        if program == last_program:
+            return None
+        self.decided.append(pid)
         return program, None if program == "secret" else "python" in program
 
     def choose(self, at: float = 0) -> list[int]:
@@ -325,8 +327,9 @@ def test_a_program_runs_python_by_its_name_or_by_its_library(tmp_path: Path) -> 
         folder.mkdir()
         (folder / "exe").symlink_to(program)
         (folder / "maps").write_text(mapped)
-        assert runs_python(pid, str(tmp_path))[1] is expected
-    assert runs_python(9, str(tmp_path)) == ("", False)
+        assert runs_python(pid, "/bin/sh", str(tmp_path)) == (program, expected)
+        assert runs_python(pid, program, str(tmp_path)) is None
+    assert runs_python(9, "", str(tmp_path)) is None
 
 
 def test_processes_have_their_start() -> None:

@@ -56,7 +56,7 @@ class World:
             sizes=lambda _: ResourceLimits(vcpu=1, memory_bytes=1000),
             own_cpu_ns=lambda: 0,
             advice=_ADVICE,
-            runs_python=lambda pid: self.programs.get(pid, ("python3", True)),
+            runs_python=lambda pid, last: None if last else self.programs.get(pid, ("python3", True)),
         )
         self.collector = StackCollector(access, self.mode, self.clock, self.log)
 
