@@ -9,7 +9,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, failure_warnings
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import GpuScope, GpuSelection, resolve
+from profiler.collectors.nvidia.visible_gpus import GpuScope, GpuSelection
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter
@@ -118,7 +118,7 @@ class GpuCollector(Collector):
         finished_wall_ns = parse_ns(record.finished_at)
         finished_ns = None if finished_wall_ns is None else self._monotonic_ns(finished_wall_ns)
         with self._lock:
-            selection = resolve(self._scope.selection_for(name), self._usage.facts())
+            selection = self._scope.selection_for(name, self._usage.facts())
             gpus = self._usage.gpus(selection.selectors, name, duration_ms, finished_ns)
         matches_none = self.has_data and bool(selection.selectors) and not gpus
         scope = None if selection.is_known else WHOLE_INSTANCE
@@ -144,7 +144,7 @@ class GpuCollector(Collector):
 
     def _selection_for_all(self) -> GpuSelection:
         """The GPUs of all batches; called with the lock held."""
-        return resolve(self._scope.selection_for_all(), self._usage.facts())
+        return self._scope.selection_for_all(self._usage.facts())
 
     def take_readings(self, into: DeviceReadings) -> None:
         with self._lock:
