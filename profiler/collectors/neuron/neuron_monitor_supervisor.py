@@ -195,20 +195,12 @@ class Supervision:
     def __init__(self, period_seconds: int) -> None:
         self.silence_timeout_ns = max(10, 5 * period_seconds) * NS_PER_SECOND
         self.deadline_ns = 0
-        self.is_running = False
         self.starts = 0
         self._reports = 0
         self._backoff_ns = _MIN_BACKOFF_NS
 
-    def is_start_due(self, now_ns: int) -> bool:
-        return not self.is_running and now_ns >= self.deadline_ns
-
-    def is_silent(self, now_ns: int) -> bool:
-        """Whether neuron-monitor runs and has printed nothing until the deadline."""
-        return self.is_running and now_ns >= self.deadline_ns
-
     def on_started(self, now_ns: int) -> None:
-        self.is_running, self._reports = True, 0
+        self._reports = 0
         self.starts += 1
         self.deadline_ns = now_ns + self.silence_timeout_ns
 
@@ -220,7 +212,6 @@ class Supervision:
 
     def on_exit(self, now_ns: int) -> None:
         """Note that the process has ended, or could not be started."""
-        self.is_running = False
         self.deadline_ns = now_ns + self._backoff_ns
         self._backoff_ns = min(2 * self._backoff_ns, _MAX_BACKOFF_NS)
 
@@ -272,7 +263,7 @@ class NeuronMonitorSource:
         if self._stop_deadline_ns is None:  # the rest of the time is for SIGKILL
             self._stop_deadline_ns = self._clock.monotonic_ns() + round(0.9 * max_seconds * NS_PER_SECOND)
         thread, wake = self._thread, self._wake
-        if thread is None or wake is None or thread.is_current:
+        if thread is None or wake is None:
             return
         has_ended = thread.stop(max_seconds)
         process = self._process
@@ -284,8 +275,9 @@ class NeuronMonitorSource:
 
     def _run(self, wake: WakeEvent) -> None:
         while self._stop_deadline_ns is None:
-            if not self._state.is_start_due(self._clock.monotonic_ns()):
-                wake.wait(self._seconds_until(self._state.deadline_ns))
+            left_seconds = self._seconds_until(self._state.deadline_ns)
+            if left_seconds > 0:
+                wake.wait(left_seconds)
                 continue
             process = _start_process(self._program, self._configuration, wake)
             if isinstance(process, Unavailable):
@@ -302,7 +294,7 @@ class NeuronMonitorSource:
         try:
             while not (is_silent or process.is_output_closed or self._stop_deadline_ns is not None):
                 self._parse_chunk(splitter, process.read(self._seconds_until(self._state.deadline_ns)))
-                is_silent = self._state.is_silent(self._clock.monotonic_ns())
+                is_silent = self._seconds_until(self._state.deadline_ns) <= 0
             self._terminate(process, splitter)
         finally:
             exit_reason = process.close()
