@@ -4,7 +4,7 @@ Handles are kept by UUID: an index may mean another GPU after a restart. One thr
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -150,10 +150,14 @@ class _GpmReader:
 
 
 class _OpenDriver:
-    """NVML from its initialization to its shutdown: the devices by UUID, their error events and their GPM."""
+    """NVML from its initialization to its shutdown: the devices by UUID, their error events and their GPM.
 
-    def __init__(self, nvml: Nvml, devices: dict[str, Device], clock: Clock) -> None:
+    ``unreadable`` are sentences about devices that are visible and cannot be opened.
+    """
+
+    def __init__(self, nvml: Nvml, devices: dict[str, Device], unreadable: Sequence[str], clock: Clock) -> None:
         self.nvml = nvml
+        self._unreadable = unreadable
         self.devices = devices
         self.events = XidEvents(nvml, devices.values())
         self.gpm = _GpmReader(nvml, clock)
@@ -166,7 +170,7 @@ class _OpenDriver:
     @property
     def notes(self) -> tuple[str, ...]:
         of_devices = (note for device in self.devices.values() for note in device.notes)
-        return *of_devices, *self.events.notes, *self.gpm.notes
+        return tuple(dict.fromkeys((*self._unreadable, *of_devices, *self.events.notes, *self.gpm.notes)))
 
 
 class NvmlSource:
@@ -181,7 +185,6 @@ class NvmlSource:
         self._driver: _OpenDriver | None = None
         self._known_gpus: dict[str, GpuFacts] = {}
         self._lost_ns: dict[str, int] = {}  # lost GPUs, and when they were last looked for
-        self._unreadable_notes: list[str] = []
         self._next_try_ns = 0
         self._probes = 0
         self._reason = Unavailable("NVML was not initialized yet")
@@ -212,8 +215,7 @@ class NvmlSource:
         lost = self._find_lost(driver)
         xids = driver.events.drain()
         self._recover_lost(driver)
-        notes = dict.fromkeys((*self._unreadable_notes, *driver.notes))
-        return DriverReading(samples=tuple(samples), xids=xids, lost=lost, notes=tuple(notes))
+        return DriverReading(samples=tuple(samples), xids=xids, lost=lost, notes=driver.notes)
 
     def close(self) -> None:
         if self._driver is not None:
@@ -246,26 +248,17 @@ class NvmlSource:
         failure = call_nvml(nvml, "nvmlInit")
         if isinstance(failure, Failure):
             return failure
-        self._unreadable_notes = []
         count = call_nvml(nvml, "nvmlDeviceGetCount")
-        found = () if isinstance(count, Failure) else [self._open_device(nvml, index) for index in range(count)]
-        devices = {device.facts.uuid: device for device in found if device is not None}
+        found = [_open_device(nvml, index) for index in range(0 if isinstance(count, Failure) else count)]
+        devices = {device.facts.uuid: device for device in found if isinstance(device, Device)}
+        unreadable = [device for device in found if isinstance(device, str)]
         if not devices:
             call_nvml(nvml, "nvmlShutdown")
             reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
-            return next((Failure(ErrorAction.RETRY, note) for note in self._unreadable_notes), reason)
+            return next((Failure(ErrorAction.RETRY, note) for note in unreadable), reason)
         self._known_gpus.update((uuid, device.facts) for uuid, device in devices.items())
         self._lost_ns = {uuid: tried_ns for uuid, tried_ns in self._lost_ns.items() if uuid not in devices}
-        return _OpenDriver(nvml, devices, self._clock)
-
-    def _open_device(self, nvml: Nvml, index: int) -> Device | None:
-        handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
-        uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
-        if isinstance(uuid, Failure):
-            self._unreadable_notes.append(f"GPU {index} is visible and cannot be read: {uuid.reason}.")
-            return None
-        name = call_nvml(nvml, "nvmlDeviceGetName", handle)
-        return Device(nvml, handle, GpuFacts(uuid=uuid, index=index, name=None if isinstance(name, Failure) else name))
+        return _OpenDriver(nvml, devices, unreadable, self._clock)
 
     def _find_lost(self, driver: _OpenDriver) -> tuple[GpuFacts, ...]:
         """The GPUs that are lost since the last reading, or not visible since NVML was initialized again."""
@@ -288,3 +281,13 @@ class NvmlSource:
                 driver.devices[uuid] = device
                 del self._lost_ns[uuid]
                 driver.events.register(device)
+
+
+def _open_device(nvml: Nvml, index: int) -> Device | str:
+    """A visible device; a sentence if it cannot be opened."""
+    handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
+    uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
+    if isinstance(uuid, Failure):
+        return f"GPU {index} is visible and cannot be read: {uuid.reason}."
+    name = call_nvml(nvml, "nvmlDeviceGetName", handle)
+    return Device(nvml, handle, GpuFacts(uuid=uuid, index=index, name=None if isinstance(name, Failure) else name))

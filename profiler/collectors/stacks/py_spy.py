@@ -211,14 +211,9 @@ class PySpy:
 
     def close(self) -> None:
         """End the server and close its pipes. Only the thread that calls may do this."""
-        server = self._server
-        if server is not None:
-            self.kill()
-            for stream in (server.stdin, server.stdout):
-                with suppress(OSError):  # of a call that was not written
-                    if stream is not None:
-                        stream.close()
-            server.wait()
+        if self._server is not None:
+            with suppress(OSError), self._server:  # which closes the pipes and waits; a call may not be written yet
+                self.kill()
 
     def _call(self, arguments: str) -> tuple[int, int, bytes] | Unavailable:
         """The exit status, the CPU time and the output of a call."""
