@@ -223,31 +223,12 @@ def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
     assert (interval.started_at, interval.cpu_seconds) == ("a", 10.0)
 
 
-def test_a_run_without_any_stats_has_the_processes_numbers() -> None:
-    bare = Metrics(vcpu_size=1, memory_size_mb=1024)
-    record = World().run(3).record(metrics=bare, sampling=Sampling(samples=0))
-    assert record.metrics.cpu_seconds == 1.5
-    assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == (100, "sampled")
-    assert record.sampling == Sampling(samples=3, sources=("processes",))
-
-
 def test_a_spike_between_two_readings_is_the_peak_and_is_not_called_exact() -> None:
     world = World()
     world.snapshot = lambda at: alone(process(cpu=at / 2, mark=900 if at > 30 else 100))
     metrics = world.run(60).record().metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (900, "sampled")
     assert present(metrics.memory_used_mb).max == 900
-
-
-def test_the_groups_mark_is_the_kernels_peak_if_it_was_read_at_the_end() -> None:
-    world = World()
-    world.group = lambda at: group(peak=800 if at >= 60 else 100, cpu=at / 2) if at <= 60 else None
-    world.run(59)
-    world.snapshot = lambda _: ProcessSnapshot()
-    metrics = world.run(62).record().metrics
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (800, "kernel")
-    assert metrics.memory_usage_peak_mb == 800
-    assert metrics.cpu_seconds == 30.0
 
 
 def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
@@ -259,8 +240,8 @@ def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
         nonlocal reads
         reads += at == 60
         if at < 60:
-            return group(peak=746, is_empty=False)
-        return group(used=0, peak=807, is_empty=True) if reads == 1 else None
+            return group(peak=746, cpu=at / 2, is_empty=False)
+        return group(used=0, peak=807, cpu=30, is_empty=True) if reads == 1 else None
 
     world.group = read
     world.run(59)
@@ -269,6 +250,7 @@ def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
     world.collector.tick(is_complete=True)
     metrics = world.run(62).record().metrics
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 807)
+    assert (metrics.memory_usage_peak_mb, metrics.cpu_seconds) == (807, 30)
     assert (present(metrics.memory_used_mb).max, present(metrics.memory_used_mb).avg) == (807, 100)
 
 
@@ -607,9 +589,12 @@ def test_a_sum_of_memory_that_the_container_cannot_have_used_is_not_shown(bound:
 
 
 def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_its_processes() -> None:
-    record = World().run(5).record(task_size=TaskSize(vcpu=0.5), sampling=Sampling(samples=0))
+    bare = Metrics(vcpu_size=1, memory_size_mb=1024)
+    record = World().run(5).record(task_size=TaskSize(vcpu=0.5), metrics=bare, sampling=Sampling(samples=0))
     assert present(record.series).vcpu_used == (0.5,) * 5
-    assert record.metrics.vcpu_saturated_percent == 100
+    assert (record.metrics.cpu_seconds, record.metrics.vcpu_saturated_percent) == (2.5, 100)
+    assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == (100, "sampled")
+    assert record.sampling == Sampling(samples=5, sources=("processes",))
     assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}
 
 
