@@ -218,22 +218,6 @@ def taken(usage: GpuUsage, selectors: Collection[str] | None = None) -> DeviceRe
     return readings
 
 
-def test_the_memory_of_all_gpus_together_is_the_sum_of_those_that_were_read() -> None:
-    usage = GpuUsage(seconds(1))
-    assert taken(usage).gpus_memory_bytes is None
-    first, second = (
-        GpuSample(facts=GpuFacts(uuid=uuid, index=0), memory_used_bytes=used)
-        for uuid, used in (("GPU-x", 100), ("GPU-y", 5000))
-    )
-    usage.add(DriverReading(samples=(first, second)), 0, START_NS)
-    assert taken(usage).gpus_memory_bytes == 5100
-    usage.add(DriverReading(samples=(first,)), seconds(1), START_NS)
-    assert taken(usage).gpus_memory_bytes == 100
-    usage.add(DriverReading(samples=(first, second)), seconds(2), START_NS)
-    assert taken(usage, {"GPU-y"}).gpus_memory_bytes == 5000
-    assert taken(usage).gpus_memory_bytes is None
-
-
 def used(percent: float | None) -> Gpu:
     return Gpu(uuid="GPU", utilization_percent=None if percent is None else Distribution(max=percent))
 
@@ -256,22 +240,23 @@ def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> 
     assert latest.throttled_seconds == {**dict.fromkeys(THROTTLE_REASONS.values(), 0), "swPowerCap": 1}
 
 
-def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() -> None:
+def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_their_memory_is_added() -> None:
     usage = GpuUsage(seconds(1))
-    other = GpuFacts(uuid="GPU-b", index=1, name="NVIDIA A10G")
+    other = GpuSample(facts=GpuFacts(uuid="GPU-b", index=1), utilization_percent=99.0, memory_used_bytes=5000)
     for second, percent in enumerate((10.0, 30.0)):
-        samples = (
-            GpuSample(facts=FACTS, utilization_percent=percent, memory_used_bytes=int(percent)),
-            GpuSample(facts=other, utilization_percent=99.0),
-        )
-        usage.add(DriverReading(samples=samples), seconds(second), START_NS)
-    first = taken(usage, {"GPU-a"})
-    assert first.gpu_percent.summary() == first.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
-    assert taken(usage).gpu_percent.summary() is None
-    usage.add(DriverReading(samples=(GpuSample(facts=other, utilization_percent=50.0),)), seconds(3), START_NS)
+        first = reading(utilization_percent=percent, memory_used_bytes=int(percent))
+        usage.add(DriverReading(samples=(first, other)), seconds(second), START_NS)
+    found = taken(usage, {"GPU-a"})
+    assert found.gpu_percent.summary() == found.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
+    assert found.gpus_memory_bytes == 30
+    nothing = taken(usage)
+    assert (nothing.gpu_percent.summary(), nothing.gpus_memory_bytes) == (None, None)
+    usage.add(DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS)
     again = taken(usage)
-    assert again.gpu_percent.summary() == AverageAndMaximum(avg=50, max=50)
-    assert again.gpu_memory_bytes.summary() is None
+    assert again.gpu_percent.summary() == AverageAndMaximum(avg=99, max=99)
+    assert again.gpus_memory_bytes == 5100
+    usage.add(DriverReading(samples=(other,)), seconds(4), START_NS)
+    assert taken(usage).gpus_memory_bytes == 5000
 
 
 # A loader that reads a file and decodes it on one CPU, then a GPU that works: seconds, and the wait of the only thread.
