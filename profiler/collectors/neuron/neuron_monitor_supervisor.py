@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -73,18 +72,16 @@ class _NeuronProcess:
     A descendant that outlives it and holds its output open counts as silence.
     """
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", output: int, errors: int, wake: WakeEvent) -> None:
+    def __init__(self, popen: "subprocess.Popen[bytes]", wake: WakeEvent) -> None:
         self._popen = popen
         self.pid = popen.pid
-        self._stdout = output
-        self._stderr = errors
+        self._streams = [stream for stream in (popen.stdout, popen.stderr) if stream is not None]
+        self._stdout, self._stderr = (stream.fileno() for stream in self._streams)
         self._wake = wake
         self._poll = select.poll()
-        for descriptor in (output, errors, wake.descriptor):
+        for descriptor in (self._stdout, self._stderr, wake.descriptor):
             self._poll.register(descriptor, select.POLLIN)
-        os.set_blocking(errors, False)
-        self._lock = threading.Lock()
-        self._is_reaped = False
+        os.set_blocking(self._stderr, False)
         self._stderr_tail = b""
         self.is_output_closed = False
 
@@ -101,27 +98,22 @@ class _NeuronProcess:
         self.is_output_closed = not chunk
         return chunk
 
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL to the process group. Any thread may call this."""
-        self._signal(signal.SIGKILL)
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process group. Any thread may call this."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
 
     def close(self) -> str:
         """Kill and reap the process; returns how it ended, with the last line of its stderr."""
         import subprocess  # see _start_process
 
-        self.kill()
-        with self._lock:
-            self._is_reaped = True
+        self.signal(signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             # A process that hangs in the driver cannot be reaped.
             self._popen.wait(1)
         self._read_stderr()
-        for stream in (self._popen.stdout, self._popen.stderr):
-            if stream is not None:
-                stream.close()
+        for stream in self._streams:
+            stream.close()
         last_error_line = self._stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
         return f"{_describe_exit(self._popen.returncode)}{': ' if last_error_line else ''}{last_error_line}"
 
@@ -135,39 +127,29 @@ class _NeuronProcess:
             with suppress(KeyError):
                 self._poll.unregister(self._stderr)
 
-    def _signal(self, number: signal.Signals) -> None:
-        with self._lock, suppress(ProcessLookupError, PermissionError):
-            if not self._is_reaped:
-                os.killpg(self.pid, number)
-
 
 def _start_process(program: str, configuration: bytes, wake: WakeEvent) -> _NeuronProcess | Unavailable:
     """Start ``program`` with a configuration; returns the reason if the start fails."""
     import subprocess  # 0.5 MiB that only a monitor with Neuron devices needs
 
     try:
-        descriptor = os.memfd_create("neuron-monitor.json")  # only this process and its children can read it
-        try:
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(configuration)
+        # Only this process and its children can read this file.
+        with os.fdopen(os.memfd_create("neuron-monitor.json"), "wb", buffering=0) as file:
+            file.write(configuration)
             starter = str(Path(__file__).with_name("end_with_parent.py"))
             tied = (sys.executable, "-I", "-S", starter, str(os.getpid()))
             popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root
-                (*tied, program, "-c", f"/proc/self/fd/{descriptor}"),
+                (*tied, program, "-c", f"/proc/self/fd/{file.fileno()}"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
-                pass_fds=(descriptor,),
+                pass_fds=(file.fileno(),),
             )
-        finally:
-            os.close(descriptor)
     except OSError as error:
         return Unavailable(f"it cannot be started: {error.strerror}")
-    if popen.stdout is None or popen.stderr is None:
-        raise AssertionError("The process was started without pipes.")
-    return _NeuronProcess(popen, popen.stdout.fileno(), popen.stderr.fileno(), wake)
+    return _NeuronProcess(popen, wake)
 
 
 def _describe_exit(code: int | None) -> str:
@@ -271,7 +253,7 @@ class NeuronMonitorSource:
             self._wake = None
             wake.close()
         elif process is not None:
-            process.kill()
+            process.signal(signal.SIGKILL)
 
     def _run(self, wake: WakeEvent) -> None:
         while self._stop_deadline_ns is None:
@@ -307,7 +289,7 @@ class NeuronMonitorSource:
     def _terminate(self, process: _NeuronProcess, splitter: LineSplitter) -> None:
         if process.is_output_closed:
             return
-        process.terminate()
+        process.signal(signal.SIGTERM)
         deadline_ns = self._clock.monotonic_ns() + NS_PER_SECOND
         while not process.is_output_closed:
             if self._stop_deadline_ns is not None:  # a stop may be requested during the loop
