@@ -91,7 +91,6 @@ class Device:
 
         A device is silent if errors leave no field; ``silent_reads`` counts such readings in a row.
         """
-        self._failure = None
         nvml = self._nvml
         # Version 2 of the call leaves out the memory that the driver reserves.
         memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)
@@ -116,7 +115,7 @@ class Device:
             energy_millijoules=energy,
             ecc_uncorrected=ecc,
         )
-        failure = self._failure
+        failure, self._failure = self._failure, None
         is_silent = failure is not None and sample == GpuSample(facts=self.facts)
         self.silent_reads = self.silent_reads + 1 if is_silent else 0
         return failure if failure is not None and (is_silent or failure.action in _DEVICE_WIDE) else sample

@@ -65,8 +65,8 @@ def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
 def test_a_process_without_stacks_is_no_sample_and_without_a_running_thread_there_are_no_functions() -> None:
     profile = StackProfile()
     profile.add([(waiting("f"),)], START_NS)
-    stacks = present(profile.record("py-spy 1"))
-    assert (stacks.source, stacks.samples, stacks.top) == ("py-spy 1", 1, ())
+    of_waiting = present(profile.record("py-spy 1"))
+    assert (of_waiting.source, of_waiting.samples, of_waiting.top) == ("py-spy 1", 1, ())
     profile = StackProfile()
     profile.add([()], START_NS)
     assert profile.record("py-spy") is None
