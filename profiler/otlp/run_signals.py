@@ -129,27 +129,10 @@ def _image_attributes(container: Container) -> dict[str, Value]:
     }
 
 
-def _run_attributes(record: Record, category: str | None, reason: str | None, *, is_complete: bool) -> list[Message]:
-    """How the run ended: attributes of its span and of its log record."""
-    is_failure = known_status(record) == "failure"
-    return attributes(
-        {
-            "process.exit.code": record.exit_code,
-            "error.type": (category or ("oom" if record.likely_out_of_memory else "exit")) if is_failure else None,
-            "task_profiler.task.id": record.task_id,
-            "task_profiler.status": known_status(record),
-            "task_profiler.complete": is_complete,
-            "task_profiler.stop_category": category,
-            "task_profiler.stopped_reason": reason,
-            "task_profiler.out_of_memory": record.likely_out_of_memory,
-        }
-    )
-
-
 def _label_attributes(record: Record) -> list[Message]:
     """The labels of the run and the tags of the task."""
-    named = [(f"task_profiler.label.{name}", value) for name, value in (record.labels or {}).items()]
-    named += [(f"task_profiler.tag.{name}", value) for name, value in (record.tags or {}).items()]
+    kinds = (("label", record.labels or {}), ("tag", record.tags or {}))
+    named = [(f"task_profiler.{kind}.{name}", value) for kind, values in kinds for name, value in values.items()]
     return attributes(dict(named[:_MAX_LABELS]))
 
 
@@ -246,7 +229,7 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
         "spanId": span_id(record.task_id, f"run{run.part}"),
     }
     resource: Message = {"attributes": _resource_attributes(record, run.resource)}
-    ended = _run_attributes(record, run.stop_category, run.reason, is_complete=run.is_complete)
+    ended = _run_attributes(run)
     metrics = list(_metrics(record, run.end_ns))
     signals: dict[Signal, Message] = {
         "traces": _request("resourceSpans", resource, "scopeSpans", "spans", _spans(run, ids, parent, ended)),
@@ -255,6 +238,24 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     if metrics:
         signals["metrics"] = _request("resourceMetrics", resource, "scopeMetrics", "metrics", metrics)
     return signals
+
+
+def _run_attributes(run: ExportedRun) -> list[Message]:
+    """How the run ended: attributes of its span and of its log record."""
+    record, status = run.record, known_status(run.record)
+    category = run.stop_category or ("oom" if record.likely_out_of_memory else "exit")
+    return attributes(
+        {
+            "process.exit.code": record.exit_code,
+            "error.type": category if status == "failure" else None,
+            "task_profiler.task.id": record.task_id,
+            "task_profiler.status": status,
+            "task_profiler.complete": run.is_complete,
+            "task_profiler.stop_category": run.stop_category,
+            "task_profiler.stopped_reason": run.reason,
+            "task_profiler.out_of_memory": record.likely_out_of_memory,
+        }
+    )
 
 
 def _request(of_resource: str, resource: Message, of_scope: str, name: str, items: Sequence[Message]) -> Message:

@@ -61,12 +61,11 @@ class _Moment:
 
     def record(self) -> StackMoment:
         """The stack that was seen most often, regardless of lines, with its most frequent lines."""
-        functions: Counter[tuple[str, ...]] = Counter()
+        by_functions: defaultdict[tuple[str, ...], Counter[tuple[Frame, ...]]] = defaultdict(Counter)
         for frames, count in self._stacks.items():
-            functions[tuple(frame.text for frame in frames)] += count
-        ((most, count),) = functions.most_common(1)
-        lines = {frames: n for frames, n in self._stacks.items() if tuple(frame.text for frame in frames) == most}
-        frames = max(lines, key=lines.__getitem__)
+            by_functions[tuple(frame.text for frame in frames)][frames] = count
+        most = max(by_functions.values(), key=Counter.total)
+        ((frames, _),) = most.most_common(1)
         return StackMoment(
             kind=self.kind,
             from_at=format_ms(self.from_ns),
@@ -74,7 +73,7 @@ class _Moment:
             samples=self.samples,
             stack=tuple(frame.text_with_line for frame in frames),
             own=tuple(frame.is_own for frame in frames),
-            percent=min(round(100 * count / self.samples, _PERCENT_DIGITS), 100.0),
+            percent=min(round(100 * most.total() / self.samples, _PERCENT_DIGITS), 100.0),
         )
 
 
