@@ -168,11 +168,7 @@ class Outage(ThreadFailure, frozen=True):
 
 
 class Supervision:
-    """When to start neuron-monitor, and when to give up waiting for it.
-
-    ``deadline_ns`` (monotonic) is the time of the next start or, while neuron-monitor runs, the time at which it counts
-    as silent.
-    """
+    """``deadline_ns`` (monotonic) is the time of the next start or, while neuron-monitor runs, that of its silence."""
 
     def __init__(self, period_seconds: int) -> None:
         self.silence_timeout_ns = max(10, 5 * period_seconds) * NS_PER_SECOND
