@@ -130,10 +130,9 @@ class TaskTags(Collector):
     def part(self, record: Record) -> RecordPart:
         """Return the tags, or a warning. A checkpoint without an answer yet has neither."""
         answer = self._request.result_so_far()
-        if answer is None:
-            reason = None if record.status == "running" else "/taskWithTags had not answered when the run ended"
-        elif isinstance(answer, Unavailable):
-            reason = answer.reason
-        else:
+        if isinstance(answer, Mapping):
             return RecordPart(values={"tags": answer or None})
-        return RecordPart() if reason is None else RecordPart(warnings=(f"The task's tags are missing: {reason}.",))
+        if answer is None and record.status == "running":
+            return RecordPart()
+        reason = "/taskWithTags had not answered when the run ended" if answer is None else answer.reason
+        return RecordPart(warnings=(f"The task's tags are missing: {reason}.",))

@@ -165,10 +165,6 @@ class StoppableThread:
             if not start_thread(self._thread):
                 self.failure = ThreadFailure(self._clock.wall_ns(), "the system starts no further thread")
 
-    @property
-    def is_current(self) -> bool:
-        return self._thread is threading.current_thread()
-
     def stop(self, max_seconds: float) -> bool:
         """Ask the thread to end and wait for it; returns True if it does not run any more. May be called again."""
         self.is_stopping = True

@@ -22,10 +22,10 @@ Message: TypeAlias = Mapping[str, Any]
 CONTENT_TYPES: Mapping[Protocol, str] = {"http/protobuf": "application/x-protobuf", "http/json": "application/json"}
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_REQUESTS: Mapping[Signal, str] = {"traces": "Spans", "logs": "Logs", "metrics": "Metrics"}
-# By message: the number and the type of each field. A type is a scalar of protobuf or another message. "hex": bytes.
+# By message (a request by its signal): the number and the type of each field. A type is a scalar of protobuf or another
+# message. "hex": bytes.
 _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
-    "Spans": {"resourceSpans": (1, "ResourceSpans")},
+    "traces": {"resourceSpans": (1, "ResourceSpans")},
     "ResourceSpans": {"resource": (1, "Resource"), "scopeSpans": (2, "ScopeSpans")},
     "ScopeSpans": {"scope": (1, "Scope"), "spans": (2, "Span")},
     "Span": {
@@ -43,7 +43,7 @@ _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
     },
     "Event": {"timeUnixNano": (1, "fixed64"), "name": (2, "string"), "attributes": (3, "KeyValue")},
     "Status": {"message": (2, "string"), "code": (3, "varint")},
-    "Logs": {"resourceLogs": (1, "ResourceLogs")},
+    "logs": {"resourceLogs": (1, "ResourceLogs")},
     "ResourceLogs": {"resource": (1, "Resource"), "scopeLogs": (2, "ScopeLogs")},
     "ScopeLogs": {"scope": (1, "Scope"), "logRecords": (2, "LogRecord")},
     "LogRecord": {
@@ -56,7 +56,7 @@ _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "traceId": (9, "hex"),
         "spanId": (10, "hex"),
     },
-    "Metrics": {"resourceMetrics": (1, "ResourceMetrics")},
+    "metrics": {"resourceMetrics": (1, "ResourceMetrics")},
     "ResourceMetrics": {"resource": (1, "Resource"), "scopeMetrics": (2, "ScopeMetrics")},
     "ScopeMetrics": {"scope": (1, "Scope"), "metrics": (2, "Metric")},
     "Metric": {"name": (1, "string"), "description": (2, "string"), "unit": (3, "string"), "gauge": (5, "Gauge")},
@@ -92,7 +92,7 @@ _STATUS = re.compile(rb"(?:\x08" + _NUMBER + rb")?\x12(?P<length>" + _NUMBER + r
 
 def encode(signal: Signal, message: Message, protocol: Protocol) -> bytes:
     """Encode the export request of a signal."""
-    return msgspec.json.encode(message) if protocol == "http/json" else _encode(_REQUESTS[signal], message)
+    return msgspec.json.encode(message) if protocol == "http/json" else _encode(signal, message)
 
 
 def _encode(kind: str, message: Message) -> bytes:

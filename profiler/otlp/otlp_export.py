@@ -39,7 +39,6 @@ _MIN_SECONDS = 0.2
 _MARGIN_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.25
 _MAX_MESSAGE_CHARS = 200
-_MAX_PAUSE_SECONDS = 86_400.0
 _HIDDEN = "***"
 # Shorter texts are not secrets, and may be a part of other words.
 _MIN_SECRET_CHARS = 4
@@ -61,14 +60,6 @@ class TransportError(Exception):
 Transport = Callable[[str, Mapping[str, str], bytes, float], HttpAnswer]
 # Returns the headers of a request with its signature: (service, url, headers, body).
 Sign = Callable[[AwsService, str, Mapping[str, str], bytes], Mapping[str, str]]
-
-
-class _Request(Struct, frozen=True):
-    """The request of a signal, still without a signature."""
-
-    target: Target
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class _Refused(Struct, frozen=True):
@@ -133,7 +124,7 @@ class OtlpExporter(Struct, eq=False):
         The signals that a busy server refuses are sent again together, after the longest pause that it asks for.
         """
         requests = {
-            signal: _request(signal, targets[signal], message)
+            signal: _headers_and_body(signal, targets[signal], message)
             for signal, message in signals.items()
             if signal in targets
         }
@@ -144,7 +135,7 @@ class OtlpExporter(Struct, eq=False):
                 share_seconds = self._left_seconds(deadline_ns) / (len(waiting) - number)
                 if share_seconds < _MIN_SECONDS:
                     break
-                answer = self._attempt(requests[signal], share_seconds)
+                answer = self._attempt(targets[signal], *requests[signal], share_seconds)
                 if answer is None:
                     del refused[signal]
                 else:
@@ -163,16 +154,18 @@ class OtlpExporter(Struct, eq=False):
     def _left_seconds(self, deadline_ns: int) -> float:
         return (deadline_ns - self.clock.monotonic_ns()) / NS_PER_SECOND
 
-    def _attempt(self, request: _Request, timeout_seconds: float) -> _Refused | None:
-        target, headers = request.target, request.headers
+    def _attempt(
+        self, target: Target, unsigned: Mapping[str, str], body: bytes, timeout_seconds: float
+    ) -> _Refused | None:
+        headers = unsigned
         if target.aws is not None and self.sign is not None:
-            headers = self.sign(target.aws, target.url, headers, request.body)
+            headers = self.sign(target.aws, target.url, headers, body)
         try:
-            answer = self.transport(target.url, headers, request.body, timeout_seconds)
+            answer = self.transport(target.url, headers, body, timeout_seconds)
         except TransportError as error:
             return _Refused(str(error))
         content_type = answer.headers.get("content-type", "").lower()
-        secrets = _secrets(target, (value for name, value in headers.items() if name not in request.headers))
+        secrets = _secrets(target, (value for name, value in headers.items() if name not in unsigned))
         if answer.status in _OK and content_type.startswith("text/html"):
             return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
@@ -186,7 +179,7 @@ class OtlpExporter(Struct, eq=False):
         return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
 
 
-def _request(signal: Signal, target: Target, message: Message) -> _Request:
+def _headers_and_body(signal: Signal, target: Target, message: Message) -> tuple[Mapping[str, str], bytes]:
     body = encode(signal, message, target.protocol)
     headers = {
         "content-type": CONTENT_TYPES[target.protocol],
@@ -194,7 +187,7 @@ def _request(signal: Signal, target: Target, message: Message) -> _Request:
         **({"content-encoding": "gzip"} if target.is_compressed else {}),
         **{name.lower(): value for name, value in target.headers},
     }
-    return _Request(target, headers, gzip.compress(body, mtime=0) if target.is_compressed else body)
+    return headers, gzip.compress(body, mtime=0) if target.is_compressed else body
 
 
 def _sentences(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:
@@ -227,7 +220,7 @@ def _quoted(message: str, secrets: Iterable[str]) -> str:
 def _retry_after_seconds(text: str) -> float:
     """The pause that the server asks for, in seconds or as a date; 0 without a valid one."""
     try:
-        return min(Retry().parse_retry_after(text), _MAX_PAUSE_SECONDS)
+        return Retry().parse_retry_after(text)
     except (InvalidHeader, ValueError, OverflowError):
         return 0.0
 

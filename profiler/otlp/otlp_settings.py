@@ -126,14 +126,11 @@ class _Reader(Struct):
             aws=aws,
         )
 
-    def _value(self, name: str) -> str:
-        return self._environment.get(f"{self._prefix}_{name}", "").strip()
-
     def _signal_value(self, signal: Signal, name: str) -> tuple[str, str]:
         """The value and the name of the variable that it is from."""
-        own = f"{signal.upper()}_{name}"
-        used = own if self._value(own) else name
-        return self._value(used), f"{self._prefix}_{used}"
+        own, common = f"{self._prefix}_{signal.upper()}_{name}", f"{self._prefix}_{name}"
+        used = own if self._environment.get(own, "").strip() else common
+        return self._environment.get(used, "").strip(), used
 
     def _choice(self, signal: Signal, name: str, choices: Mapping[str, _Choice], default: str) -> _Choice:
         value, setting = self._signal_value(signal, name)

@@ -29,10 +29,10 @@ _MAX_TEXT = 4096
 _MAX_LABELS = 64
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 # https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
-_TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
-_NAME = "traceparent"
+_TRACEPARENT = re.compile(
+    r"(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.DOTALL
+)
 _SCOPE: Message = {"name": "task_profiler", "version": __version__}
-_ROOT, _PULL, _INIT = "run", "pull", "init"
 _KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
 # The parent's context is known, and is of another process (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK, …_IS_REMOTE_MASK).
 _REMOTE_PARENT = 0x300
@@ -129,27 +129,10 @@ def _image_attributes(container: Container) -> dict[str, Value]:
     }
 
 
-def _run_attributes(record: Record, category: str | None, reason: str | None, *, is_complete: bool) -> list[Message]:
-    """How the run ended: attributes of its span and of its log record."""
-    is_failure = known_status(record) == "failure"
-    return attributes(
-        {
-            "process.exit.code": record.exit_code,
-            "error.type": (category or ("oom" if record.likely_out_of_memory else "exit")) if is_failure else None,
-            "task_profiler.task.id": record.task_id,
-            "task_profiler.status": known_status(record),
-            "task_profiler.complete": is_complete,
-            "task_profiler.stop_category": category,
-            "task_profiler.stopped_reason": reason,
-            "task_profiler.out_of_memory": record.likely_out_of_memory,
-        }
-    )
-
-
 def _label_attributes(record: Record) -> list[Message]:
     """The labels of the run and the tags of the task."""
-    named = [(f"task_profiler.label.{name}", value) for name, value in (record.labels or {}).items()]
-    named += [(f"task_profiler.tag.{name}", value) for name, value in (record.tags or {}).items()]
+    kinds = (("label", record.labels or {}), ("tag", record.tags or {}))
+    named = [(f"task_profiler.{kind}.{name}", value) for kind, values in kinds for name, value in values.items()]
     return attributes(dict(named[:_MAX_LABELS]))
 
 
@@ -177,12 +160,8 @@ def span_id(task_id: str, span: str) -> str:
 
 def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
     """The parent in the first of the maps that has a valid ``TRACEPARENT``, in any letter case."""
-    for values in labels:
-        for name, value in (values or {}).items():
-            parent = parse_traceparent(value) if name.lower() == _NAME else None
-            if parent is not None:
-                return parent
-    return None
+    texts = (value for values in labels for name, value in (values or {}).items() if name.lower() == "traceparent")
+    return next(filter(None, map(parse_traceparent, texts)), None)
 
 
 def parse_traceparent(text: str) -> SpanParent | None:
@@ -190,9 +169,7 @@ def parse_traceparent(text: str) -> SpanParent | None:
     match = _TRACEPARENT.fullmatch(text.strip())
     if match is None:
         return None
-    version, trace, span, flags, rest = match.groups()
-    if (version == "00" and rest is not None) or not int(trace, 16) or not int(span, 16):
-        return None
+    trace, span, flags = match.groups()
     return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
 
 
@@ -243,26 +220,19 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
         return next(moment for moment in known if moment is not None)
 
 
-class _Ids(Struct, frozen=True):
-    trace: str
-    root: str
-    parent: SpanParent | None
-
-
 def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     """The export requests of a run. The request of metrics is missing if nothing was measured."""
     record = run.record
     parent = find_parent(record.labels, run.context)
-    ids = _Ids(
-        trace_id(record.task_id) if parent is None else parent.trace_id,
-        span_id(record.task_id, f"{_ROOT}{run.part}"),
-        parent,
-    )
+    ids = {
+        "traceId": trace_id(record.task_id) if parent is None else parent.trace_id,
+        "spanId": span_id(record.task_id, f"run{run.part}"),
+    }
     resource: Message = {"attributes": _resource_attributes(record, run.resource)}
-    ended = _run_attributes(record, run.stop_category, run.reason, is_complete=run.is_complete)
+    ended = _run_attributes(run)
     metrics = list(_metrics(record, run.end_ns))
     signals: dict[Signal, Message] = {
-        "traces": _request("resourceSpans", resource, "scopeSpans", "spans", _spans(run, ids, ended)),
+        "traces": _request("resourceSpans", resource, "scopeSpans", "spans", _spans(run, ids, parent, ended)),
         "logs": _request("resourceLogs", resource, "scopeLogs", "logRecords", [_log_record(run, ids, ended)]),
     }
     if metrics:
@@ -270,20 +240,35 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     return signals
 
 
+def _run_attributes(run: ExportedRun) -> list[Message]:
+    """How the run ended: attributes of its span and of its log record."""
+    record, status = run.record, known_status(run.record)
+    category = run.stop_category or ("oom" if record.likely_out_of_memory else "exit")
+    return attributes(
+        {
+            "process.exit.code": record.exit_code,
+            "error.type": category if status == "failure" else None,
+            "task_profiler.task.id": record.task_id,
+            "task_profiler.status": status,
+            "task_profiler.complete": run.is_complete,
+            "task_profiler.stop_category": run.stop_category,
+            "task_profiler.stopped_reason": run.reason,
+            "task_profiler.out_of_memory": record.likely_out_of_memory,
+        }
+    )
+
+
 def _request(of_resource: str, resource: Message, of_scope: str, name: str, items: Sequence[Message]) -> Message:
     return {of_resource: [{"resource": resource, of_scope: [{"scope": _SCOPE, name: items}]}]}
 
 
-def _spans(run: ExportedRun, ids: _Ids, ended: list[Message]) -> list[Message]:
+def _spans(run: ExportedRun, ids: Message, parent: SpanParent | None, ended: list[Message]) -> list[Message]:
     record = run.record
-    parent = {} if ids.parent is None else {"parentSpanId": ids.parent.span_id}
-    flags = {} if ids.parent is None else {"flags": _REMOTE_PARENT | ids.parent.flags}
+    is_below = {} if parent is None else {"parentSpanId": parent.span_id, "flags": _REMOTE_PARENT | parent.flags}
     spans: list[Message] = [
         {
-            "traceId": ids.trace,
-            "spanId": ids.root,
-            **parent,
-            **flags,
+            **ids,
+            **is_below,
             "name": service_name(record),
             "kind": _KIND_INTERNAL,
             "startTimeUnixNano": str(run.begin_ns),
@@ -293,14 +278,14 @@ def _spans(run: ExportedRun, ids: _Ids, ended: list[Message]) -> list[Message]:
             "status": _status(run),
         }
     ]
-    phases = (_PULL, run.pull_started_ns, run.pull_stopped_ns), (_INIT, run.pull_stopped_ns, run.started_ns)
+    phases = ("pull", run.pull_started_ns, run.pull_stopped_ns), ("init", run.pull_stopped_ns, run.started_ns)
     for name, begin_ns, end_ns in phases:
         if begin_ns is not None and end_ns is not None and begin_ns <= end_ns:
             spans.append(
                 {
-                    "traceId": ids.trace,
+                    "traceId": ids["traceId"],
                     "spanId": span_id(record.task_id, name),
-                    "parentSpanId": ids.root,
+                    "parentSpanId": ids["spanId"],
                     "name": name,
                     "kind": _KIND_INTERNAL,
                     "startTimeUnixNano": str(begin_ns),
@@ -344,7 +329,7 @@ def _events(run: ExportedRun) -> Iterator[Message]:
             }
 
 
-def _log_record(run: ExportedRun, ids: _Ids, ended: list[Message]) -> Message:
+def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message:
     number, word = _ERROR if known_status(run.record) == "failure" else _INFO
     line = run.line
     if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
@@ -356,62 +341,55 @@ def _log_record(run: ExportedRun, ids: _Ids, ended: list[Message]) -> Message:
         "severityText": word,
         "body": {"stringValue": without_surrogates(line, "\N{REPLACEMENT CHARACTER}")},
         "attributes": ended,
-        "traceId": ids.trace,
-        "spanId": ids.root,
+        **ids,
     }
 
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
     """Gauges at the end of the run; unknown values are left out."""
-    metrics = record.metrics
-    for name, unit, value, divisor in _measured(record, metrics):
-        if (point := _point(value, divisor, unit)) is not None:
-            yield _gauge(name, unit, [{**point, "timeUnixNano": str(at_ns)}])
-    for name, attribute, directions in (
-        (
-            "network.io",
-            "network.io.direction",
-            {"receive": metrics.network_rx_bytes, "transmit": metrics.network_tx_bytes},
-        ),
-        ("disk.io", "disk.io.direction", {"read": metrics.block_read_bytes, "write": metrics.block_write_bytes}),
-    ):
+    for name, unit, divisor, attribute, values in _measured(record, record.metrics):
         points = [
-            {**point, "timeUnixNano": str(at_ns), "attributes": attributes({attribute: direction})}
-            for direction, value in directions.items()
-            if (point := _point(value, 1, "By")) is not None
+            {
+                **({"asInt": str(round(value / divisor))} if unit == "By" else {"asDouble": float(value / divisor)}),
+                "timeUnixNano": str(at_ns),
+                **({"attributes": attributes({attribute: kind})} if attribute else {}),
+            }
+            for kind, value in values.items()
+            if value is not None
         ]
         if points:
-            yield _gauge(name, "By", points)
+            yield {"name": f"task_profiler.run.{name}", "unit": unit, "gauge": {"dataPoints": points}}
 
 
-def _measured(record: Record, metrics: Metrics) -> Iterator[tuple[str, str, Number | None, float]]:
-    """Yield the name, the unit, the value, and its divisor for this unit, of each metric without attributes."""
+def _measured(record: Record, metrics: Metrics) -> Iterator[tuple[str, str, float, str, Mapping[str, Number | None]]]:
+    """Yield the name and the unit of each metric, the divisor of its values for this unit, and the values.
+
+    The values are by the value of an attribute, whose name comes before them; it is empty for a single value.
+    """
     utilization, memory = metrics.cpu_utilization_percent, metrics.memory_used_mb
-    yield "duration", "s", metrics.duration_ms, _MS_PER_SECOND
-    yield "billed_duration", "s", metrics.billed_duration_ms, _MS_PER_SECOND
-    yield "init_duration", "s", metrics.init_duration_ms, _MS_PER_SECOND
-    yield "cpu.time", "s", metrics.cpu_seconds, 1
-    yield "cpu.utilization.avg", "1", None if utilization is None else utilization.avg, _PERCENT
-    yield "cpu.utilization.max", "1", None if utilization is None else utilization.max, _PERCENT
-    yield "cpu.wait", "s", metrics.cpu_wait_seconds, 1
-    yield "memory.used.avg", "By", None if memory is None else memory.avg, _MB_PER_BYTE
-    yield "memory.peak", "By", metrics.max_memory_used_mb, _MB_PER_BYTE
-    yield "memory.limit", "By", metrics.memory_size_mb, _MB_PER_BYTE
     gpus, idle = gpu_totals(record.gpus) or GpuTotals(), record.gpu_idle
-    for name in ("utilization", "sm_active", "tensor_active", "dram_active"):
-        yield f"gpu.{name}.avg", "1", getattr(gpus, f"{name}_percent").avg, _PERCENT
-    yield "gpu.idle", "1", None if idle is None else idle.percent, _PERCENT
-    yield "gpu.idle.time", "s", None if idle is None else idle.gpu_hours, 1 / _SECONDS_PER_HOUR
-    yield "cost", "{USD}", None if record.cost is None else record.cost.usd, 1
-
-
-def _point(value: Number | None, divisor: float, unit: str) -> Message | None:
-    """The value of a data point, bytes as an integer; None if it is unknown."""
-    if value is None:
-        return None
-    scaled = value if divisor == 1 else value / divisor
-    return {"asInt": str(round(scaled))} if unit == "By" else {"asDouble": float(scaled)}
-
-
-def _gauge(name: str, unit: str, points: Sequence[Message]) -> Message:
-    return {"name": f"task_profiler.run.{name}", "unit": unit, "gauge": {"dataPoints": points}}
+    single: tuple[tuple[str, str, float, Number | None], ...] = (
+        ("duration", "s", _MS_PER_SECOND, metrics.duration_ms),
+        ("billed_duration", "s", _MS_PER_SECOND, metrics.billed_duration_ms),
+        ("init_duration", "s", _MS_PER_SECOND, metrics.init_duration_ms),
+        ("cpu.time", "s", 1, metrics.cpu_seconds),
+        ("cpu.utilization.avg", "1", _PERCENT, None if utilization is None else utilization.avg),
+        ("cpu.utilization.max", "1", _PERCENT, None if utilization is None else utilization.max),
+        ("cpu.wait", "s", 1, metrics.cpu_wait_seconds),
+        ("memory.used.avg", "By", _MB_PER_BYTE, None if memory is None else memory.avg),
+        ("memory.peak", "By", _MB_PER_BYTE, metrics.max_memory_used_mb),
+        ("memory.limit", "By", _MB_PER_BYTE, metrics.memory_size_mb),
+        ("gpu.utilization.avg", "1", _PERCENT, gpus.utilization_percent.avg),
+        ("gpu.sm_active.avg", "1", _PERCENT, gpus.sm_active_percent.avg),
+        ("gpu.tensor_active.avg", "1", _PERCENT, gpus.tensor_active_percent.avg),
+        ("gpu.dram_active.avg", "1", _PERCENT, gpus.dram_active_percent.avg),
+        ("gpu.idle", "1", _PERCENT, None if idle is None else idle.percent),
+        ("gpu.idle.time", "s", 1 / _SECONDS_PER_HOUR, None if idle is None else idle.gpu_hours),
+        ("cost", "{USD}", 1, None if record.cost is None else record.cost.usd),
+    )
+    for name, unit, divisor, value in single:
+        yield name, unit, divisor, "", {"": value}
+    network = {"receive": metrics.network_rx_bytes, "transmit": metrics.network_tx_bytes}
+    yield "network.io", "By", 1, "network.io.direction", network
+    disk = {"read": metrics.block_read_bytes, "write": metrics.block_write_bytes}
+    yield "disk.io", "By", 1, "disk.io.direction", disk

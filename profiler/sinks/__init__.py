@@ -18,9 +18,6 @@ class DeliveryFailure(Struct, frozen=True):
 
 
 class TransientFailure(DeliveryFailure, frozen=True):
-    """A failure that may pass. ``reason`` is a part of a sentence.
-
-    Another attempt needs new credentials if these have expired.
-    """
+    """A failure that may pass; ``reason`` is a part of a sentence. Credentials that have expired must be new."""
 
     has_expired: bool = False

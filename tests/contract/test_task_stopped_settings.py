@@ -1,5 +1,6 @@
 """``handler.task_stopped`` with invalid settings of the search cluster or of Slack: the other one still works."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -48,7 +49,8 @@ def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: Fa
     """A cluster and a Slack that work, and a task definition that can be read."""
     settings = {"ELASTICSEARCH_URL": cluster.url, "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url}
     with function_environment(monkeypatch, **settings):
-        register_revisions("nightly", [{"name": "batch", "image": "etl:7", "memory": 64}])
+        labels = {"TRACEPARENT": f"00-{'a' * 32}-{'b' * 16}-01"}
+        register_revisions("nightly", [{"name": "batch", "image": "etl:7", "memory": 64, "dockerLabels": labels}])
         secrets = boto3.client("secretsmanager")
         secrets.create_secret(Name="odd", SecretString=json.dumps([SECRET]))
         secrets.create_secret(Name="key", SecretString=json.dumps({"api_key": "a2V5"}))
@@ -118,15 +120,19 @@ def test_the_other_outputs_work_with_invalid_settings_of_the_export(
 
 
 @pytest.mark.usefixtures("cluster", "slack")
-def test_invalid_settings_of_notices_do_not_repeat_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_settings_of_notices_do_not_repeat_the_export_below_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     create_idempotency_table("done")
     backend = OneAnswer()
-    for name, value in {"OTLP_ENDPOINT": backend.url, "IDEMPOTENCY_TABLE": "done"}.items():
+    settings = {"OTLP_ENDPOINT": backend.url, "OTLP_PROTOCOL": "http/json"}
+    for name, value in {**settings, "IDEMPOTENCY_TABLE": "done"}.items():
         monkeypatch.setenv(name, value)
     with closing(backend):
         for _ in range(2):
             refused(monkeypatch, {"NOTIFY": "never"})
     assert backend.paths == ["/v1/traces", "/v1/logs", "/v1/metrics"]
+    (resource,) = json.loads(gzip.decompress(backend.bodies[0]))["resourceSpans"]
+    root = resource["scopeSpans"][0]["spans"][0]
+    assert (root["traceId"], root["parentSpanId"]) == ("a" * 32, "b" * 16)
 
 
 @pytest.mark.parametrize(

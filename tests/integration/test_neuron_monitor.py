@@ -277,10 +277,10 @@ def waiting_command(folder: Path) -> tuple[tuple[str, str], dict[str, str]]:
 
 
 def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_path: Path) -> None:
-    """neuron-monitor ends and is started anew while the command runs: neither life is counted as the command's."""
+    """neuron-monitor ends and is started anew while the command runs: neither life is counted or left."""
     burn = {"burn_seconds": 0.2}
     command, let_go = waiting_command(tmp_path)
-    program = install(tmp_path, [burn, BUSY, {"exit": 1}], [BUSY, let_go, STAY])
+    program = install(tmp_path, [burn, BUSY, {"exit": 1}], [{"ignore_sigterm": True}, BUSY, let_go, STAY])
     record, before = profiled(in_path(program), *command, NEURON="on")
     assert before == []
     assert record.neuron is not None
@@ -290,24 +290,11 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
     is_out = any("Neuron values" in warning for warning in present(record.monitor).warnings)
     assert ("neuron-monitor" in present(record.sampling).sources) is not is_out
     assert len(starts(program)) == 2
+    assert not Path(f"/proc/{starts(program)[1]['pid']}").exists()
     # The fake is a Python program of 10 MiB.
     assert present(record.metrics.cpu_seconds) < burn["burn_seconds"]
     assert present(record.metrics.max_memory_used_mb) < 8
     assert record.metrics.max_pids == 1
-
-
-def test_nothing_of_it_is_left_after_the_run(tmp_path: Path) -> None:
-    command, let_go = waiting_command(tmp_path)
-    program = install(tmp_path, [{"ignore_sigterm": True}, BUSY, let_go, STAY])
-    profiled(in_path(program), *command, NEURON="on")
-    (start,) = starts(program)
-    assert not Path(f"/proc/{start['pid']}").exists()
-
-
-def test_on_without_neuron_monitor_is_one_warning_on_each_side(tmp_path: Path) -> None:
-    record, before = profiled(in_path(tmp_path / "nothing"), "true", NEURON="on")
-    (warning,) = present(record.monitor).warnings
-    assert before == [f"task-profiler: {warning}"]
 
 
 @pytest.mark.skipif(bool(neuron_devices()), reason="this machine has Neuron devices")

@@ -17,6 +17,7 @@ import pytest
 
 from tests.http_server import FakeHttpServer
 from tests.integration.profiled import RUN
+from tests.otlp_schema import attributes_of
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TRACEPARENT"))}
 
@@ -68,16 +69,25 @@ def test_a_run_is_exported_after_its_report_and_the_history(backend: Backend, tm
         seen.append((len(report.read_text().splitlines()), count))
 
     backend.look = look
-    options = ("--output", str(report), "--history", str(history))
-    done = profile(
-        backend, "sh", "-c", "exit 3", options=options, environment={"OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b"}
-    )
+    options = ("--output", str(report), "--history", str(history), "--name", "small")
+    environment = {
+        "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b",
+        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=desk",
+        "OTEL_SERVICE_NAME": "etl",
+        "TRACEPARENT": f"00-{'a' * 32}-{'b' * 16}-01",
+    }
+    done = profile(backend, "sh", "-c", "exit 3", options=options, environment=environment)
     assert (done.returncode, done.stderr) == (3, "")
     assert seen == [(1, 1)] * 3
     assert sorted(backend.documents) == ["/v1/logs", "/v1/metrics", "/v1/traces"]
     assert {(one["api-key"], one["content-encoding"]) for one in backend.headers} == {("a b", "gzip")}
-    (span,) = backend.documents["/v1/traces"][0]["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    assert span["status"]["code"] == 2
+    (spans,) = backend.documents["/v1/traces"][0]["resourceSpans"]
+    (span,) = spans["scopeSpans"][0]["spans"]
+    assert (span["name"], span["status"]["code"]) == ("small", 2)
+    assert (span["traceId"], span["parentSpanId"]) == ("a" * 32, "b" * 16)
+    assert attributes_of(span)["task_profiler.task.id"] == json.loads(report.read_text())["record"]["taskId"]
+    resource = attributes_of(spans["resource"])
+    assert (resource["service.name"], resource["deployment.environment.name"]) == ("etl", "desk")
 
 
 def test_the_environment_of_the_command_stays_the_callers(backend: Backend) -> None:

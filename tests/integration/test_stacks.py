@@ -207,14 +207,6 @@ def test_a_program_that_is_not_python_has_one_warning(waiting: dict[str, Seen]) 
     assert record["monitor"]["warnings"] == ["No Python process was seen, so there are no call stacks."]
 
 
-def test_in_the_mode_of_moments_a_short_run_has_no_samples(program: Path, history_file: Path) -> None:
-    command = [*RUN, "--stacks=moments", "--", sys.executable, str(program), "burn", "2"]
-    finished = subprocess.run(command, stderr=subprocess.PIPE, check=True, timeout=120)
-    record = json.loads(finished.stderr.splitlines()[-1])["record"]
-    assert "stacks" not in record
-    assert record["monitor"]["warnings"] == []
-
-
 # --- the sidecar
 
 

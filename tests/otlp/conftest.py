@@ -13,7 +13,6 @@ import pytest
 import requests
 
 from tests.http_server import FakeHttpServer
-from tests.otlp_schema import attributes_of
 from tests.prerequisites import skip_or_fail
 from tests.search.server import free_ports
 from tests.waiting import wait_until
@@ -53,31 +52,10 @@ class Backend(FakeHttpServer):
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """A collector that listens at ``url``, and what it has passed on."""
+    """A collector that listens at ``url``, and the backend that it passes everything on to."""
 
     url: str
     backend: Backend = field(repr=False)
-
-    def spans(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Each span with its resource."""
-        return self._records("traces", "resourceSpans", "scopeSpans", "spans")
-
-    def logs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Each log record with its resource."""
-        return self._records("logs", "resourceLogs", "scopeLogs", "logRecords")
-
-    def metrics(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Each metric with its resource."""
-        return self._records("metrics", "resourceMetrics", "scopeMetrics", "metrics")
-
-    def _records(self, signal: str, resources: str, scopes: str, records: str) -> list[tuple[Any, Any]]:
-        return [
-            (record, attributes_of(by_resource["resource"]))
-            for document in self.backend.received.get(f"/v1/{signal}", [])
-            for by_resource in document[resources]
-            for scope in by_resource[scopes]
-            for record in scope[records]
-        ]
 
 
 @pytest.fixture(scope="session")

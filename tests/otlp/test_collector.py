@@ -1,11 +1,6 @@
 """Runs as a real OpenTelemetry Collector understands them."""
 
-import json
-import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +15,10 @@ from profiler.otlp.otlp_settings import read_targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from tests import shown_runs
 from tests.otlp.conftest import Collector
-from tests.otlp_schema import attributes_of, without_defaults
+from tests.otlp_schema import without_defaults
 from tests.shown_runs import STARTED_NS
 
-PARENT_TRACE, PARENT_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-PARENT = f"00-{PARENT_TRACE}-{PARENT_SPAN}-01"
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ETL = ExportedRun(
     record=replace(shown_runs.etl().record, labels={"team": "data, ünïcode"}),
     pull_started_ns=STARTED_NS - 18 * NS_PER_SECOND,
@@ -83,30 +77,3 @@ def test_what_the_backend_refuses_is_reported(collector: Collector) -> None:
     assert reason is not None
     for signal in SIGNALS:
         assert f"The {signal} were not exported: the server answered 401: " in reason
-
-
-@pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
-def test_a_local_run_is_exported_by_the_variables_of_opentelemetry(
-    collector: Collector, tmp_path: Path, protocol: str
-) -> None:
-    environment = {
-        **os.environ,
-        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=desk",
-        "OTEL_SERVICE_NAME": "etl",
-        "TRACEPARENT": PARENT,
-    }
-    output = tmp_path / "run.jsonl"
-    words = ("run", "--otlp", "--no-history", "--name", "small", "--output", str(output), "--", "sleep", "0.1")
-    done = subprocess.run([sys.executable, "-m", "profiler", *words], env=environment, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    record = json.loads(output.read_text())["record"]
-    (span, resource), ((log, _),) = collector.spans()[0], collector.logs()
-    assert (span["name"], span["traceId"], span["parentSpanId"]) == ("small", PARENT_TRACE, PARENT_SPAN)
-    assert attributes_of(span)["task_profiler.task.id"] == record["taskId"]
-    assert resource["service.name"] == "etl"
-    assert resource["deployment.environment.name"] == "desk"
-    assert json.loads(log["body"]["stringValue"])["record"]["taskId"] == record["taskId"]
-    (duration,) = [metric for metric, _ in collector.metrics() if metric["name"] == "task_profiler.run.duration"]
-    assert duration["gauge"]["dataPoints"][0]["asDouble"] == pytest.approx(record["metrics"]["durationMs"] / 1000)

@@ -154,7 +154,7 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
         kernel_view=lambda docker_id: read_kernel_view(next(pids_of(docker_id), None) if docker_id else None),
-        py_spy_version=lambda: _py_spy_version(clock),
+        py_spy_version=_py_spy_version,
         can_read_cgroup=_can_read_cgroup,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=neuron_devices,
@@ -164,13 +164,13 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
     )
 
 
-def _py_spy_version(clock: Clock) -> str | None:
+def _py_spy_version() -> str | None:
     from profiler.collectors.stacks.py_spy import PySpy, find_py_spy  # only with call stacks
 
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     if program is None:
         return None
-    py_spy = PySpy(program, clock.monotonic_ns)
+    py_spy = PySpy(program)
     py_spy.start()
     try:
         return py_spy.version

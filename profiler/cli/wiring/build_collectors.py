@@ -106,11 +106,10 @@ def accelerator_collectors(
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
         from profiler.collectors.nvidia.nvml_source import NvmlSource
         from profiler.collectors.nvidia.read_one_gpu import load_binding
-        from profiler.collectors.nvidia.visible_gpus import GpuScope, own_selection
+        from profiler.collectors.nvidia.visible_gpus import GpuScope
 
         if is_local:  # other programs may use the visible GPUs, so only the environment shows which are the command's
-            own = own_selection(environment.get("NVIDIA_VISIBLE_DEVICES", ""))
-            scope = GpuScope(settings.gpu_uuids, default=own)
+            scope = GpuScope(settings.gpu_uuids, own=environment.get("NVIDIA_VISIBLE_DEVICES", ""))
         else:
             from profiler.collectors.processes.discovery import visible_devices
 

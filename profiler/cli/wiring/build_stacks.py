@@ -48,7 +48,7 @@ def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun"
 
     clock = prepared.clock
     sizes = effective_sizes(prepared.cgroups.limits(), read_host(), len(os.sched_getaffinity(0)))
-    access = _access(clock, lambda _: (), lambda _: sizes, _IN_RUN, is_local=True)
+    access = _access(lambda _: (), lambda _: sizes, _IN_RUN, is_local=True)
     collector = StackCollector(access, mode, clock, Log())
     collectors = (*plan.collectors, collector)
     tree = ProcessTree(os.getpid(), UnrelatedChildren(prepared.preexisting_children, collectors), clock.monotonic_ns)
@@ -73,12 +73,11 @@ def task_stacks(
             return ResourceLimits()
         return container_limits(container, task, usages.get(name), host)
 
-    access = _access(clock, lambda docker_id: living_processes(pids_of(docker_id)), sizes, _IN_TASK, is_local=False)
+    access = _access(lambda docker_id: living_processes(pids_of(docker_id)), sizes, _IN_TASK, is_local=False)
     return StackCollector(access, mode, clock, log)
 
 
 def _access(
-    clock: Clock,
     find_processes: Callable[[str], Iterable[Identity]],
     sizes: Callable[[str], ResourceLimits],
     advice: StackAdvice,
@@ -87,7 +86,7 @@ def _access(
 ) -> StackAccess:
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     return StackAccess(
-        reader=None if program is None else PySpy(program, clock.monotonic_ns),
+        reader=None if program is None else PySpy(program),
         find_processes=find_processes,
         sizes=sizes,
         own_cpu_ns=time.thread_time_ns,

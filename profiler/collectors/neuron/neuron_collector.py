@@ -19,10 +19,7 @@ _REQUIREMENTS = (
 
 
 class NeuronCollector(Collector):
-    """Aggregates the reports of neuron-monitor, and warns if required devices are missing.
-
-    ``source`` is None if neuron-monitor is not installed.
-    """
+    """Aggregates the reports of neuron-monitor (``source``, if it is installed), and warns of missing devices."""
 
     name = "neuron-monitor"
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 from profiler.core.json_fields import count
 from profiler.core.optional_math import sum_known
@@ -22,10 +23,15 @@ _Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 
 
 class _Group(Struct):
-    """A part of the report; ``error`` is the reason if neuron-monitor could not read it."""
+    """A part of the report; ``error`` is the reason if neuron-monitor could not read it. It then has no values."""
 
     period: _Seconds | None = None
     error: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__ if self.error else ():
+            if name != "error":
+                setattr(self, name, None)
 
 
 class _Utilization(Struct):
@@ -111,9 +117,6 @@ class _Document(Struct):
     neuron_hardware_info: _HardwareInfo | None = None
 
 
-_AnyGroup = TypeVar("_AnyGroup", _CoreCounters, _MemoryUsed, _ExecutionStats, _HardwareCounters, _HardwareInfo)
-
-
 class RuntimeReport(Struct, frozen=True, kw_only=True):
     """One process that uses the devices, over one period.
 
@@ -157,72 +160,58 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
         return Unavailable(f"it printed a line that is not a report: {error}")
     if document == _Document():
         return Unavailable("it printed a JSON object that is not a report")
-    return _ReportParser().report(document)
+    runtimes = document.neuron_runtime_data or ()
+    groups = [runtime.report for runtime in runtimes if runtime.report is not None]
+    info = document.neuron_hardware_info or _HardwareInfo()
+    counters = [entry.hw_counters for entry in groups]
+    counters.append((document.system_data or _SystemData()).neuron_hw_counters)
+    parts: list[_Runtime | _Group | None] = [*runtimes, info]
+    parts += [group for entry in groups for group in astuple(entry)]
+    parts.append(counters[-1])
+    return NeuronReport(
+        runtimes=tuple(_runtime(entry) for entry in groups if entry != _RuntimeGroups()),
+        ecc_uncorrected=_ecc_uncorrected(counters),
+        device_count=info.neuron_device_count,
+        device_memory_size_bytes=info.neuron_device_memory_size,
+        problems=tuple(dict.fromkeys(part.error for part in parts if part is not None and part.error))[:8],
+    )
 
 
-class _ReportParser:
-    """Parses one document and collects the errors in it."""
+def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
+    cores = groups.neuroncore_counters or _CoreCounters()
+    memory = groups.memory_used or _MemoryUsed()
+    used = memory.neuron_runtime_used_bytes or _UsedBytes()
+    core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
+    categories = {index: _sizes(listed) for index, listed in _by_index(core_memory)}
+    stats = groups.execution_stats or groups.inference_stats or _ExecutionStats()
+    latency = stats.latency_stats or _LatencyStats()
+    summary = stats.execution_summary or stats.inference_summary or {}
+    return RuntimeReport(
+        utilization_percent=None if cores.neuroncores_in_use is None else _percents(cores.neuroncores_in_use),
+        utilization_period_ns=_nanoseconds(cores.period),
+        core_memory_bytes={core: sum(sizes.values()) for core, sizes in categories.items() if sizes},
+        memory_bytes_by_category=_by_category(categories.values()),
+        device_memory_bytes=used.neuron_device,
+        memory_period_ns=_nanoseconds(memory.period),
+        completed=summary.get("completed"),
+        failed=sum_known(*(number for name, number in summary.items() if name != "completed")),
+        latency=next(
+            (found for found in (latency.total_latency, latency.device_latency) if found not in (None, Latency())),
+            None,
+        ),
+    )
 
-    def __init__(self) -> None:
-        self._problems: dict[str, None] = {}
 
-    def report(self, document: _Document) -> NeuronReport:
-        runtimes = document.neuron_runtime_data or ()
-        self._problems.update((runtime.error, None) for runtime in runtimes if runtime.error)
-        groups = [runtime.report for runtime in runtimes if runtime.report is not None]
-        info = self._valid(document.neuron_hardware_info, _HardwareInfo)
-        system = document.system_data or _SystemData()
-        return NeuronReport(
-            runtimes=tuple(self._runtime(entry) for entry in groups if entry != _RuntimeGroups()),
-            ecc_uncorrected=self._ecc_uncorrected(
-                [*(entry.hw_counters for entry in groups), system.neuron_hw_counters]
-            ),
-            device_count=info.neuron_device_count,
-            device_memory_size_bytes=info.neuron_device_memory_size,
-            problems=tuple(self._problems)[:8],
-        )
-
-    def _valid(self, group: _AnyGroup | None, kind: type[_AnyGroup]) -> _AnyGroup:
-        """The group if neuron-monitor could read it, else an empty one."""
-        if group is None or not group.error:
-            return group or kind()
-        self._problems[group.error] = None
-        return kind()
-
-    def _runtime(self, groups: _RuntimeGroups) -> RuntimeReport:
-        cores = self._valid(groups.neuroncore_counters, _CoreCounters)
-        memory = self._valid(groups.memory_used, _MemoryUsed)
-        used = memory.neuron_runtime_used_bytes or _UsedBytes()
-        core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
-        categories = {index: _sizes(listed) for index, listed in _by_index(core_memory)}
-        stats = self._valid(groups.execution_stats or groups.inference_stats, _ExecutionStats)
-        latency = stats.latency_stats or _LatencyStats()
-        summary = stats.execution_summary or stats.inference_summary or {}
-        return RuntimeReport(
-            utilization_percent=None if cores.neuroncores_in_use is None else _percents(cores.neuroncores_in_use),
-            utilization_period_ns=_nanoseconds(cores.period),
-            core_memory_bytes={core: sum(sizes.values()) for core, sizes in categories.items() if sizes},
-            memory_bytes_by_category=_by_category(categories.values()),
-            device_memory_bytes=used.neuron_device,
-            memory_period_ns=_nanoseconds(memory.period),
-            completed=summary.get("completed"),
-            failed=sum_known(*(number for name, number in summary.items() if name != "completed")),
-            latency=next(
-                (found for found in (latency.total_latency, latency.device_latency) if found not in (None, Latency())),
-                None,
-            ),
-        )
-
-    def _ecc_uncorrected(self, groups: Iterable[_HardwareCounters | None]) -> Mapping[int, int]:
-        errors_by_device: dict[int, int] = {}
-        for group in groups:
-            for device in self._valid(group, _HardwareCounters).neuron_devices or ():
-                errors = sum_known(device.mem_ecc_uncorrected, device.sram_ecc_uncorrected)
-                if errors is not None:
-                    # With runtime 1.x, every daemon reports the same devices.
-                    index = device.neuron_device_index
-                    errors_by_device[index] = max(errors, errors_by_device.get(index, 0))
-        return errors_by_device
+def _ecc_uncorrected(groups: Iterable[_HardwareCounters | None]) -> Mapping[int, int]:
+    errors_by_device: dict[int, int] = {}
+    for group in groups:
+        for device in (group or _HardwareCounters()).neuron_devices or ():
+            errors = sum_known(device.mem_ecc_uncorrected, device.sram_ecc_uncorrected)
+            if errors is not None:
+                # With runtime 1.x, every daemon reports the same devices.
+                index = device.neuron_device_index
+                errors_by_device[index] = max(errors, errors_by_device.get(index, 0))
+    return errors_by_device
 
 
 def _by_index(cores: Mapping[str, _Value | None]) -> Iterator[tuple[int, _Value]]:

@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -68,67 +67,53 @@ def configuration(period_seconds: int) -> bytes:
 
 
 class _NeuronProcess:
-    """A running neuron-monitor. ``is_output_closed`` is True when no more output will come."""
+    """A running neuron-monitor. ``is_output_closed`` is True when no more output will come.
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", output: int, errors: int, wake: WakeEvent) -> None:
+    A descendant that outlives it and holds its output open counts as silence.
+    """
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", wake: WakeEvent) -> None:
         self._popen = popen
         self.pid = popen.pid
-        self._stdout = output
-        self._stderr = errors
+        self._streams = [stream for stream in (popen.stdout, popen.stderr) if stream is not None]
+        self._stdout, self._stderr = (stream.fileno() for stream in self._streams)
         self._wake = wake
         self._poll = select.poll()
-        for descriptor in (output, errors, wake.descriptor):
+        for descriptor in (self._stdout, self._stderr, wake.descriptor):
             self._poll.register(descriptor, select.POLLIN)
-        os.set_blocking(errors, False)
-        self._lock = threading.Lock()
-        self._is_reaped = False
-        self._is_stderr_closed = False
-        self._has_exited = False
+        os.set_blocking(self._stderr, False)
         self._stderr_tail = b""
         self.is_output_closed = False
 
     def read(self, max_seconds: float) -> bytes:
         """Wait for output until the timeout or the wake event; returns it, or empty bytes."""
-        # After the exit, the pipe may still hold the last output.
-        milliseconds = 0 if self._has_exited else math.ceil(max(max_seconds, 0) * 1000)
-        ready = {descriptor for descriptor, _ in self._poll.poll(milliseconds)}
+        ready = {descriptor for descriptor, _ in self._poll.poll(math.ceil(max(max_seconds, 0) * 1000))}
         if self._wake.descriptor in ready:
             self._wake.clear()
         if self._stderr in ready:
             self._read_stderr()
-        if self._stdout in ready:
-            chunk = os.read(self._stdout, _CHUNK_BYTES)
-            self.is_output_closed = not chunk
-            return chunk
-        # A descendant that outlives the process may hold the pipe open.
-        self.is_output_closed = self._has_exited and not ready
-        try:
-            self._has_exited = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            self._has_exited = True
-        return b""
+        if self._stdout not in ready:
+            return b""
+        chunk = os.read(self._stdout, _CHUNK_BYTES)
+        self.is_output_closed = not chunk
+        return chunk
 
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL to the process group. Any thread may call this."""
-        self._signal(signal.SIGKILL)
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process group. Any thread may call this."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
 
     def close(self) -> str:
         """Kill and reap the process; returns how it ended, with the last line of its stderr."""
         import subprocess  # see _start_process
 
-        self.kill()
-        with self._lock:
-            self._is_reaped = True
+        self.signal(signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             # A process that hangs in the driver cannot be reaped.
             self._popen.wait(1)
         self._read_stderr()
-        for stream in (self._popen.stdout, self._popen.stderr):
-            if stream is not None:
-                stream.close()
+        for stream in self._streams:
+            stream.close()
         last_error_line = self._stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
         return f"{_describe_exit(self._popen.returncode)}{': ' if last_error_line else ''}{last_error_line}"
 
@@ -138,14 +123,9 @@ class _NeuronProcess:
         except BlockingIOError:
             return
         self._stderr_tail = (self._stderr_tail + chunk)[-4096:]
-        if not chunk and not self._is_stderr_closed:
-            self._is_stderr_closed = True
-            self._poll.unregister(self._stderr)
-
-    def _signal(self, number: signal.Signals) -> None:
-        with self._lock, suppress(ProcessLookupError, PermissionError):
-            if not self._is_reaped:
-                os.killpg(self.pid, number)
+        if not chunk:
+            with suppress(KeyError):
+                self._poll.unregister(self._stderr)
 
 
 def _start_process(program: str, configuration: bytes, wake: WakeEvent) -> _NeuronProcess | Unavailable:
@@ -153,28 +133,23 @@ def _start_process(program: str, configuration: bytes, wake: WakeEvent) -> _Neur
     import subprocess  # 0.5 MiB that only a monitor with Neuron devices needs
 
     try:
-        descriptor = os.memfd_create("neuron-monitor.json")  # only this process and its children can read it
-        try:
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(configuration)
+        # Only this process and its children can read this file.
+        with os.fdopen(os.memfd_create("neuron-monitor.json"), "wb", buffering=0) as file:
+            file.write(configuration)
             starter = str(Path(__file__).with_name("end_with_parent.py"))
             tied = (sys.executable, "-I", "-S", starter, str(os.getpid()))
             popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root
-                (*tied, program, "-c", f"/proc/self/fd/{descriptor}"),
+                (*tied, program, "-c", f"/proc/self/fd/{file.fileno()}"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
-                pass_fds=(descriptor,),
+                pass_fds=(file.fileno(),),
             )
-        finally:
-            os.close(descriptor)
     except OSError as error:
         return Unavailable(f"it cannot be started: {error.strerror}")
-    if popen.stdout is None or popen.stderr is None:
-        raise AssertionError("The process was started without pipes.")
-    return _NeuronProcess(popen, popen.stdout.fileno(), popen.stderr.fileno(), wake)
+    return _NeuronProcess(popen, wake)
 
 
 def _describe_exit(code: int | None) -> str:
@@ -193,29 +168,17 @@ class Outage(ThreadFailure, frozen=True):
 
 
 class Supervision:
-    """When to start neuron-monitor, and when to give up waiting for it.
-
-    ``deadline_ns`` (monotonic) is the time of the next start or, while neuron-monitor runs, the time at which it counts
-    as silent.
-    """
+    """``deadline_ns`` (monotonic) is the time of the next start or, while neuron-monitor runs, that of its silence."""
 
     def __init__(self, period_seconds: int) -> None:
         self.silence_timeout_ns = max(10, 5 * period_seconds) * NS_PER_SECOND
         self.deadline_ns = 0
-        self.is_running = False
         self.starts = 0
         self._reports = 0
         self._backoff_ns = _MIN_BACKOFF_NS
 
-    def is_start_due(self, now_ns: int) -> bool:
-        return not self.is_running and now_ns >= self.deadline_ns
-
-    def is_silent(self, now_ns: int) -> bool:
-        """Whether neuron-monitor runs and has printed nothing until the deadline."""
-        return self.is_running and now_ns >= self.deadline_ns
-
     def on_started(self, now_ns: int) -> None:
-        self.is_running, self._reports = True, 0
+        self._reports = 0
         self.starts += 1
         self.deadline_ns = now_ns + self.silence_timeout_ns
 
@@ -227,7 +190,6 @@ class Supervision:
 
     def on_exit(self, now_ns: int) -> None:
         """Note that the process has ended, or could not be started."""
-        self.is_running = False
         self.deadline_ns = now_ns + self._backoff_ns
         self._backoff_ns = min(2 * self._backoff_ns, _MAX_BACKOFF_NS)
 
@@ -279,7 +241,7 @@ class NeuronMonitorSource:
         if self._stop_deadline_ns is None:  # the rest of the time is for SIGKILL
             self._stop_deadline_ns = self._clock.monotonic_ns() + round(0.9 * max_seconds * NS_PER_SECOND)
         thread, wake = self._thread, self._wake
-        if thread is None or wake is None or thread.is_current:
+        if thread is None or wake is None:
             return
         has_ended = thread.stop(max_seconds)
         process = self._process
@@ -287,12 +249,13 @@ class NeuronMonitorSource:
             self._wake = None
             wake.close()
         elif process is not None:
-            process.kill()
+            process.signal(signal.SIGKILL)
 
     def _run(self, wake: WakeEvent) -> None:
         while self._stop_deadline_ns is None:
-            if not self._state.is_start_due(self._clock.monotonic_ns()):
-                wake.wait(self._seconds_until(self._state.deadline_ns))
+            left_seconds = self._seconds_until(self._state.deadline_ns)
+            if left_seconds > 0:
+                wake.wait(left_seconds)
                 continue
             process = _start_process(self._program, self._configuration, wake)
             if isinstance(process, Unavailable):
@@ -309,7 +272,7 @@ class NeuronMonitorSource:
         try:
             while not (is_silent or process.is_output_closed or self._stop_deadline_ns is not None):
                 self._parse_chunk(splitter, process.read(self._seconds_until(self._state.deadline_ns)))
-                is_silent = self._state.is_silent(self._clock.monotonic_ns())
+                is_silent = self._seconds_until(self._state.deadline_ns) <= 0
             self._terminate(process, splitter)
         finally:
             exit_reason = process.close()
@@ -322,7 +285,7 @@ class NeuronMonitorSource:
     def _terminate(self, process: _NeuronProcess, splitter: LineSplitter) -> None:
         if process.is_output_closed:
             return
-        process.terminate()
+        process.signal(signal.SIGTERM)
         deadline_ns = self._clock.monotonic_ns() + NS_PER_SECOND
         while not process.is_output_closed:
             if self._stop_deadline_ns is not None:  # a stop may be requested during the loop

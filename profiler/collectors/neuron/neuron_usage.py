@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
@@ -61,13 +60,9 @@ class NeuronUsage:
         self._lock = threading.Lock()
         self._cores: defaultdict[int, _CoreStatistics] = defaultdict(_CoreStatistics)
         self._device_memory_bytes = TimeWeightedStatistics()
-        self._device_memory_size_bytes: int | None = None
         self.has_devices = False
-        self._completed: int | None = None
-        self._failed: int | None = None
         self._latency = Latency()
         self._ecc: dict[int, MonotonicCounter] = {}
-        self._ecc_uncorrected = 0
         self._latest = LiveNeuron(reports=0)
         self._recent_percent = MeanAndMaximum()
 
@@ -88,32 +83,27 @@ class NeuronUsage:
             for runtime in readable:
                 categories.update(runtime.memory_bytes_by_category)
             for runtime in report.runtimes:
-                self._completed = sum_known(self._completed, runtime.completed)
-                self._failed = sum_known(self._failed, runtime.failed)
                 latency = _max_latency(latency, runtime.latency)
             self._latency = _max_latency(self._latency, latency)
-            self._add_devices(report)
+            last = self._latest
+            size_bytes = (report.device_count or 0) * (report.device_memory_size_bytes or 0)
             self._latest = LiveNeuron(
-                reports=self._latest.reports + 1,
+                reports=last.reports + 1,
                 utilization_percent=accepted,
                 core_memory_bytes=core_bytes,
                 device_memory_bytes=device_bytes,
+                device_memory_size_bytes=size_bytes or last.device_memory_size_bytes,
                 memory_bytes_by_category=categories,
+                completed=sum_known(last.completed, *(runtime.completed for runtime in report.runtimes)),
+                failed=sum_known(last.failed, *(runtime.failed for runtime in report.runtimes)),
                 latency=latency,
+                ecc_uncorrected=self._add_errors(report.ecc_uncorrected),
             )
 
     def latest(self) -> LiveNeuron | None:
         """The last report with the counts so far; None if neither a device nor a runtime was ever reported."""
         with self._lock:
-            if not self.has_devices:
-                return None
-            return replace(
-                self._latest,
-                device_memory_size_bytes=self._device_memory_size_bytes,
-                completed=self._completed,
-                failed=self._failed,
-                ecc_uncorrected=self._ecc_uncorrected if self._ecc else None,
-            )
+            return self._latest if self.has_devices else None
 
     def take_readings(self, into: DeviceReadings) -> None:
         with self._lock:
@@ -125,7 +115,8 @@ class NeuronUsage:
         with self._lock:
             if not self.has_devices:
                 return None
-            executions = NeuronExecutions(completed=self._completed, failed=self._failed)
+            latest = self._latest
+            executions = NeuronExecutions(completed=latest.completed, failed=latest.failed)
             latency = NeuronLatency(
                 p50_max=_rounded(self._latency.p50_seconds),
                 p99_max=_rounded(self._latency.p99_seconds),
@@ -141,10 +132,10 @@ class NeuronUsage:
                     for index, core in sorted(self._cores.items())
                 ),
                 device_memory_used_mb=self._device_memory_bytes.distribution(per=MIB),
-                device_memory_size_mb=mebibytes(self._device_memory_size_bytes),
+                device_memory_size_mb=mebibytes(latest.device_memory_size_bytes),
                 executions=executions if executions != NeuronExecutions() else None,
                 latency_seconds=latency if latency != NeuronLatency() else None,
-                ecc_uncorrected=self._ecc_uncorrected if self._ecc else None,
+                ecc_uncorrected=latest.ecc_uncorrected,
                 restarts=restarts,
             )
 
@@ -179,16 +170,16 @@ class NeuronUsage:
             self._device_memory_bytes.add(device_bytes, weight_ns)
         return by_core, device_bytes
 
-    def _add_devices(self, report: NeuronReport) -> None:
-        """Add the capacity, and memory errors as their increase since the first report.
+    def _add_errors(self, by_device: Mapping[int, int]) -> int | None:
+        """Add memory errors; returns their increase since the first report.
 
         It is not documented whether the counts are per period or since the driver was loaded. A count below the
         previous one counts in full: in neither case are the errors of the run overstated.
         """
-        if report.device_count and report.device_memory_size_bytes:
-            self._device_memory_size_bytes = report.device_count * report.device_memory_size_bytes
-        for device, errors in report.ecc_uncorrected.items():
-            self._ecc_uncorrected += self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0
+        increases = (
+            self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0 for device, errors in by_device.items()
+        )
+        return sum_known(self._latest.ecc_uncorrected, *increases)
 
     def _covered_ns(self, period_ns: int | None) -> int:
         """The period that a group covers; the configured one if the group does not report it."""
@@ -199,11 +190,8 @@ def _max_latency(known: Latency, other: Latency | None) -> Latency:
     """The maximum of each percentile, because percentiles of several periods cannot be merged."""
     if other is None:
         return known
-    return Latency(
-        p50_seconds=max_known(known.p50_seconds, other.p50_seconds),
-        p99_seconds=max_known(known.p99_seconds, other.p99_seconds),
-        p100_seconds=max_known(known.p100_seconds, other.p100_seconds),
-    )
+    names = Latency.__struct_fields__
+    return Latency(**{name: max_known(getattr(known, name), getattr(other, name)) for name in names})
 
 
 def _rounded(seconds: float | None) -> float | None:

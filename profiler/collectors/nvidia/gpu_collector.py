@@ -9,7 +9,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, failure_warnings
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import GpuScope, GpuSelection, resolve
+from profiler.collectors.nvidia.visible_gpus import GpuScope, GpuSelection
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter
@@ -19,57 +19,20 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import Record
 
-_HANG_THRESHOLD_NS = 5 * NS_PER_SECOND
+_HANG_SECONDS = 5
 # Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a core.
 COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
 _REQUIREMENTS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
 )
-
-
-class DriverHealth:
-    """Tracks the calls into the driver: how long the current one has lasted, and since when readings fail."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._busy_since_ns: int | None = None
-        self._read_error: str | None = None
-        self.is_final_reading_missing = False
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        self._busy_since_ns = self._clock.monotonic_ns()
-        try:
-            yield
-        finally:
-            self._busy_since_ns = None
-
-    def on_success(self) -> None:
-        self._read_error = None
-
-    def on_failure(self, reason: str) -> None:
-        """Note that a reading failed after earlier ones had succeeded. The first reason in a row is kept."""
-        if self._read_error is None:
-            since = format_ms(self._clock.wall_ns())
-            self._read_error = f"NVML could not be read since {since}, and the GPUs' numbers end there: {reason}."
-
-    def busy_ns(self) -> int | None:
-        """How long the current call has lasted, in nanoseconds; None outside of a call."""
-        since_ns = self._busy_since_ns
-        return None if since_ns is None else self._clock.monotonic_ns() - since_ns
-
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences about the readings that the driver did not return."""
-        hanging_ns, no_answer = self.busy_ns() or 0, None
-        if hanging_ns >= _HANG_THRESHOLD_NS:
-            seconds = hanging_ns // NS_PER_SECOND
-            no_answer = f"The GPU driver has not answered for {seconds} s; the GPUs' numbers end there."
-        elif self.is_final_reading_missing:
-            no_answer = (
-                "The GPU driver did not answer when the batch had ended; the GPUs' last numbers, and energy since the "
-                "last reading, are missing."
-            )
-        return tuple(text for text in (self._read_error, no_answer) if text is not None)
+_MATCHES_NONE = (
+    "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's NVIDIA_VISIBLE_DEVICES, "
+    "with nvidia-smi -L."
+)
+_NO_FINAL_READING = (
+    "The GPU driver did not answer when the batch had ended; the GPUs' last numbers, and energy since the last "
+    "reading, are missing."
+)
 
 
 class GpuCollector(Collector):
@@ -93,11 +56,12 @@ class GpuCollector(Collector):
         self._is_required = is_required
         self._hour_usd = hour_usd
         self._usage = GpuUsage(interval_ns)
-        self._driver_health = DriverHealth(clock)
         self._health = SourceHealth("NVML", log)
         self._log = log
-        self._has_warned = False
-        self._problem: str | None = None
+        self._problem: str | None = None  # why no GPU was read
+        self._read_error: str | None = None  # why the readings ended
+        self._busy_since_ns: int | None = None  # the start of the call into the driver that goes on
+        self._is_final_reading_missing = False
         self._lock = threading.Lock()
         self._counters_due_ns = 0
         self._reader = PeriodicReader(
@@ -131,7 +95,7 @@ class GpuCollector(Collector):
         if not self._reader.is_started:
             return
         if self.has_data:
-            self._driver_health.is_final_reading_missing = not self._reader.final_reading(max_seconds)
+            self._is_final_reading_missing = not self._reader.final_reading(max_seconds)
         elif self._is_required and self._problem is None and not self._reader.wait_for_first_reading(max_seconds):
             self._report_missing(
                 "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
@@ -140,9 +104,9 @@ class GpuCollector(Collector):
     def stop(self, max_seconds: float) -> None:
         """End the thread. A thread that hangs in the driver is abandoned and ends with the process."""
         # A healthy driver answers within 50 ms. Opening it may take seconds, for which a run's end does not wait.
-        response_left_ns = max(50 * NS_PER_MS - (self._driver_health.busy_ns() or 0), 0)
+        response_left_ns = max(50 * NS_PER_MS - self._busy_ns(), 0)
         first_seconds = min(response_left_ns / NS_PER_SECOND, max_seconds)
-        if not self._reader.stop(first_seconds) and self._driver_health.busy_ns() is None:
+        if not self._reader.stop(first_seconds) and self._busy_since_ns is None:
             self._reader.stop(max_seconds - first_seconds)
 
     def part(self, record: Record) -> RecordPart:
@@ -154,7 +118,7 @@ class GpuCollector(Collector):
         finished_wall_ns = parse_ns(record.finished_at)
         finished_ns = None if finished_wall_ns is None else self._monotonic_ns(finished_wall_ns)
         with self._lock:
-            selection = resolve(self._scope.selection_for(name), self._usage.facts())
+            selection = self._scope.selection_for(name, self._usage.facts())
             gpus = self._usage.gpus(selection.selectors, name, duration_ms, finished_ns)
         matches_none = self.has_data and bool(selection.selectors) and not gpus
         scope = None if selection.is_known else WHOLE_INSTANCE
@@ -180,7 +144,7 @@ class GpuCollector(Collector):
 
     def _selection_for_all(self) -> GpuSelection:
         """The GPUs of all batches; called with the lock held."""
-        return resolve(self._scope.selection_for_all(), self._usage.facts())
+        return self._scope.selection_for_all(self._usage.facts())
 
     def take_readings(self, into: DeviceReadings) -> None:
         with self._lock:
@@ -191,13 +155,29 @@ class GpuCollector(Collector):
         """Sentences about missing numbers and their reasons."""
         with self._lock:
             notes = self._usage.notes()
-        absence = None if self.has_data else self._problem
-        mismatch = (
-            "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
-            "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
-        )
-        driver_warnings = self._driver_health.warnings() if absence is None else ()
-        return (*notes, *([absence] if absence else ()), *([mismatch] if matches_none else ()), *driver_warnings)
+        if self._problem is not None and not self.has_data:
+            return (*notes, self._problem)
+        reasons = (_MATCHES_NONE if matches_none else None, self._read_error, self._no_answer())
+        return (*notes, *(reason for reason in reasons if reason is not None))
+
+    def _no_answer(self) -> str | None:
+        seconds = self._busy_ns() // NS_PER_SECOND
+        if seconds >= _HANG_SECONDS:
+            return f"The GPU driver has not answered for {seconds} s; the GPUs' numbers end there."
+        return _NO_FINAL_READING if self._is_final_reading_missing else None
+
+    def _busy_ns(self) -> int:
+        """How long the current call into the driver has lasted, in nanoseconds; 0 outside of a call."""
+        since_ns = self._busy_since_ns
+        return 0 if since_ns is None else self._clock.monotonic_ns() - since_ns
+
+    @contextmanager
+    def _driver_call(self) -> Iterator[None]:
+        self._busy_since_ns = self._clock.monotonic_ns()
+        try:
+            yield
+        finally:
+            self._busy_since_ns = None
 
     def _read(self, *, is_complete: bool) -> bool:
         """Take one reading; returns False if no GPU can ever be read."""
@@ -207,20 +187,20 @@ class GpuCollector(Collector):
         return True
 
     def _close_source(self) -> None:
-        with self._driver_health.call():
+        with self._driver_call():
             self._source.close()
 
     def tick(self, *, counters: bool = False) -> None:
         """Take one reading. The slow counters are included with ``counters``, else every 10 s for each GPU."""
         now_ns = self._clock.monotonic_ns()
         with_counters = counters or now_ns >= self._counters_due_ns
-        with self._driver_health.call():
+        with self._driver_call():
             reading = self._source.read(counters=with_counters)
         if isinstance(reading, Unavailable):
             self._on_failure(reading)
             return
         self._health.on_success()
-        self._driver_health.on_success()
+        self._read_error = None
         if with_counters:
             self._counters_due_ns = now_ns + COUNTER_PERIOD_NS * max(len(reading.samples), 1)
         with self._lock:
@@ -232,15 +212,16 @@ class GpuCollector(Collector):
         """Log the failure if a GPU was readable before or, once, if a GPU is required; else only the record has it."""
         if self.has_data:
             self._health.on_failure(failure)
-            self._driver_health.on_failure(failure.reason)
-            return
-        if self._is_required:
+            since = format_ms(self._clock.wall_ns())
+            self._read_error = self._read_error or (
+                f"NVML could not be read since {since}, and the GPUs' numbers end there: {failure.reason}."
+            )
+        elif self._is_required:
             self._report_missing(f"TASK_PROFILER_GPU=on, but no GPU can be read ({failure.reason}): {_REQUIREMENTS}")
         elif not self._source.is_driver_missing:
             self._problem = f"There is a GPU that cannot be read: {failure.reason}."
 
     def _report_missing(self, problem: str) -> None:
-        self._problem = problem
-        if not self._has_warned:
-            self._has_warned = True
+        if self._problem is None:
             self._log.warning(problem)
+        self._problem = problem

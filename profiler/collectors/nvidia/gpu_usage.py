@@ -16,8 +16,6 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
 from profiler.record.units import MIB, mebibytes
 
-_MAX_GPUS = 64
-_MAX_XIDS = 16
 _PERCENT = 100
 _SECONDS_PER_HOUR = 3600
 # The fields of a sample of which the record has statistics, over the time since the reading before or between the
@@ -101,11 +99,10 @@ class GpuUsage:
         self._read_ns: int | None = None
         self._lost: dict[str, str] = {}
         self._notes: dict[str, None] = {}
-        self._unattributed_xids: list[int] = []
+        self._unattributed_xids: dict[int, None] = {}
         self._present: frozenset[str] = frozenset()
         self._step_ns = 0
         self._idle = IdleTime(_IDLE_SPANS)
-        self._runs: dict[str, int] = {}
         self.readings = 0
 
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
@@ -114,22 +111,16 @@ class GpuUsage:
         # A reading counts for the time since the one before, but not for a gap without readings.
         self._step_ns = min(since_ns, 2 * self._interval_ns)
         for sample in reading.samples:
-            uuid = sample.facts.uuid
-            if uuid not in self._gpus and len(self._gpus) < _MAX_GPUS:
-                self._gpus[uuid] = _GpuAggregate(sample.facts)
-            if uuid in self._gpus:
-                self._gpus[uuid].add(sample, self._step_ns, now_ns)
+            if sample.facts.uuid not in self._gpus:
+                self._gpus[sample.facts.uuid] = _GpuAggregate(sample.facts)
+            self._gpus[sample.facts.uuid].add(sample, self._step_ns, now_ns)
         for xid in reading.xids:
-            gpu = None if xid.uuid is None else self._gpus.get(xid.uuid)
+            gpu = self._gpus.get(xid.uuid or "")
             codes = self._unattributed_xids if gpu is None else gpu.xids
-            if xid.code not in codes and len(codes) < _MAX_XIDS:
-                codes.append(xid.code)
+            codes[xid.code] = None
         for facts in reading.lost:
             sentence = f"GPU {facts.index} ({facts.uuid}) was lost by its driver at {format_ms(wall_ns)}."
             self._lost.setdefault(facts.uuid, sentence)
-        for run, started_ns in self._runs.items():
-            if self._read_ns is not None and started_ns > self._read_ns:
-                self._leave_out_idle_before(run, now_ns)
         self._notes.update(dict.fromkeys(reading.notes))
         self._present = frozenset(sample.facts.uuid for sample in reading.samples)
         self._read_ns = now_ns
@@ -151,14 +142,12 @@ class GpuUsage:
         return self._idle.between(start_ns, end_ns)
 
     def begin_run(self, run: str, started_ns: int) -> None:
-        """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts."""
-        if run not in self._runs:
-            self._runs[run] = started_ns
-            self._leave_out_idle_before(run, self._read_ns or started_ns)
+        """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts.
 
-    def _leave_out_idle_before(self, run: str, read_ns: int) -> None:
+        A GPU counts as idle from the last reading to a later start.
+        """
         for gpu in self._gpus.values():
-            gpu.begin_run(run, self._runs[run], read_ns)
+            gpu.begin_run(run, started_ns, self._interval_ns)
 
     def gpus(
         self,
@@ -207,7 +196,7 @@ class _GpuAggregate:
         self.last = GpuSample(facts=facts)
         self._read_ns = self._gpm_read_ns = 0
         self._last_gpm: dict[str, Any] = {}
-        self.xids: list[int] = []
+        self.xids: dict[int, None] = {}
         self.recent_percent = MeanAndMaximum()
         self.recent_memory_bytes = MeanAndMaximum()
         self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *_GPM_SERIES)}
@@ -220,7 +209,7 @@ class _GpuAggregate:
         self._driver_energy_mj: int | None = None
         self._power_joules: float | None = None  # for GPUs before Volta, which have no counter of energy
         self._ecc = _CounterIncrease()
-        self._throttled_ns = dict.fromkeys(THROTTLE_REASONS, 0)
+        self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
         self._throttle_observed_ns = 0
 
     def add(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
@@ -228,18 +217,15 @@ class _GpuAggregate:
         for name, series in self._series.items():
             value = getattr(sample, name)
             if value is not None:
-                series.add(max(value, 0), weight_ns if name in _SERIES else sample.gpm_ns or 0)
+                series.add(value, weight_ns if name in _SERIES else sample.gpm_ns or 0)
         if sample.gpm_ns is not None:
             self._gpm_read_ns = now_ns
             self._last_gpm = {name: getattr(sample, name) for name in _GPM_SERIES}
         self._totals = {name: sum_known(total, getattr(sample, name)) for name, total in self._totals.items()}
-        self._add_idle(sample.utilization_percent, step_ns, now_ns)
-        for recent, reading in (
-            (self.recent_percent, sample.utilization_percent),
-            (self.recent_memory_bytes, sample.memory_used_bytes),
-        ):
-            if reading is not None:
-                recent.add(max(reading, 0))
+        if sample.utilization_percent is not None:
+            self._add_utilization(sample.utilization_percent, step_ns, now_ns)
+        if sample.memory_used_bytes is not None:
+            self.recent_memory_bytes.add(sample.memory_used_bytes)
         if sample.power_watts is not None and step_ns:
             self._power_joules = (self._power_joules or 0.0) + sample.power_watts * step_ns / NS_PER_SECOND
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
@@ -249,18 +235,20 @@ class _GpuAggregate:
         self._ecc.add(sample.ecc_uncorrected)
         if sample.throttle_reasons is not None:
             self._throttle_observed_ns += weight_ns
-            for bit in self._throttled_ns:
-                self._throttled_ns[bit] += weight_ns if sample.throttle_reasons & bit else 0
+            for bit, reason in THROTTLE_REASONS.items():
+                self._throttled_ns[reason] += weight_ns if sample.throttle_reasons & bit else 0
         self.last, self._read_ns = sample, now_ns
 
-    def _add_idle(self, utilization_percent: float | None, step_ns: int, now_ns: int) -> None:
-        if utilization_percent is not None:
-            self._utilization_observed_ns += step_ns
-            if utilization_percent == 0 and step_ns:
-                self._idle.add(now_ns - step_ns, now_ns)
+    def _add_utilization(self, percent: float, step_ns: int, now_ns: int) -> None:
+        self.recent_percent.add(percent)
+        self._utilization_observed_ns += step_ns
+        if percent == 0 and step_ns:
+            self._idle.add(now_ns - step_ns, now_ns)
 
-    def begin_run(self, run: str, started_ns: int, read_ns: int) -> None:
-        self._idle_before[run] = self._idle.total_ns - self._idle.between(started_ns, read_ns)
+    def begin_run(self, run: str, started_ns: int, interval_ns: int) -> None:
+        ahead_ns = min(max(started_ns - self._read_ns, 0), interval_ns)
+        before_ns = self._idle.total_ns - self._idle.between(started_ns, self._read_ns) + ahead_ns
+        self._idle_before.setdefault(run, before_ns)
 
     def _idle_seconds(self, run: str, duration_ms: float | None, finished_ns: int | None) -> float | None:
         """The idle time of a run, at most its duration; None if utilization was read no more than once."""
@@ -297,16 +285,14 @@ class _GpuAggregate:
         )
 
     def latest(self) -> LatestGpu:
-        seconds = {bit: weight_ns / NS_PER_SECOND for bit, weight_ns in self._throttled_ns.items()}
-        throttled = {name: round(seconds[bit], 6) for bit, name in THROTTLE_REASONS.items()}
+        throttled = {reason: round(held_ns / NS_PER_SECOND, 6) for reason, held_ns in self._throttled_ns.items()}
         has_utilization = self._series["utilization_percent"].maximum is not None
-        idle_seconds = self._idle.total_ns / NS_PER_SECOND if has_utilization else None
         has_gpm = self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS
         return LatestGpu(
             sample=replace(self.last, **self._last_gpm) if has_gpm else self.last,
             energy_joules=self._joules(self._driver_energy_mj),
             throttled_seconds=throttled if self._throttle_observed_ns else None,
-            idle_seconds=idle_seconds,
+            idle_seconds=self._idle.total_ns / NS_PER_SECOND if has_utilization else None,
             **self._totals,
         )
 
@@ -320,9 +306,9 @@ class _GpuAggregate:
         if not self._throttle_observed_ns:
             return None
         return {
-            name: round(_PERCENT * self._throttled_ns[bit] / self._throttle_observed_ns, 3)
-            for bit, name in THROTTLE_REASONS.items()
-            if self._throttled_ns[bit]
+            reason: round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
+            for reason, held_ns in self._throttled_ns.items()
+            if held_ns
         }
 
 

@@ -4,7 +4,7 @@ Handles are kept by UUID: an index may mean another GPU after a restart. One thr
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -149,6 +149,30 @@ class _GpmReader:
         return values
 
 
+class _OpenDriver:
+    """NVML from its initialization to its shutdown: the devices by UUID, their error events and their GPM.
+
+    ``unreadable`` are sentences about devices that are visible and cannot be opened.
+    """
+
+    def __init__(self, nvml: Nvml, devices: dict[str, Device], unreadable: Sequence[str], clock: Clock) -> None:
+        self.nvml = nvml
+        self._unreadable = unreadable
+        self.devices = devices
+        self.events = XidEvents(nvml, devices.values())
+        self.gpm = _GpmReader(nvml, clock)
+
+    def close(self) -> None:
+        self.events.close()
+        self.gpm.close()
+        call_nvml(self.nvml, "nvmlShutdown")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        of_devices = (note for device in self.devices.values() for note in device.notes)
+        return tuple(dict.fromkeys((*self._unreadable, *of_devices, *self.events.notes, *self.gpm.notes)))
+
+
 class NvmlSource:
     """Reads every visible GPU."""
 
@@ -158,38 +182,28 @@ class NvmlSource:
         self._load = load
         self._clock = clock
         self._nvml: Nvml | None = None
-        self._devices: dict[str, Device] = {}
+        self._driver: _OpenDriver | None = None
         self._known_gpus: dict[str, GpuFacts] = {}
-        self._lost: dict[str, tuple[GpuFacts, int]] = {}
-        self._events: XidEvents | None = None
-        self._gpm: _GpmReader | None = None
-        self._unreadable_notes: list[str] = []
-        self._is_open = False
+        self._lost_ns: dict[str, int] = {}  # lost GPUs, and when they were last looked for
         self._next_try_ns = 0
         self._probes = 0
-        self._was_ever_open = False
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
         self.is_driver_missing = False
 
     def read(self, *, counters: bool) -> DriverReading | Unavailable:
         """Read all GPUs now; ``counters`` includes energy and ECC errors, which take 4 ms per GPU."""
-        if not self._is_open:
-            failure = self._try_open()
-            if failure is not None:
-                return failure
+        driver = self._driver or self._try_open()
+        if isinstance(driver, Unavailable):
+            return driver
         samples: list[GpuSample] = []
-        lost = self._find_missing()
-        for uuid, device in list(self._devices.items()):
+        for uuid, device in list(driver.devices.items()):
             answer = device.read(counters=counters)
             if not isinstance(answer, Failure):
-                gpm = self._gpm
-                samples.append(gpm.added_to(answer, device.handle, is_complete=counters) if gpm is not None else answer)
+                samples.append(driver.gpm.added_to(answer, device.handle, is_complete=counters))
             elif answer.action is ErrorAction.DEVICE_LOST:
-                self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())
-                if self._gpm is not None:
-                    self._gpm.forget(uuid)
-                lost.append(device.facts)
+                del driver.devices[uuid]
+                driver.gpm.forget(uuid)
             # NVML is initialized again for a silent device: twice a minute at most.
             elif answer.action is ErrorAction.REINITIALIZE or (
                 device.silent_reads >= _MAX_SILENT_READS and self._clock.monotonic_ns() >= self._next_try_ns
@@ -198,50 +212,34 @@ class NvmlSource:
                 self._reason = Unavailable(answer.reason)
                 self._next_try_ns = 0
                 return self._reason
-        xids = self._events.drain() if self._events is not None else ()
-        self._recover_lost()
-        return DriverReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
-
-    def _find_missing(self) -> list[GpuFacts]:
-        """The GPUs that were visible before NVML was initialized again and are not visible now; they count as lost."""
-        self._known_gpus.update((uuid, device.facts) for uuid, device in self._devices.items())
-        missing = [
-            facts for uuid, facts in self._known_gpus.items() if uuid not in self._devices and uuid not in self._lost
-        ]
-        self._lost.update((facts.uuid, (facts, self._clock.monotonic_ns())) for facts in missing)
-        return missing
+        lost = self._find_lost(driver)
+        xids = driver.events.drain()
+        self._recover_lost(driver)
+        return DriverReading(samples=tuple(samples), xids=xids, lost=lost, notes=driver.notes)
 
     def close(self) -> None:
-        nvml = self._nvml
-        if nvml is None or not self._is_open:
-            return
-        if self._events is not None:
-            self._events.close()
-        if self._gpm is not None:
-            self._gpm.close()
-        call_nvml(nvml, "nvmlShutdown")
-        self._events = self._gpm = None
-        self._devices = {}
-        self._is_open = False
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
 
-    def _try_open(self) -> Unavailable | None:
+    def _try_open(self) -> _OpenDriver | Unavailable:
         now_ns = self._clock.monotonic_ns()
         if self.permanently_unavailable or now_ns < self._next_try_ns:
             return self._reason
         self._next_try_ns = now_ns + _RETRY_NS
-        failure = self._open()
-        if failure is None:
-            self._is_open = self._was_ever_open = True
-            return None
-        self._reason = Unavailable(failure.reason)
-        self.is_driver_missing = failure.action is ErrorAction.NO_DRIVER
-        if self.is_driver_missing and not self._was_ever_open:
+        driver = self._open()
+        if not isinstance(driver, Failure):
+            self._driver = driver
+            return driver
+        self._reason = Unavailable(driver.reason)
+        self.is_driver_missing = driver.action is ErrorAction.NO_DRIVER
+        if self.is_driver_missing and not self._known_gpus:
             self._probes += 1
             self._next_try_ns = now_ns + 60 * NS_PER_SECOND
             self.permanently_unavailable = self._probes > _MAX_PROBES
         return self._reason
 
-    def _open(self) -> Failure | None:
+    def _open(self) -> _OpenDriver | Failure:
         nvml = self._nvml or self._load()
         if isinstance(nvml, Unavailable):
             self.permanently_unavailable = True
@@ -250,51 +248,46 @@ class NvmlSource:
         failure = call_nvml(nvml, "nvmlInit")
         if isinstance(failure, Failure):
             return failure
-        self._unreadable_notes = []
         count = call_nvml(nvml, "nvmlDeviceGetCount")
-        if not isinstance(count, Failure):
-            found = (self._open_device(nvml, index) for index in range(count))
-            self._devices = {device.facts.uuid: device for device in found if device is not None}
-        if not self._devices:
+        found = [_open_device(nvml, index) for index in range(0 if isinstance(count, Failure) else count)]
+        devices = {device.facts.uuid: device for device in found if isinstance(device, Device)}
+        unreadable = [device for device in found if isinstance(device, str)]
+        if not devices:
             call_nvml(nvml, "nvmlShutdown")
             reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
-            return next((Failure(ErrorAction.RETRY, note) for note in self._unreadable_notes), reason)
-        self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
-        self._events = XidEvents(nvml, self._devices.values())
-        self._gpm = _GpmReader(nvml, self._clock)
-        return None
+            return next((Failure(ErrorAction.RETRY, note) for note in unreadable), reason)
+        self._known_gpus.update((uuid, device.facts) for uuid, device in devices.items())
+        self._lost_ns = {uuid: tried_ns for uuid, tried_ns in self._lost_ns.items() if uuid not in devices}
+        return _OpenDriver(nvml, devices, unreadable, self._clock)
 
-    def _open_device(self, nvml: Nvml, index: int) -> Device | None:
-        handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
-        uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
-        if isinstance(uuid, Failure):
-            self._unreadable_notes.append(f"GPU {index} is visible and cannot be read: {uuid.reason}.")
-            return None
-        name = call_nvml(nvml, "nvmlDeviceGetName", handle)
-        return Device(nvml, handle, GpuFacts(uuid=uuid, index=index, name=None if isinstance(name, Failure) else name))
+    def _find_lost(self, driver: _OpenDriver) -> tuple[GpuFacts, ...]:
+        """The GPUs that are lost since the last reading, or not visible since NVML was initialized again."""
+        lost = [uuid for uuid in self._known_gpus if uuid not in driver.devices and uuid not in self._lost_ns]
+        self._lost_ns.update((uuid, self._clock.monotonic_ns()) for uuid in lost)
+        return tuple(self._known_gpus[uuid] for uuid in lost)
 
-    def _recover_lost(self) -> None:
+    def _recover_lost(self, driver: _OpenDriver) -> None:
         """Look for lost GPUs by UUID."""
-        nvml, now_ns = self._nvml, self._clock.monotonic_ns()
-        if nvml is None:
-            return
-        for uuid, (facts, tried_ns) in list(self._lost.items()):
+        now_ns = self._clock.monotonic_ns()
+        for uuid, tried_ns in list(self._lost_ns.items()):
             if now_ns - tried_ns < _RETRY_NS:
                 continue
-            self._lost[uuid] = (facts, now_ns)
-            handle = call_nvml(nvml, "nvmlDeviceGetHandleByUUID", uuid)
-            device = None if isinstance(handle, Failure) else Device(nvml, handle, facts)
-            if device is not None and not isinstance(device.read(counters=False), Failure):
-                self._devices[uuid] = device
-                del self._lost[uuid]
-                if self._events is not None:
-                    self._events.register(device)
+            self._lost_ns[uuid] = now_ns
+            handle = call_nvml(driver.nvml, "nvmlDeviceGetHandleByUUID", uuid)
+            if isinstance(handle, Failure):
+                continue
+            device = Device(driver.nvml, handle, self._known_gpus[uuid])
+            if not isinstance(device.read(counters=False), Failure):
+                driver.devices[uuid] = device
+                del self._lost_ns[uuid]
+                driver.events.register(device)
 
-    def _collect_notes(self) -> tuple[str, ...]:
-        notes = (
-            *self._unreadable_notes,
-            *(note for device in self._devices.values() for note in device.notes),
-            *(self._events.notes if self._events is not None else ()),
-            *(self._gpm.notes if self._gpm is not None else ()),
-        )
-        return tuple(dict.fromkeys(notes))
+
+def _open_device(nvml: Nvml, index: int) -> Device | str:
+    """A visible device; a sentence if it cannot be opened."""
+    handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
+    uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
+    if isinstance(uuid, Failure):
+        return f"GPU {index} is visible and cannot be read: {uuid.reason}."
+    name = call_nvml(nvml, "nvmlDeviceGetName", handle)
+    return Device(nvml, handle, GpuFacts(uuid=uuid, index=index, name=None if isinstance(name, Failure) else name))

@@ -48,6 +48,7 @@ _ACTIONS: dict[int | None, ErrorAction] = {
     **dict.fromkeys((1, 18), ErrorAction.REINITIALIZE),  # uninitialized, other version of the library
     **dict.fromkeys((9, 12), ErrorAction.NO_DRIVER),  # driver not loaded, library not found
 }
+_DEVICE_WIDE = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
 
 
 class Failure(Struct, frozen=True):
@@ -72,7 +73,7 @@ class Device:
     def __init__(self, nvml: Nvml, handle: Any, facts: GpuFacts) -> None:  # noqa: ANN401  a pointer of the driver's
         self._nvml = nvml
         self._unsupported: set[str] = set()
-        self._failures: list[Failure] = []
+        self._failure: Failure | None = None
         self.handle = handle
         self.facts = facts
         self.silent_reads = 0
@@ -90,7 +91,6 @@ class Device:
 
         A device is silent if errors leave no field; ``silent_reads`` counts such readings in a row.
         """
-        self._failures.clear()
         nvml = self._nvml
         # Version 2 of the call leaves out the memory that the driver reserves.
         memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)
@@ -115,16 +115,13 @@ class Device:
             energy_millijoules=energy,
             ecc_uncorrected=ecc,
         )
-        is_silent = bool(self._failures) and sample == GpuSample(facts=self.facts)
+        failure, self._failure = self._failure, None
+        is_silent = failure is not None and sample == GpuSample(facts=self.facts)
         self.silent_reads = self.silent_reads + 1 if is_silent else 0
-        return self._failures[-1] if is_silent or self._has_failed() else sample
-
-    def _has_failed(self) -> bool:
-        device_wide = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
-        return bool(self._failures) and self._failures[-1].action in device_wide
+        return failure if failure is not None and (is_silent or failure.action in _DEVICE_WIDE) else sample
 
     def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401  the driver's types
-        if function in self._unsupported or self._has_failed():
+        if function in self._unsupported or (self._failure is not None and self._failure.action in _DEVICE_WIDE):
             return None
         answer = call_nvml(self._nvml, function, self.handle, *arguments, **options)
         if not isinstance(answer, Failure):
@@ -134,7 +131,7 @@ class Device:
         elif answer.action is ErrorAction.PERMISSION_DENIED:
             self._is_permission_denied = True
         else:
-            self._failures.append(answer)
+            self._failure = answer
         return None
 
 
@@ -161,12 +158,10 @@ class XidEvents:
 
     def register(self, device: Device) -> None:
         """Register for the events of this device."""
-        is_registered = False
+        answer, kind = None, self._nvml.nvmlEventTypeXidCriticalError
         if self._events is not None:
-            kind = self._nvml.nvmlEventTypeXidCriticalError
             answer = call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.handle, kind, self._events)
-            is_registered = not isinstance(answer, Failure)
-        self._is_registered[device.facts.uuid] = is_registered
+        self._is_registered[device.facts.uuid] = self._events is not None and not isinstance(answer, Failure)
 
     def drain(self) -> tuple[Xid, ...]:
         xids: list[Xid] = []
@@ -175,9 +170,8 @@ class XidEvents:
             event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, 1)
             if isinstance(event, Failure):
                 break
-            if event.eventType == self._nvml.nvmlEventTypeXidCriticalError:
-                uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
-                xids.append(Xid(None if isinstance(uuid, Failure) else uuid, int(event.eventData)))
+            uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
+            xids.append(Xid(None if isinstance(uuid, Failure) else uuid, int(event.eventData)))
         return tuple(xids)
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 
@@ -67,28 +66,23 @@ def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> fr
 
 
 class GpuSelection(Struct, frozen=True, kw_only=True):
-    """The GPUs of a batch. ``selectors`` are as configured; None selects all visible GPUs.
-
-    Without ``is_known`` it is an assumption. One from this process's environment is to be resolved (:func:`resolve`).
-    """
+    """The GPUs of a batch; without ``selectors`` (None), all visible ones. If not ``is_known``, an assumption."""
 
     selectors: frozenset[str] | None = None
     is_known: bool = False
-    is_from_own_environment: bool = False
 
 
 class GpuScope:
-    """The GPUs of each batch: configured, by NVIDIA_VISIBLE_DEVICES of a Docker id, else ``default``."""
+    """The GPUs of each batch: configured, else by NVIDIA_VISIBLE_DEVICES of a Docker id, else by ``own``.
+
+    ``own`` is the variable of this process. Its selection depends on the GPUs that are visible.
+    """
 
     def __init__(
-        self,
-        configured: tuple[str, ...],
-        visible_devices: Callable[[str], str | None] = lambda _: None,
-        *,
-        default: GpuSelection = GpuSelection(),  # noqa: B008  frozen
+        self, configured: tuple[str, ...], visible_devices: Callable[[str], str | None] = lambda _: None, own: str = ""
     ) -> None:
         self._visible_devices = visible_devices
-        self._default = default
+        self._own = parse_visible_devices(own)
         self._configured = GpuSelection(selectors=frozenset(configured), is_known=True) if configured else None
         self._by_container: dict[str, GpuSelection] = {}
 
@@ -100,17 +94,31 @@ class GpuScope:
         if value is not None:
             self._by_container[container.name] = parse_visible_devices(value)
 
-    def selection_for(self, container_name: str) -> GpuSelection:
-        return self._configured or self._by_container.get(container_name, self._default)
+    def selection_for(self, container_name: str, visible: Collection[GpuFacts]) -> GpuSelection:
+        return self._configured or self._by_container.get(container_name) or self._own_selection(visible)
 
-    def selection_for_all(self) -> GpuSelection:
+    def selection_for_all(self, visible: Collection[GpuFacts]) -> GpuSelection:
         """The GPUs of all containers with a known selection."""
         known = [selection.selectors for selection in self._by_container.values()]
         if self._configured is not None or not known:
-            return self._configured or self._default
+            return self._configured or self._own_selection(visible)
         restricted = [selectors for selectors in known if selectors is not None]
         are_all_restricted = len(restricted) == len(known)
         return GpuSelection(selectors=frozenset().union(*restricted) if are_all_restricted else None, is_known=True)
+
+    def _own_selection(self, visible: Collection[GpuFacts]) -> GpuSelection:
+        """The GPUs by this process's environment; unknown for ``none`` and ``void``.
+
+        In a container only the selected GPUs are visible, and their indices begin at 0: as many visible as selected
+        ones are all the batch's. Else the selectors are matched; if nothing matches, it is unknown.
+        """
+        selectors = self._own.selectors
+        if selectors is None:
+            return self._own
+        if selectors and all(map(str.isdecimal, selectors)) and len(selectors) == len(visible):
+            return GpuSelection(is_known=True)
+        uuids = match_uuids(selectors, visible)
+        return GpuSelection(selectors=uuids, is_known=True) if uuids else GpuSelection()
 
 
 def parse_visible_devices(visible_devices: str) -> GpuSelection:
@@ -120,25 +128,3 @@ def parse_visible_devices(visible_devices: str) -> GpuSelection:
         return GpuSelection(is_known=bool(value))
     parts = [] if value in ("none", "void") else [part.strip() for part in value.split(",")]
     return GpuSelection(selectors=frozenset(filter(None, parts)), is_known=True)
-
-
-def own_selection(visible_devices: str) -> GpuSelection:
-    """The selection of a command, by ``NVIDIA_VISIBLE_DEVICES`` of this process; unknown for ``none`` and ``void``."""
-    selection = parse_visible_devices(visible_devices)
-    if selection.selectors == frozenset():
-        return GpuSelection()
-    return replace(selection, is_from_own_environment=selection.is_known)
-
-
-def resolve(selection: GpuSelection, visible: Collection[GpuFacts]) -> GpuSelection:
-    """Resolve a selection from this process's environment against the visible GPUs.
-
-    In a container only the selected GPUs are visible, and their indices begin at 0: as many visible as selected ones
-    are all the batch's. Else the selectors are matched; if nothing matches, it is unknown.
-    """
-    if not selection.is_from_own_environment or selection.selectors is None:
-        return selection
-    if all(selector.isdecimal() for selector in selection.selectors) and len(selection.selectors) == len(visible):
-        return GpuSelection(is_known=True)
-    uuids = match_uuids(selection.selectors, visible)
-    return GpuSelection(selectors=uuids, is_known=True) if uuids else GpuSelection()

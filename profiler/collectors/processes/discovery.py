@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collector
@@ -10,6 +11,9 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
 from profiler.record.record_model import Record
+
+if TYPE_CHECKING:
+    from profiler.readers.linux.waited_target import Wait
 
 _VISIBLE_DEVICES = b"NVIDIA_VISIBLE_DEVICES="
 # A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. In a group's name, no such character
@@ -74,3 +78,6 @@ class LazyProcessCollector(Collector):
 
     def part(self, record: Record) -> RecordPart:
         return self._collector.part(record)
+
+    def longest_wait(self, name: str, since_ns: int) -> "Wait | None":
+        return self._collector.longest_wait(name, since_ns)

@@ -28,7 +28,7 @@ from profiler.aggregation.time_series import with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
 from profiler.collectors.collector import Collector, failure_warnings
 from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
-from profiler.collectors.processes.process_usage import BatchProcesses, ReadingContext
+from profiler.collectors.processes.process_usage import BatchProcesses
 from profiler.core.clock import Clock, DutyCycle
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import max_known
@@ -44,8 +44,7 @@ from profiler.record.record_model import Interval, Metrics, Number, PeakSource, 
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
-_MEMORY_DISTRIBUTIONS = ("memory_used_mb", "memory_utilization_percent")
-_MEMORY_SERIES = (*_MEMORY_DISTRIBUTIONS, "max_memory_used_at")
+_MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
 # The facts of a run that come from its processes.
 _FIELDS = (
     *("metrics", "interval", "sampling", "series", "time_breakdown", "processes", "memory_kills"),
@@ -70,10 +69,11 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
         record = _with_series(record, batch, since, sizes)
     batch.time.flush(batch.usage.series)
     record = batch.time.added_to(record, batch.cpu_ns)
-    if is_current and batch.usage.series is not None and record.status != "running":  # checkpoints have no series
-        record = replace(record, series=with_columns(record.series, batch.usage.series, ["cpu_wait"]))
-    if record.status != "running":
-        series = batch.totals.with_commands(record.series, is_memory_shared=is_memory_shared)
+    if record.status != "running":  # checkpoints have no series
+        series = record.series
+        if is_current and batch.usage.series is not None:
+            series = with_columns(series, batch.usage.series, ["cpu_wait"])
+        series = batch.totals.with_commands(series, is_memory_shared=is_memory_shared)
         record = replace(record, series=series)
     peak_bytes, source = _peak(record.metrics, batch.peak_bytes, group_peak, sizes)
     metrics = with_peak(record.metrics, peak_bytes, source, sizes)
@@ -116,18 +116,14 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
 
 def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits) -> Record:
     """Use the processes' distributions unless the stats contradict them; ``since`` is for checkpoints."""
-    finer = usage_metrics(batch.usage, sizes)
     agrees_on_cpu, agrees_on_memory = batch.comparison.cpu_agrees, batch.comparison.memory_agrees
-    metrics, part = record.metrics, record.interval
-    numbers = None if part is None or since is None else build_interval(since, sizes, started_ns=0, finished_ns=0)
-    if agrees_on_cpu:
-        metrics = _copy_fields(metrics, finer, _CPU_SERIES)
-        part = part and numbers and _copy_fields(part, numbers, ("cpu_seconds", *_CPU_SERIES))
-    if agrees_on_memory:
-        metrics = _copy_fields(metrics, finer, _MEMORY_SERIES)
-        part = part and numbers and _copy_fields(part, numbers, _MEMORY_DISTRIBUTIONS)
-    sampling = record.sampling
-    if sampling is not None and (agrees_on_cpu or agrees_on_memory):
+    names = (*(_CPU_SERIES if agrees_on_cpu else ()), *(_MEMORY_SERIES if agrees_on_memory else ()))
+    metrics = _copy_fields(record.metrics, usage_metrics(batch.usage, sizes), names)
+    interval, sampling = record.interval, record.sampling
+    if interval is not None and since is not None:
+        numbers = build_interval(since, sizes, started_ns=0, finished_ns=0)
+        interval = _copy_fields(interval, numbers, ("cpu_seconds", *names) if agrees_on_cpu else names)
+    if sampling is not None and names:
         sampling = replace(sampling, samples=batch.usage.samples)
     if agrees_on_cpu and metrics.slowdown_at_vcpu is None:
         vcpu_size = record.task_size.vcpu if record.task_size is not None else None
@@ -136,14 +132,13 @@ def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | Non
         )
     series, finer_series = record.series, batch.usage.series
     if finer_series is not None and record.status != "running":  # checkpoints have no series
-        columns = (("vcpu_used", agrees_on_cpu), ("memory_used_mb", agrees_on_memory))
-        series = with_columns(series, finer_series, [name for name, agrees in columns if agrees])
-    return replace(record, metrics=metrics, interval=part, sampling=sampling, series=series)
+        series = with_columns(series, finer_series, [name for name in ("vcpu_used", "memory_used_mb") if name in names])
+    return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)
 
 
 def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
-    """Return the target with the named fields of the source that are not None."""
-    values = {name: getattr(source, name) for name in names}
+    """Return the target with the named fields of the source that it has and that are not None."""
+    values = {name: getattr(source, name, None) for name in names}
     return replace(target, **{name: value for name, value in values.items() if value is not None})
 
 
@@ -184,17 +179,14 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
 
 
 class _TrackedContainer(Struct):
-    """The sources of one batch container, and its aggregates over all its restarts.
-
-    The number of the incarnation rises with each new container, and with each new control group of one container.
-    """
+    """The sources of one batch container, and its aggregates over all its restarts, which ``lock`` protects."""
 
     batch: BatchProcesses
+    lock: threading.Lock
     # With thousands of processes a reading takes 10 to 50 ms of CPU time: one every few seconds.
     duty_cycle: DutyCycle = field(default_factory=partial(DutyCycle, 0.005))
     has_opened: bool = False
     docker_id: str = ""
-    incarnation: int = 0
     source: ContainerProcesses | None = None
     threads: ThreadReader | None = None
     group: ContainerCgroup | None = None
@@ -214,7 +206,8 @@ class _TrackedContainer(Struct):
         self._begin_incarnation()
 
     def _begin_incarnation(self) -> None:
-        self.incarnation += 1
+        with self.lock:
+            self.batch.begin_incarnation()
         self.is_group_gone = False
         self.attempts_left = _MAX_CGROUP_ATTEMPTS
 
@@ -261,7 +254,15 @@ class ProcessCollector(Collector):
     ) -> None:
         self._machine = machine
         self._clock = clock
-        self._new_batch = partial(BatchProcesses, interval_ns, show_arguments, series_points, idle_ns=idle_ns)
+        # Wall-clock time that is not set during the run.
+        self._wall_offset_ns = offset_ns = clock.wall_ns() - clock.monotonic_ns()
+        self._new_batch = partial(
+            BatchProcesses,
+            interval_ns,
+            show_arguments,
+            series_points,
+            idle_ns=lambda start_ns, end_ns: idle_ns(start_ns - offset_ns, end_ns - offset_ns),
+        )
         self._containers: dict[str, ContainerMetadata] = {}
         self._tracked: dict[str, _TrackedContainer] = {}
         self._lock = threading.Lock()
@@ -347,19 +348,19 @@ class ProcessCollector(Collector):
 
     def _track(self, container: ContainerMetadata) -> _TrackedContainer:
         batch = self._new_batch(started_ns=container.started_ns, is_new=not container.restart_count)
-        tracked = _TrackedContainer(batch)
+        tracked = _TrackedContainer(batch, self._lock)
         with self._lock:
             self._tracked[container.name] = tracked
         return tracked
 
     def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
-        now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+        now_ns = self._clock.monotonic_ns()
+        read_ns = now_ns + self._wall_offset_ns
         if not (tracked.duty_cycle.is_due(now_ns) or is_complete):
             group = tracked.read_group()
             if group is not None:
-                context = ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
                 with self._lock:
-                    tracked.batch.add_group(group, context)
+                    tracked.batch.add_group(group, read_ns)
             return
         cpu_before_ns = self._machine.own_cpu_ns()
         snapshot = tracked.read_processes(self._machine)
@@ -370,9 +371,8 @@ class ProcessCollector(Collector):
             threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)
             threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
         host_kills = self._machine.oom_kills()
-        context = ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
         with self._lock:
-            tracked.batch.add(snapshot, group, host_kills, context, threads)
+            tracked.batch.add(snapshot, group, host_kills, read_ns, threads)
         if tracked.has_opened:
             tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns - threads_cpu_ns, now_ns)
         tracked.has_opened = True  # only the first reading opens the files of all processes

@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from msgspec import Struct
-
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeCpu, TreeMemory, lacks_memory
 from profiler.aggregation.series_by_command import SeriesByCommand
@@ -33,14 +31,14 @@ _MIN_COMPARISONS = 3
 class SourceComparison:
     """Compares the readings of the processes with the task stats; with too few samples, they agree.
 
-    CPU time is compared since the last start; memory at each sample, by majority: a spike may show in one source only.
+    Memory is compared at each sample, by majority: a spike may show in one source only.
     """
 
     def __init__(self) -> None:
         self._readings: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
-        self._first_cpu_ns: tuple[int, int] | None = None
         self._last_cpu_ns: tuple[int, int] | None = None
+        self._stats_cpu_ns = self._processes_cpu_ns = 0
         self._comparisons = 0
         self._comparisons_above = 0
         self._comparisons_below = 0
@@ -51,9 +49,7 @@ class SourceComparison:
         self._pending.append(sample)
 
     def on_reading(self, reading: ContainerSample) -> None:
-        """Add a reading of all processes together, later than the last one (by the wall clock)."""
-        if self._readings and reading.read_ns <= self._readings[-1].read_ns:
-            self._readings.clear()
+        """Add a reading of all processes together, later than the last one."""
         self._readings.append(reading)
         while self._pending and self._pending[0].read_ns <= reading.read_ns:
             self._compare(self._pending.popleft())
@@ -61,8 +57,8 @@ class SourceComparison:
     @property
     def cpu_agrees(self) -> bool:
         """Whether the CPU time agrees to 5 % or 0.5 s."""
-        stats_ns, processes_ns = self._cpu_growth_ns()
-        return abs(processes_ns - stats_ns) <= max(_CPU_TOLERANCE * stats_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
+        tolerance_ns = max(_CPU_TOLERANCE * self._stats_cpu_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
+        return abs(self._processes_cpu_ns - self._stats_cpu_ns) <= tolerance_ns
 
     @property
     def memory_agrees(self) -> bool:
@@ -78,20 +74,17 @@ class SourceComparison:
         """A sentence for each difference."""
         sentences = []
         if not self.cpu_agrees:
-            stats_ns, processes_ns = self._cpu_growth_ns()
             sentences.append(
-                f"Task stats and the batch's processes differ on CPU time: {stats_ns / NS_PER_SECOND:.1f} s "
-                f"against {processes_ns / NS_PER_SECOND:.1f} s over the same time; "
+                f"Task stats and the batch's processes differ on CPU time: {self._stats_cpu_ns / NS_PER_SECOND:.1f} s "
+                f"against {self._processes_cpu_ns / NS_PER_SECOND:.1f} s over the same time; "
                 "the time series is from the task stats."
             )
         if not self.memory_agrees:
             stats_bytes = self._stats_bytes // self._comparisons
             processes_bytes = stats_bytes + self._excess_bytes // self._comparisons
-            reason = (
-                "memory that the processes share"
-                if self.counts_shared_memory_twice
-                else "mapped page cache, tmpfs or kernel memory"
-            )
+            reason = "memory that the processes share"
+            if not self.counts_shared_memory_twice:
+                reason = "mapped page cache, tmpfs or kernel memory"
             sentences.append(
                 f"Task stats and the batch's processes differ on memory: {stats_bytes // MIB} MB against "
                 f"{processes_bytes // MIB} MB on average ({reason}); the time series is from the task stats."
@@ -106,11 +99,11 @@ class SourceComparison:
         if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
             step_ns = max(later.read_ns - earlier.read_ns, 1)
             grown_ns = (later.cpu_ns - earlier.cpu_ns) * (sample.read_ns - earlier.read_ns) // step_ns
-            pair = sample.cpu_ns, earlier.cpu_ns + grown_ns
-            if self._last_cpu_ns is not None and sample.cpu_ns < self._last_cpu_ns[0]:
-                self._first_cpu_ns = None  # the container was restarted
-            self._first_cpu_ns = self._first_cpu_ns or pair
-            self._last_cpu_ns = pair
+            processes_ns, last = earlier.cpu_ns + grown_ns, self._last_cpu_ns
+            if last is not None and sample.cpu_ns >= last[0]:  # else the container was restarted
+                self._stats_cpu_ns += sample.cpu_ns - last[0]
+                self._processes_cpu_ns += processes_ns - last[1]
+            self._last_cpu_ns = sample.cpu_ns, processes_ns
         used_bytes, before, after = sample.memory_used_bytes, earlier.memory_used_bytes, later.memory_used_bytes
         if used_bytes is not None and before is not None and after is not None:
             low, high = sorted((before, after))
@@ -121,12 +114,6 @@ class SourceComparison:
             tolerance_bytes = max(_MEMORY_TOLERANCE * used_bytes, _MEMORY_TOLERANCE_BYTES)
             self._comparisons_above += excess_bytes > tolerance_bytes
             self._comparisons_below += -excess_bytes > tolerance_bytes
-
-    def _cpu_growth_ns(self) -> tuple[int, int]:
-        if self._first_cpu_ns is None or self._last_cpu_ns is None:
-            return 0, 0
-        first, last = self._first_cpu_ns, self._last_cpu_ns
-        return last[0] - first[0], last[1] - first[1]
 
     def _is_majority(self, moments: int) -> bool:
         return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons
@@ -157,21 +144,13 @@ class StatsPeak:
         return self._bytes if self.is_usable and self._read_ns >= self.needed_ns else None
 
 
-class ReadingContext(Struct, frozen=True):
-    """The time of a reading on both clocks, and the container's incarnation: one control group of one Docker id."""
-
-    docker_id: str
-    incarnation: int
-    monotonic_ns: int
-    wall_ns: int
-
-
 class BatchProcesses:
     """Aggregates the readings of one batch container by name, over all its incarnations.
 
-    CPU time and memory come from the control group if it is readable, else from the processes. ``started_ns`` is the
-    start of the run by the wall clock. ``is_new`` is False if the container was restarted before it was first read.
-    ``idle_ns`` is the time between two moments (monotonic) in which all GPUs were idle.
+    An incarnation is one control group of one Docker id. CPU time and memory come from the control group if it is
+    readable, else from the processes. All times are by the wall clock as it was set at the start of the collector,
+    ``started_ns`` is the start of the run. ``is_new`` is False if the container was restarted before it was first read.
+    ``idle_ns`` is the time between two moments in which all GPUs were idle.
     """
 
     def __init__(
@@ -184,15 +163,11 @@ class BatchProcesses:
         is_new: bool = True,
         idle_ns: IdleBetween = never_idle,
     ) -> None:
-        self._gpu_idle_ns = idle_ns
         self._started_ns = started_ns
         self._is_new = is_new
         # A rate over a step of a few milliseconds is mostly rounding of the counters.
         self._min_step_ns = interval_ns // 2
-        self._docker_id: str | None = None
-        self._incarnation: int | None = None
-        self._earlier_tree_ns = 0
-        self._wall_offset_ns: int | None = None
+        self._has_begun = False
         self._tree_cpu = TreeCpu()
         self._tree_memory = TreeMemory()
         self._group_cpu = MonotonicCounter()
@@ -214,7 +189,7 @@ class BatchProcesses:
         if started_ns is not None and series_points:
             make_series = partial(SeriesByCommand, started_ns, interval_ns, series_points, is_new=is_new)
         self.totals = ProcessTotals(show_arguments, make_series)
-        self.time = TimeAccount(started_ns if is_new else None, interval_ns, self._idle_ns)
+        self.time = TimeAccount(started_ns if is_new else None, interval_ns, idle_ns)
         self._is_alive = False
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
@@ -229,16 +204,14 @@ class BatchProcesses:
         snapshot: ProcessSnapshot,
         group: GroupReading | None,
         host_kills: int | None,
-        context: ReadingContext,
+        read_ns: int,
         threads: ThreadSample | None = None,
     ) -> None:
         """Add a reading of the processes, of their threads and, if readable, of their control group."""
-        if context.incarnation != self._incarnation:
-            self._begin(context)
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
-        self.totals.add(processes, self._read_ns(context) if is_alive else None)
+        self.totals.add(processes, read_ns if is_alive else None)
         used_bytes = self._add_group(group, is_alive=is_alive, processes=processes)
         group_kills, self._group_kills = self._group_kills, None
         self.kills.add(group_kills, host_kills, snapshot.ended, snapshot.missed_pids)
@@ -247,26 +220,26 @@ class BatchProcesses:
         tree_bytes = memory.add(processes)
         if before != (memory.peak_bytes, memory.largest_mark_bytes):
             # A reading of all processes takes at most a tenth of a second after its time stamp.
-            self._stats_peak.needed_ns = context.wall_ns + NS_PER_SECOND // 10
+            self._stats_peak.needed_ns = read_ns + NS_PER_SECOND // 10
         self._tree_cpu.add(processes, 0)
         if is_alive:
             self._threads = sum(process.threads for process in processes)
-            self._add_sample(tree_bytes if used_bytes is None else used_bytes, self._threads, context)
+            self._add_sample(tree_bytes if used_bytes is None else used_bytes, read_ns)
         if threads is not None and (is_alive or self._is_alive):
             add_step = self.time.add if is_alive else self.time.finish
-            add_step(self._read_ns(context), self.cpu_ns, threads, self.usage.series)
+            add_step(read_ns, self.cpu_ns, threads, self.usage.series)
             self._is_alive = is_alive
 
-    def add_group(self, group: GroupReading, context: ReadingContext | None = None) -> None:
-        """Add a reading of the control group alone; without a context it adds no sample."""
+    def add_group(self, group: GroupReading, read_ns: int | None = None) -> None:
+        """Add a reading of the control group alone; without a time it adds no sample."""
         used_bytes = self._add_group(group, is_alive=True)
-        if context is not None:
-            self._add_sample(used_bytes, self._threads, context)
+        if read_ns is not None:
+            self._add_sample(used_bytes, read_ns)
 
     @property
     def cpu_ns(self) -> int:
         """The CPU time of all incarnations, in nanoseconds: each source counts every process once."""
-        return max(self._group_cpu.total or 0, self._earlier_tree_ns + self._tree_cpu.total_ns)
+        return max(self._group_cpu.total or 0, self._tree_cpu.total_ns)
 
     def group_peak(self, *, is_running: bool) -> GroupPeak:
         """The control group's high-water mark, and whether it covers all processes.
@@ -307,30 +280,16 @@ class BatchProcesses:
         largest_bytes = (1 + _MEMORY_TOLERANCE) * min(bounds, default=math.inf) + _MEMORY_TOLERANCE_BYTES
         return self.comparison.counts_shared_memory_twice or (self._tree_memory.peak_bytes or 0) > largest_bytes
 
-    def _begin(self, context: ReadingContext) -> None:
-        if self._incarnation is not None:
+    def begin_incarnation(self) -> None:
+        """The following readings are of another control group than those before."""
+        if self._has_begun:
             self._has_missed_end = self._has_missed_end or not self._is_end_observed
             self._stats_peak.is_usable = False
-        self._incarnation = context.incarnation
-        if self._docker_id not in (None, context.docker_id):  # the following processes belong to another container
-            self._earlier_tree_ns += self._tree_cpu.total_ns
-            self._tree_cpu = TreeCpu()
-        self._docker_id = context.docker_id
+        self._has_begun = True
         self._group_cpu.restart()
         self._largest_bytes = 0
         self.kills.restart()
         self._is_end_observed = self._is_mark_current = False
-
-    def _read_ns(self, context: ReadingContext) -> int:
-        """The time of a reading by the wall clock as it was set at the first reading."""
-        if self._wall_offset_ns is None:
-            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
-        return context.monotonic_ns + self._wall_offset_ns
-
-    def _idle_ns(self, start_ns: int, end_ns: int) -> int:
-        """The idle time of the GPUs between two times of readings."""
-        offset_ns = self._wall_offset_ns or 0
-        return self._gpu_idle_ns(start_ns - offset_ns, end_ns - offset_ns)
 
     def _add_group(
         self, group: GroupReading | None, *, is_alive: bool, processes: Sequence[ProcessReading] = ()
@@ -363,14 +322,13 @@ class BatchProcesses:
         self._group_used_bytes = max_known(self._group_used_bytes, used_bytes)
         return used_bytes
 
-    def _add_sample(self, memory_bytes: int | None, threads: int, context: ReadingContext) -> None:
-        cpu_ns = self.cpu_ns
-        sample = ContainerSample(read_ns=context.wall_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes)
+    def _add_sample(self, memory_bytes: int | None, read_ns: int) -> None:
+        sample = ContainerSample(
+            read_ns=read_ns, cpu_ns=self.cpu_ns, memory_used_bytes=memory_bytes, pids=self._threads
+        )
         self.comparison.on_reading(sample)
-        if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
+        if self._last_added_ns is not None and read_ns - self._last_added_ns < self._min_step_ns:
             return
-        self._last_added_ns = context.monotonic_ns
-        read_ns = self._read_ns(context)
-        sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
-        self.usage.add(sample, received_ns=context.monotonic_ns, started_ns=self._started_ns, is_new=self._is_new)
+        self._last_added_ns = read_ns
+        self.usage.add(sample, received_ns=read_ns, started_ns=self._started_ns, is_new=self._is_new)
         self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

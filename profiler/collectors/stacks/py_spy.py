@@ -8,7 +8,6 @@ import re
 import select
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from msgspec import Struct
 
 from profiler.core.files import find_program
 from profiler.core.text import on_one_line
-from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.record.activity_model import WAITING_SUFFIX
 
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 _MAX_TEXT_CHARS = 100
 _MAX_LINE = 10_000_000
 _MAX_REASON_CHARS = 160
+_DEADLINE_MS = 8000
 # A deep recursion keeps this many of its outermost and innermost frames.
 _MAX_OUTER, _MAX_INNER = 15, 60
 # Code that is installed with a batch, but is not its team's.
@@ -157,9 +156,8 @@ def find_py_spy(search_path: str | None, interpreter: str) -> str | None:
 class PySpy:
     """Calls py-spy through ``dump_server.py``. Only one thread may call it; any thread may ``kill`` it."""
 
-    def __init__(self, program: str, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(self, program: str) -> None:
         self._program = program
-        self._monotonic_ns = monotonic_ns
         self._server: subprocess.Popen[bytes] | None = None
         self._version: str | None = None
 
@@ -178,9 +176,11 @@ class PySpy:
         return self._version
 
     def start(self) -> None:
-        """Start the server, which waits for calls."""
+        """Start the server, which waits for calls, unless it was started before."""
         import subprocess  # only where stacks are enabled
 
+        if self._server is not None:
+            return
         # Without the environment, which py-spy does not need and which may contain secrets.
         with suppress(OSError):
             self._server = subprocess.Popen(  # noqa: S603  this interpreter, and a file of this package
@@ -189,7 +189,6 @@ class PySpy:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={},
-                bufsize=0,
                 start_new_session=True,
             )
 
@@ -212,43 +211,27 @@ class PySpy:
 
     def close(self) -> None:
         """End the server and close its pipes. Only the thread that calls may do this."""
-        server = self._server
-        if server is not None:
-            self.kill()
-            for stream in (server.stdin, server.stdout):
-                if stream is not None:
-                    stream.close()
-            server.wait()
+        if self._server is not None:
+            with suppress(OSError), self._server:  # which closes the pipes and waits; a call may not be written yet
+                self.kill()
 
     def _call(self, arguments: str) -> tuple[int, int, bytes] | Unavailable:
         """The exit status, the CPU time and the output of a call."""
         server = self._server
         if server is None or server.stdin is None or server.stdout is None:
             return Unavailable("it cannot be started")
-        deadline_ns = self._monotonic_ns() + 8 * NS_PER_SECOND  # longer than the server's own deadline of a call
-        try:
-            server.stdin.write(arguments.encode() + b"\n")
-            answer, end = bytearray(), -1
-            while end < 0 or len(answer) < end:
-                chunk = self._read(server.stdout.fileno(), deadline_ns)
-                if not chunk:
-                    self.kill()
-                    return Unavailable("the process that calls it has ended or does not answer")
-                answer += chunk
-                if end < 0 and b"\n" in answer:
-                    head = bytes(answer[: answer.index(b"\n")])
-                    status, cpu_us, length = map(int, head.split())
-                    end = len(head) + 1 + length
-        except (OSError, ValueError) as error:
-            self.kill()
-            return Unavailable(f"the process that calls it has ended ({type(error).__name__})")
-        return status, cpu_us * 1000, bytes(answer[len(head) + 1 :])
-
-    def _read(self, descriptor: int, deadline_ns: int) -> bytes:
         poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        left_ms = max(deadline_ns - self._monotonic_ns(), 0) * 1000 / NS_PER_SECOND
-        return os.read(descriptor, 262_144) if poll.poll(left_ms) else b""
+        try:
+            poll.register(server.stdout, select.POLLIN)
+            server.stdin.write(arguments.encode() + b"\n")
+            server.stdin.flush()
+            # The server's own deadline of a call is shorter. It writes an answer as a whole.
+            head = server.stdout.readline() if poll.poll(_DEADLINE_MS) else b""
+            status, cpu_us, length = map(int, head.split())
+            return status, cpu_us * 1000, server.stdout.read(length)
+        except (OSError, ValueError):
+            self.kill()
+            return Unavailable("the process that calls it has ended or does not answer")
 
 
 def _reason(status: int, errors: bytes) -> str:

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 
 from msgspec import Struct, field
 
@@ -32,25 +31,24 @@ def living_processes(pids: Iterable[int], proc_folder: str = "/proc") -> tuple[I
     return tuple((pid, stat.started_ticks) for pid, stat in stats if stat is not None and not stat.is_exiting)
 
 
-def runs_python(pid: int, proc_folder: str = "/proc") -> tuple[str, bool | None]:
-    """The program of a process, and whether it is or contains CPython; None without permission to read this."""
+def runs_python(pid: int, last_program: str, proc_folder: str = "/proc") -> tuple[str, bool | None] | None:
+    """The program of a process, and whether it is or contains CPython; None without permission to read this.
+
+    Returns None if the process has ended, is a kernel thread, or still executes ``last_program``.
+    """
     folder = f"{proc_folder}/{pid}"
     try:
         program = os.readlink(f"{folder}/exe")  # noqa: PTH115  many times a minute
     except PermissionError:
         return "", None
-    except OSError:  # the process has ended, or is a kernel thread
-        return "", False
+    except OSError:
+        return None
+    if program == last_program:
+        return None
     if _PYTHON.fullmatch(program.rpartition("/")[2]):
         return program, True
     maps = proc.read(f"{folder}/maps")
     return program, None if maps is None else _LIBRARY in maps
-
-
-def _program(pid: int) -> str:
-    with suppress(OSError):
-        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115  many times a minute
-    return ""
 
 
 class ThreadRoots:
@@ -89,12 +87,10 @@ class PythonProcesses:
 
     def __init__(
         self,
-        runs: Callable[[int], tuple[str, bool | None]] = runs_python,
-        program_of: Callable[[int], str] = _program,
+        runs: Callable[[int, str], tuple[str, bool | None] | None] = runs_python,
         cpu_ns: Callable[[int], int] = lambda pid: own_cpu_ns(pid, 0),
     ) -> None:
         self._runs = runs
-        self._program_of = program_of
         self._cpu_ns = cpu_ns
         self._known: dict[Identity, _Process] = {}
         self.scans = 0
@@ -119,14 +115,11 @@ class PythonProcesses:
 
     def _look_at(self, process: _Process, pid: int) -> None:
         """Decide what the process runs, once for each program that it executes."""
-        if process.is_python is None:
-            return
-        program = self._program_of(pid)
-        if program and program == process.program:
-            return
-        process.program, process.is_python = self._runs(pid)
-        self.found_python = self.found_python or bool(process.is_python)
-        self.is_refused = self.is_refused or process.is_python is None
+        found = None if process.is_python is None else self._runs(pid, process.program)
+        if found is not None:
+            process.program, process.is_python = found
+            self.found_python = self.found_python or bool(process.is_python)
+            self.is_refused = self.is_refused or process.is_python is None
 
     def add_stacks(self, identity: Identity, stacks: Collection[ThreadStack]) -> tuple[ThreadStack, ...]:
         """Note that a process was read; returns its stacks without torn ones."""

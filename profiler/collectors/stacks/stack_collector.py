@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart, ResourceLimits
 from profiler.collectors.collector import Collector, failure_warnings
-from profiler.collectors.stacks.py_spy import Dump, PySpy
+from profiler.collectors.stacks.py_spy import PySpy, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity, PythonProcesses, runs_python
 from profiler.collectors.stacks.stack_profile import StackProfile
 from profiler.core.clock import Clock
@@ -62,7 +62,7 @@ class StackAccess(Struct, frozen=True, kw_only=True):
     own_cpu_ns: Callable[[], int]
     advice: StackAdvice
     is_local: bool = False
-    runs_python: Callable[[int], tuple[str, bool | None]] = runs_python
+    runs_python: Callable[[int, str], tuple[str, bool | None] | None] = runs_python
 
 
 class SamplingSchedule:
@@ -128,7 +128,7 @@ class StackCollector(Collector):
         self._lock = threading.Lock()
         self._waiter = Waiter()
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
-        self._is_reader_started = self._is_reading = False
+        self._is_reading = False
         self._source = self.name
         self._reader_cpu_ns = 0
         self._failures = 0
@@ -148,7 +148,7 @@ class StackCollector(Collector):
             self._log.warning(self._access.advice.missing)
             return
         if self._access.is_local:
-            self._start_reader(self._reader)
+            self._reader.start()
         self._thread.start()
 
     def follow(self, name: str, find: Callable[[], Iterable[Identity]]) -> None:
@@ -193,7 +193,7 @@ class StackCollector(Collector):
         has_ended = record.status != "running"
         return RecordPart(
             values={} if stacks is None else {"stacks": stacks if has_ended else _short(stacks)},
-            warnings=tuple(self._warnings(batch, has_samples=stacks is not None, has_ended=has_ended)),
+            warnings=self._warnings(batch, has_samples=stacks is not None, has_ended=has_ended),
             reader_cpu_ns=self._reader_cpu_ns,
         )
 
@@ -284,51 +284,41 @@ class StackCollector(Collector):
 
     def _sample(self, reader: PySpy, now_ns: int) -> None:
         """Read the Python processes of all batches once."""
-        own_before_ns, cost_ns = self._access.own_cpu_ns(), 0
+        before_ns = self._access.own_cpu_ns() + self._reader_cpu_ns
         for batch in list(self._batches.values()):
             dumps = []
             now_seconds = self._clock.monotonic_ns() / NS_PER_SECOND
             for identity in batch.python.choose(batch.find(), now_seconds):
                 if self._thread.is_stopping:
                     return
-                dump = self._dump(reader, batch, identity, now_seconds)
-                cost_ns += dump.cpu_ns
-                dumps.append(dump.stacks)
+                dumps.append(self._read(reader, batch, identity, now_seconds))
             with self._lock:
                 batch.profile.add(dumps, self._wall_offset_ns + self._clock.monotonic_ns())
             if any(dumps):  # not earlier: the call may hang
                 self._source = reader.version
-        self._schedule.add(now_ns, cost_ns + self._access.own_cpu_ns() - own_before_ns)
+        self._schedule.add(now_ns, self._access.own_cpu_ns() + self._reader_cpu_ns - before_ns)
 
-    def _dump(self, reader: PySpy, batch: _Batch, identity: Identity, now_seconds: float) -> Dump:
-        """Read one process; again if it changed meanwhile."""
-        pid, cpu_ns = identity[0], 0
-        self._start_reader(reader)
+    def _read(self, reader: PySpy, batch: _Batch, identity: Identity, now_seconds: float) -> tuple[ThreadStack, ...]:
+        """Read one process; again if it changed meanwhile. Returns no stacks after a failure."""
+        reader.start()
         for _ in range(_MAX_ATTEMPTS):
             self._is_reading = True
-            dump = reader.dump(pid)
+            dump = reader.dump(identity[0])
             self._is_reading = False
-            cpu_ns += dump.cpu_ns
             self._reader_cpu_ns += dump.cpu_ns
-            dump = replace(dump, cpu_ns=cpu_ns)
             if self._thread.is_stopping or dump.failure is None or batch.python.is_failing(identity):
                 break
         if dump.failure is None:
             self._failures = 0
-            return replace(dump, stacks=batch.python.add_stacks(identity, dump.stacks))
+            return batch.python.add_stacks(identity, dump.stacks)
         if identity not in batch.find() or self._thread.is_stopping:
-            return dump  # the process has ended meanwhile
+            return ()  # the process has ended meanwhile
         self._failures += 1
         self._last_failure = dump.failure.rstrip(".")
         if batch.python.add_failure(identity, now_seconds, dump.failure) or self._failures == _MAX_FAILURES:
             self._failure = self._failure or self._last_failure
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
-        return dump
-
-    def _start_reader(self, reader: PySpy) -> None:
-        if not self._is_reader_started:
-            self._is_reader_started = True
-            reader.start()
+        return ()
 
 
 def _short(stacks: Stacks) -> Stacks:

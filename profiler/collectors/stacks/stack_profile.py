@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
+from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.task_record import ResourceLimits
@@ -28,7 +29,6 @@ _PERCENT_DIGITS = 1
 _OUTER_FRAMES, _INNER_FRAMES = 8, 30
 TOP_FUNCTIONS = 10
 _MAX_FUNCTIONS = 5000
-_MAX_LINES = 200
 # The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the user's files.
 MAX_BYTES = 186_000
 MAX_STEPS = 120
@@ -53,20 +53,19 @@ class _Moment:
         self.samples = 0
         self._stacks: Counter[tuple[Frame, ...]] = Counter()
 
-    def add(self, stacks: Iterable[tuple[Frame, ...]]) -> None:
+    def add(self, stacks: Collection[tuple[Frame, ...]]) -> None:
         self.samples += 1
-        self._stacks.update(set(stacks))
+        self._stacks.update(stacks)
         if len(self._stacks) > _MAX_STACKS:
             self._stacks = Counter(dict(self._stacks.most_common(_MAX_STACKS // 2)))
 
     def record(self) -> StackMoment:
         """The stack that was seen most often, regardless of lines, with its most frequent lines."""
-        functions: Counter[tuple[str, ...]] = Counter()
+        by_functions: defaultdict[tuple[str, ...], Counter[tuple[Frame, ...]]] = defaultdict(Counter)
         for frames, count in self._stacks.items():
-            functions[tuple(frame.text for frame in frames)] += count
-        ((most, count),) = functions.most_common(1)
-        lines = {frames: n for frames, n in self._stacks.items() if tuple(frame.text for frame in frames) == most}
-        frames = max(lines, key=lines.__getitem__)
+            by_functions[tuple(frame.text for frame in frames)][frames] = count
+        most = max(by_functions.values(), key=Counter.total)
+        ((frames, _),) = most.most_common(1)
         return StackMoment(
             kind=self.kind,
             from_at=format_ms(self.from_ns),
@@ -74,7 +73,7 @@ class _Moment:
             samples=self.samples,
             stack=tuple(frame.text_with_line for frame in frames),
             own=tuple(frame.is_own for frame in frames),
-            percent=min(round(100 * count / self.samples, _PERCENT_DIGITS), 100.0),
+            percent=min(round(100 * most.total() / self.samples, _PERCENT_DIGITS), 100.0),
         )
 
 
@@ -91,12 +90,9 @@ class StackMoments:
     def add_usage(self, sample: ContainerSample, sizes: ResourceLimits, now_ns: int) -> None:
         """Compare the usage with the conditions; ``now_ns`` is monotonic."""
         last = self._window[-1] if self._window else None
-        if last is not None and 0 <= sample.read_ns - last.read_ns < _MIN_STEP_NS:
-            return
-        if last is not None and sample.read_ns < last.read_ns:  # the clock was set
-            self._window.clear()
-            self._idle_since_ns = None
-        elif last is not None:
+        if last is not None:
+            if sample.read_ns - last.read_ns < _MIN_STEP_NS:
+                return
             vcpu = vcpu_between(last, sample)
             is_idle = vcpu is not None and vcpu <= idle_vcpu(sizes.vcpu)
             self._idle_since_ns = (self._idle_since_ns or last.read_ns) if is_idle else None
@@ -110,17 +106,13 @@ class StackMoments:
         """Whether samples are to be taken at the fast rate."""
         return any(now_ns < self._sampled_until_ns.get(kind, 0) for kind in self._present)
 
-    def add_stacks(self, stacks: Iterable[ThreadStack]) -> None:
-        """Count the most informative ones of the stacks that were read at one time."""
-        if not self._present:
-            return
-        ranked = [(stack.rank, shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)) for stack in stacks]
-        if not ranked:
-            return
-        best = min(rank for rank, _ in ranked)
-        chosen = [frames for rank, frames in ranked if rank == best]
-        for moment in self._present.values():
-            moment.add(chosen)
+    def add_stacks(self, stacks: Sequence[ThreadStack]) -> None:
+        """Count the most informative ones of the stacks that were read at one time, at least one."""
+        if self._present:
+            best = min(stack.rank for stack in stacks)
+            chosen = {shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES) for stack in stacks if stack.rank == best}
+            for moment in self._present.values():
+                moment.add(chosen)
 
     def record(self) -> tuple[StackMoment, ...]:
         """The moments with the most samples, in the order of time."""
@@ -159,57 +151,52 @@ class StackMoments:
             self._sampled_until_ns[kind] = now_ns + 60 * NS_PER_SECOND
 
 
+class _Function(Struct):
+    """How often a function was on the stack of a running thread, how often it was the innermost one, and its lines."""
+
+    total: int = 0
+    innermost: int = 0
+    lines: Counter[int] = field(default_factory=Counter)
+
+
 class FunctionCounts:
     """How often each function was on the stack of a running thread, within a fixed size."""
 
     def __init__(self) -> None:
         self._running = 0
-        self._self: Counter[_Key] = Counter()
-        self._total: Counter[_Key] = Counter()
-        self._lines: dict[_Key, Counter[int]] = {}
+        self._functions: dict[_Key, _Function] = {}
 
     def add(self, stack: ThreadStack) -> None:
-        """Count a stack; a recursive function counts once in ``total``. Waiting threads do not count."""
+        """Count a stack; a recursive function counts once, with its last line. Waiting threads do not count."""
         if not stack.is_active:
             return
         self._running += 1
-        seen: set[_Key] = set()
-        for frame in reversed(stack.frames):
-            key = frame.function, frame.file, frame.is_own
-            if key in seen:
-                continue
-            seen.add(key)
-            if frame.line is not None:
-                lines = self._lines.setdefault(key, Counter())
-                lines[frame.line] += 1
-                if len(lines) > _MAX_LINES:
-                    self._lines[key] = Counter(dict(lines.most_common(_MAX_LINES // 2)))
-        self._total.update(seen)
+        lines = {(frame.function, frame.file, frame.is_own): frame.line for frame in stack.frames}
+        for key, line in lines.items():
+            function = self._functions.setdefault(key, _Function())
+            function.total += 1
+            if line is not None:
+                function.lines[line] += 1
         innermost = stack.frames[-1]
-        self._self[innermost.function, innermost.file, innermost.is_own] += 1
-        if len(self._total) > _MAX_FUNCTIONS:
-            self._total = Counter(dict(self._total.most_common(_MAX_FUNCTIONS // 2)))
-            self._self = Counter({key: count for key, count in self._self.items() if key in self._total})
-            self._lines = {key: lines for key, lines in self._lines.items() if key in self._total}
+        self._functions[innermost.function, innermost.file, innermost.is_own].innermost += 1
+        if len(self._functions) > _MAX_FUNCTIONS:
+            ranked = sorted(self._functions.items(), key=lambda each: -each[1].total)
+            self._functions = dict(ranked[: _MAX_FUNCTIONS // 2])
 
     def top(self) -> tuple[StackFunction, ...]:
         """The functions that ran most often themselves, then the functions that were most often on the stack."""
-        ranked = sorted(self._total, key=lambda key: (-self._self[key], -self._total[key], key))
+        ranked = sorted(self._functions.items(), key=lambda each: (-each[1].innermost, -each[1].total, each[0]))
         return tuple(
             StackFunction(
                 function=key[0],
                 file=key[1],
-                line=self._most_frequent_line(key),
-                self_percent=self._percent(self._self[key]),
-                total_percent=self._percent(self._total[key]),
+                line=min(count.lines, key=lambda line: (-count.lines[line], line), default=None),
+                self_percent=self._percent(count.innermost),
+                total_percent=self._percent(count.total),
                 own=key[2] or None,
             )
-            for key in ranked[:TOP_FUNCTIONS]
+            for key, count in ranked[:TOP_FUNCTIONS]
         )
-
-    def _most_frequent_line(self, key: _Key) -> int | None:
-        lines = self._lines.get(key)
-        return min(lines, key=lambda line: (-lines[line], line)) if lines else None
 
     def _percent(self, count: int) -> float:
         return round(100 * count / self._running, _PERCENT_DIGITS)
@@ -222,7 +209,6 @@ class FoldedStacks:
         self._step_ns = _FIRST_STEP_NS
         self._origin_ns: int | None = None
         self._steps: dict[int, Counter[str]] = {}
-        self._bytes_of: dict[str, int] = {}
         self._bytes = 0
 
     def add(self, at_ns: int, stacks: Mapping[str, int]) -> None:
@@ -230,22 +216,21 @@ class FoldedStacks:
         if self._origin_ns is None:
             self._origin_ns = at_ns
         index = max(at_ns - self._origin_ns, 0) // self._step_ns
-        step = self._steps.get(index)
-        if step is None:
-            step = self._steps[index] = Counter()
+        if index not in self._steps:
+            self._steps[index] = Counter()
             self._bytes += _STEP_BYTES
+        step = self._steps[index]
         for stack, count in stacks.items():
             if stack not in step:
-                self._bytes += self._size_of(stack)
+                self._bytes += _size_of(stack)
             step[stack] += count
         self._shrink()
 
     def steps(self, started_ns: int | None, finished_ns: int | None = None) -> tuple[StackStep, ...]:
         """The steps with samples, by their offsets from the start of the run, or from the first sample if unknown."""
-        if self._origin_ns is None:
-            return ()
-        started_ns = self._origin_ns if started_ns is None else started_ns
-        first_ns = self._origin_ns - started_ns
+        origin_ns = self._origin_ns or 0
+        started_ns = origin_ns if started_ns is None else started_ns
+        first_ns = origin_ns - started_ns
         indexes = sorted(self._steps)
         found = []
         for index, following in zip(indexes, (*indexes[1:], None), strict=True):
@@ -260,12 +245,6 @@ class FoldedStacks:
             counts = dict(self._steps[index].most_common())
             found.append(StackStep(offset_ms=offset_ms, duration_ms=duration_ms, stacks=counts))
         return tuple(found)
-
-    def _size_of(self, stack: str) -> int:
-        size = self._bytes_of.get(stack)
-        if size is None:
-            size = self._bytes_of[stack] = len(msgspec.json.encode(stack)) + _COUNT_BYTES
-        return size
 
     def _shrink(self) -> None:
         while len(self._steps) > MAX_STEPS or (self._bytes > MAX_BYTES and len(self._steps) > _MIN_STEPS):
@@ -288,7 +267,7 @@ class FoldedStacks:
         left = 3 * MAX_BYTES // 4 - len(self._steps) * _STEP_BYTES
         kept = set()
         for stack, _ in totals.most_common():
-            left -= present[stack] * self._size_of(stack)
+            left -= present[stack] * _size_of(stack)
             if left < 0:
                 break
             kept.add(stack)
@@ -299,11 +278,11 @@ class FoldedStacks:
         self._measure()
 
     def _measure(self) -> None:
-        present = {stack for step in self._steps.values() for stack in step}
-        self._bytes_of = {stack: size for stack, size in self._bytes_of.items() if stack in present}
-        self._bytes = len(self._steps) * _STEP_BYTES + sum(
-            self._size_of(stack) for step in self._steps.values() for stack in step
-        )
+        self._bytes = sum(_STEP_BYTES + sum(map(_size_of, step)) for step in self._steps.values())
+
+
+def _size_of(stack: str) -> int:
+    return len(msgspec.json.encode(stack)) + _COUNT_BYTES
 
 
 class StackProfile:
@@ -325,8 +304,6 @@ class StackProfile:
         for stack in stacks:
             self.functions.add(stack)
             self._own_files.update(frame.file for frame in stack.frames if frame.is_own)
-        if len(self._own_files) > _MAX_FUNCTIONS:
-            self._own_files.clear()
         self.folded.add(wall_ns, Counter(stack.folded for stack in stacks))
         self.moments.add_stacks(stacks)
 

@@ -14,8 +14,8 @@ from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.record.record_model import Neuron
-from tests.fakes import FakeClock, seconds
-from tests.neuron_documents import GIB, MIB, decoded, inf1_report, percentiles, report, runtime
+from tests.fakes import seconds
+from tests.neuron_documents import MIB, decoded, inf1_report, percentiles, report, runtime
 
 
 def test_a_line_that_is_too_long_is_not_kept_in_memory() -> None:
@@ -35,77 +35,32 @@ def test_any_chunking_of_a_stream_gives_the_same_lines(parts: list[bytes], cuts:
     assert lines == [line for line in stream.split(b"\n")[:-1] if line]
 
 
-class Life:
-    """A supervised program on the fake clock."""
-
-    def __init__(self, period_seconds: int = 1) -> None:
-        self.clock = FakeClock()
-        self.state = Supervision(period_seconds)
-
-    def start(self) -> None:
-        assert self.state.is_start_due(self.clock.monotonic_ns())
-        self.state.on_started(self.clock.monotonic_ns())
-
-    def report(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.state.on_report(self.clock.monotonic_ns())
-
-    def end(self) -> float:
-        """The seconds until the next start."""
-        now_ns = self.clock.monotonic_ns()
-        self.state.on_exit(now_ns)
-        waited = (self.state.deadline_ns - now_ns) / NS_PER_SECOND
-        assert not self.state.is_start_due(self.state.deadline_ns - 1)
-        self.clock.advance(waited)
-        return waited
+def waits_after(*reports: int) -> list[float]:
+    """The seconds from the end of each life, which prints so many reports, to the next start."""
+    state, now_ns, waits = Supervision(1), 0, []
+    for number in reports:
+        state.on_started(now_ns)
+        for _ in range(number):
+            state.on_report(now_ns)
+        state.on_exit(now_ns)
+        waits.append((state.deadline_ns - now_ns) / NS_PER_SECOND)
+        now_ns = state.deadline_ns
+    assert state.starts == len(reports)
+    return waits
 
 
-def test_the_backoff_doubles_from_one_second_to_a_minute() -> None:
-    life = Life()
-    waits = []
-    for _ in range(9):
-        life.start()
-        life.report()
-        waits.append(life.end())
-    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert life.state.starts == 9
-
-
-def test_ten_reports_in_a_row_reset_the_backoff() -> None:
-    life = Life()
-    for reports, wait in ((9, 1), (9, 2), (10, 1), (1, 2)):
-        life.start()
-        life.report(reports)
-        assert life.end() == wait
+def test_the_backoff_doubles_from_one_second_to_a_minute_and_ten_reports_in_a_row_reset_it() -> None:
+    assert waits_after(*[1] * 9) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert waits_after(9, 9, 10, 1) == [1, 2, 1, 2]
 
 
 def test_silence_is_ten_seconds_or_five_periods_since_the_start_or_the_last_report() -> None:
     for period, silence in ((1, 10), (2, 10), (3, 15), (60, 300)):
-        life = Life(period)
-        life.start()
-        assert not life.state.is_silent(seconds(silence) - 1)
-        assert life.state.is_silent(seconds(silence))
-        life.clock.advance(silence - 1)
-        life.report()
-        assert not life.state.is_silent(seconds(2 * silence - 1) - 1)
-        assert life.state.is_silent(seconds(2 * silence - 1))
-
-
-def test_reads_a_report_of_runtime_2() -> None:
-    latency = percentiles(0.003, 0.004, 0.005)
-    parsed = decoded(
-        report(runtime({0: 61.5, 1: 0}, {0: 64, 1: 0}, period=0.999, total_latency=latency), ecc={0: (3, 4)})
-    )
-    (process,) = parsed.runtimes
-    assert process.utilization_percent == {0: 61.5, 1: 0.0}
-    assert (process.utilization_period_ns, process.memory_period_ns) == (999_000_000, 999_000_000)
-    assert process.core_memory_bytes == {0: 64 * MIB, 1: 0}
-    assert process.device_memory_bytes == 64 * MIB
-    assert (process.completed, process.failed) == (10, 0)
-    assert process.latency == Latency(p50_seconds=0.003, p99_seconds=0.004, p100_seconds=0.005)
-    assert parsed.ecc_uncorrected == {0: 7}
-    assert (parsed.device_count, parsed.device_memory_size_bytes) == (1, 32 * GIB)
-    assert parsed.problems == ()
+        state = Supervision(period)
+        state.on_started(0)
+        for last_ns in (0, seconds(silence - 1)):
+            assert state.deadline_ns == last_ns + seconds(silence)
+            state.on_report(seconds(silence - 1))
 
 
 def test_reads_a_report_of_runtime_1() -> None:
@@ -117,12 +72,6 @@ def test_reads_a_report_of_runtime_1() -> None:
     assert daemon.latency == Latency(p50_seconds=0.011, p99_seconds=0.012, p100_seconds=0.013)
     assert parsed.ecc_uncorrected == {0: 3}
     assert (parsed.device_count, parsed.device_memory_size_bytes) == (None, None)
-
-
-def test_all_ways_to_end_an_execution_but_completed_are_failures() -> None:
-    failed = {"timed_out": 1, "failed_to_queue": 20, "some_new_reason": 300}
-    (process,) = decoded(report(runtime({}, {}, completed=5, failed=failed))).runtimes
-    assert (process.completed, process.failed) == (5, 321)
 
 
 def test_the_device_latency_replaces_a_missing_total_latency() -> None:
@@ -137,15 +86,6 @@ def test_the_device_latency_replaces_a_missing_total_latency() -> None:
 @pytest.mark.parametrize("runtimes", [[], None, [{"pid": 1, "error": "", "report": {}}, {"pid": 2, "error": "x"}]])
 def test_no_runtime_and_one_of_which_nothing_was_due_are_a_report_all_the_same(runtimes: object) -> None:
     assert decoded({**report(), "neuron_runtime_data": runtimes}).runtimes == ()
-
-
-def test_a_group_with_an_error_is_absent_and_the_others_stay() -> None:
-    process = runtime({0: 50.0}, {0: 8})
-    process["report"]["neuroncore_counters"]["error"] = "cannot read the counters"
-    parsed = decoded(report(process))
-    (found,) = parsed.runtimes
-    assert (found.utilization_percent, found.device_memory_bytes, found.completed) == (None, 8 * MIB, 10)
-    assert parsed.problems == ("cannot read the counters",)
 
 
 def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_costs_no_other_field() -> None:

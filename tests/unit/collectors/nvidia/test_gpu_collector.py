@@ -15,9 +15,6 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuSample,
     GpuScope,
     GpuSelection,
-    own_selection,
-    parse_visible_devices,
-    resolve,
 )
 from profiler.core.timestamps import format_ms
 from profiler.readers import Unavailable
@@ -147,7 +144,13 @@ def test_uuids_without_a_gpu_are_reported() -> None:
     assert any("TASK_PROFILER_GPU_UUIDS" in warning for warning in world.warnings())
 
 
-@pytest.mark.parametrize(("value", "uuids"), [("0", ["GPU-p1"]), ("GPU-q1,GPU-p1", ["GPU-p1", "GPU-q1"])])
+@pytest.mark.parametrize(
+    ("value", "uuids"),
+    [
+        *((" 0, 1 ", ["GPU-p1", "GPU-q1"]), ("GPU-q1,GPU-p1", ["GPU-p1", "GPU-q1"]), ("none", []), ("void", [])),
+        *(("all", ["GPU-p1", "GPU-q1", "GPU-r1"]), ("", ["GPU-p1", "GPU-q1", "GPU-r1"])),
+    ],
+)
 def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: list[str]) -> None:
     nvml = FakeNvml(FakeGpu("GPU-p1"), FakeGpu("GPU-q1"), FakeGpu("GPU-r1"))
     world = World(NvmlSource(lambda: nvml.binding, FakeClock()), scope=GpuScope((), lambda _: value))
@@ -155,7 +158,7 @@ def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: l
     world.collector.tick()
     record = world.record()
     assert [gpu.uuid for gpu in record.gpus] == uuids
-    assert (record.gpu_scope, world.warnings()) == (None, ())
+    assert (record.gpu_scope, world.warnings()) == (None if value else "instance", ())
 
 
 def test_a_machine_without_a_gpu_is_silent() -> None:
@@ -309,22 +312,6 @@ def test_a_missing_required_gpu_is_reported_even_if_the_run_ends_before_the_firs
     assert world.log.events("warning") == [world.collector.startup_error]
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted", "is_known"),
-    [
-        ("GPU-a,GPU-b", {"GPU-a", "GPU-b"}, True),
-        (" 0, 1 ", {"0", "1"}, True),
-        ("all", None, True),
-        ("none", set(), True),
-        ("void", set(), True),
-        ("", None, False),
-    ],
-)
-def test_what_the_batchs_environment_says_of_its_gpus(value: str, wanted: set[str] | None, *, is_known: bool) -> None:
-    choice = parse_visible_devices(value)
-    assert choice == GpuSelection(selectors=None if wanted is None else frozenset(wanted), is_known=is_known)
-
-
 WHOLE = tuple(GpuFacts(uuid=f"GPU-{letter}", index=index) for index, letter in enumerate("abcd"))
 
 
@@ -350,7 +337,7 @@ WHOLE = tuple(GpuFacts(uuid=f"GPU-{letter}", index=index) for index, letter in e
 def test_what_the_own_environment_says_depends_on_what_is_visible(
     value: str, visible: tuple[GpuFacts, ...], meant: set[str] | str | None
 ) -> None:
-    choice = resolve(own_selection(value), visible)
+    choice = GpuScope((), own=value).selection_for("batch", visible)
     if isinstance(meant, str):
         assert choice == GpuSelection()
     else:
@@ -370,22 +357,24 @@ def test_the_batchs_processes_are_read_until_the_selection_is_known() -> None:
     answers: dict[str, str | None] = {}
     scope = GpuScope((), asking(answers, asked))
     scope.discover(BATCH)
-    assert scope.selection_for("batch") == GpuSelection()
+    assert scope.selection_for("batch", WHOLE) == GpuSelection()
     answers["b" * 64] = "GPU-a"
     scope.discover(BATCH)
     scope.discover(BATCH)
-    assert scope.selection_for("batch") == GpuSelection(selectors=frozenset({"GPU-a"}), is_known=True)
-    assert scope.selection_for("another") == GpuSelection()
+    assert scope.selection_for("batch", WHOLE) == GpuSelection(selectors=frozenset({"GPU-a"}), is_known=True)
+    assert scope.selection_for("another", WHOLE) == GpuSelection()
     assert len(asked) == 2
 
 
 def test_live_readings_have_the_gpus_of_every_batch_with_a_known_selection() -> None:
     scope = GpuScope((), asking({"b" * 64: "GPU-a,GPU-b", "c": "GPU-c"}, []))
-    assert scope.selection_for_all() == GpuSelection()
+    assert scope.selection_for_all(WHOLE) == GpuSelection()
     scope.discover(BATCH)
     scope.discover(ContainerMetadata(name="other", docker_id="c"))
-    assert scope.selection_for_all() == GpuSelection(selectors=frozenset({"GPU-a", "GPU-b", "GPU-c"}), is_known=True)
-    assert GpuScope(("GPU-x",)).selection_for_all() == GpuSelection(selectors=frozenset({"GPU-x"}), is_known=True)
+    assert scope.selection_for_all(WHOLE) == GpuSelection(
+        selectors=frozenset({"GPU-a", "GPU-b", "GPU-c"}), is_known=True
+    )
+    assert GpuScope(("GPU-x",)).selection_for_all(WHOLE) == GpuSelection(selectors=frozenset({"GPU-x"}), is_known=True)
 
 
 def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_gpus() -> None:

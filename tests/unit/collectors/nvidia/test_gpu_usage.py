@@ -1,15 +1,10 @@
-"""From readings of GPUs to the record's numbers; and three programs on a scripted GPU.
+"""From readings of GPUs to the record's numbers. Programs on a device are in ``tests/gpu``."""
 
-The scripted driver answers as a GPU with this program would: utilization of the last sixth of a second, and GPM's means
-since the reading before. The same programs run on a device in ``tests/gpu``.
-"""
-
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from profiler.aggregation.task_record import with_while_idle
 from profiler.aggregation.time_breakdown import TimeAccount
@@ -223,22 +218,6 @@ def taken(usage: GpuUsage, selectors: Collection[str] | None = None) -> DeviceRe
     return readings
 
 
-def test_the_memory_of_all_gpus_together_is_the_sum_of_those_that_were_read() -> None:
-    usage = GpuUsage(seconds(1))
-    assert taken(usage).gpus_memory_bytes is None
-    first, second = (
-        GpuSample(facts=GpuFacts(uuid=uuid, index=0), memory_used_bytes=used)
-        for uuid, used in (("GPU-x", 100), ("GPU-y", 5000))
-    )
-    usage.add(DriverReading(samples=(first, second)), 0, START_NS)
-    assert taken(usage).gpus_memory_bytes == 5100
-    usage.add(DriverReading(samples=(first,)), seconds(1), START_NS)
-    assert taken(usage).gpus_memory_bytes == 100
-    usage.add(DriverReading(samples=(first, second)), seconds(2), START_NS)
-    assert taken(usage, {"GPU-y"}).gpus_memory_bytes == 5000
-    assert taken(usage).gpus_memory_bytes is None
-
-
 def used(percent: float | None) -> Gpu:
     return Gpu(uuid="GPU", utilization_percent=None if percent is None else Distribution(max=percent))
 
@@ -261,62 +240,47 @@ def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> 
     assert latest.throttled_seconds == {**dict.fromkeys(THROTTLE_REASONS.values(), 0), "swPowerCap": 1}
 
 
-def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() -> None:
+def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_their_memory_is_added() -> None:
     usage = GpuUsage(seconds(1))
-    other = GpuFacts(uuid="GPU-b", index=1, name="NVIDIA A10G")
+    other = GpuSample(facts=GpuFacts(uuid="GPU-b", index=1), utilization_percent=99.0, memory_used_bytes=5000)
     for second, percent in enumerate((10.0, 30.0)):
-        samples = (
-            GpuSample(facts=FACTS, utilization_percent=percent, memory_used_bytes=int(percent)),
-            GpuSample(facts=other, utilization_percent=99.0),
-        )
-        usage.add(DriverReading(samples=samples), seconds(second), START_NS)
-    first = taken(usage, {"GPU-a"})
-    assert first.gpu_percent.summary() == first.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
-    assert taken(usage).gpu_percent.summary() is None
-    usage.add(DriverReading(samples=(GpuSample(facts=other, utilization_percent=50.0),)), seconds(3), START_NS)
+        first = reading(utilization_percent=percent, memory_used_bytes=int(percent))
+        usage.add(DriverReading(samples=(first, other)), seconds(second), START_NS)
+    found = taken(usage, {"GPU-a"})
+    assert found.gpu_percent.summary() == found.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
+    assert found.gpus_memory_bytes == 30
+    nothing = taken(usage)
+    assert (nothing.gpu_percent.summary(), nothing.gpus_memory_bytes) == (None, None)
+    usage.add(DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS)
     again = taken(usage)
-    assert again.gpu_percent.summary() == AverageAndMaximum(avg=50, max=50)
-    assert again.gpu_memory_bytes.summary() is None
+    assert again.gpu_percent.summary() == AverageAndMaximum(avg=99, max=99)
+    assert again.gpus_memory_bytes == 5100
+    usage.add(DriverReading(samples=(other,)), seconds(4), START_NS)
+    assert taken(usage).gpus_memory_bytes == 5000
 
 
-_MULTIPROCESSORS = 132
-_WINDOW = 1 / 6
+# A loader that reads a file and decodes it on one CPU, then a GPU that works: seconds, and the wait of the only thread.
+_DISK, _WORK = Wait("disk", "/data/train.tar"), Wait("other")
+_PHASES = ((3.3, _DISK), (1.7, None), (2.43, _WORK))
+_PERIOD = sum(length for length, _ in _PHASES)
 _RUN_SECONDS = 300
 
 
-class Phase(Struct, frozen=True):
-    """A part of a program that repeats: the GPU's multiprocessors that work, and the wait of the only thread."""
-
-    length: float
-    multiprocessors: int
-    wait: Wait | None = None
-
-
-class Program:
-    """What happens at a time, in seconds since the start."""
-
-    def __init__(self, *phases: Phase) -> None:
-        self._phases = phases
-        self._period = sum(phase.length for phase in phases)
-
-    def at(self, time: float) -> Phase:
-        left = time % self._period
-        for phase in self._phases:
-            if left < phase.length:
-                return phase
-            left -= phase.length
-        return self._phases[-1]
-
-    def between(self, start: float, end: float, parts: int = 500) -> Sequence[Phase]:
-        return [self.at(start + (end - start) * (part + 0.5) / parts) for part in range(parts)]
-
-    def idle_percent(self) -> float:
-        """The truth."""
-        return 100 * sum(phase.length for phase in self._phases if not phase.multiprocessors) / self._period
+def program_at(time: float) -> Wait | None:
+    left = time % _PERIOD
+    for length, wait in _PHASES:
+        if left < length:
+            return wait
+        left -= length
+    return _WORK
 
 
-def profiled(program: Program) -> tuple[Gpu, GpuIdle]:
-    """The record's GPU, and its idle time; a reading every second at odd moments of the program."""
+def program_between(start: float, end: float, parts: int = 500) -> list[Wait | None]:
+    return [program_at(start + (end - start) * (part + 0.5) / parts) for part in range(parts)]
+
+
+def test_the_idle_time_of_a_loader_is_true_and_names_the_file_and_its_cpu_time() -> None:
+    """A reading every second at odd moments of the program; utilization is that of the last sixth of a second."""
     clock, gpu = FakeClock(), FakeGpu()
     nvml, started_ns = FakeNvml(gpu), clock.wall_ns()
     source = NvmlSource(lambda: nvml.binding, clock)
@@ -327,16 +291,12 @@ def profiled(program: Program) -> tuple[Gpu, GpuIdle]:
     )
     cpu_seconds = 0.0
     for second in range(_RUN_SECONDS + 1):
-        last = program.between(second - 1, second)
-        gpu.gpm(sm_active=100 * sum(phase.multiprocessors for phase in last) / len(last) / _MULTIPROCESSORS)
-        is_busy = any(phase.multiprocessors for phase in program.between(second - _WINDOW, second))
-        gpu.utilization_percent = 100 if is_busy else 0
-        run_seconds = sum(phase.wait is None for phase in last) / len(last) if second else 0.0
+        gpu.utilization_percent = 100 if _WORK in program_between(second - 1 / 6, second) else 0
+        run_seconds = program_between(second - 1, second).count(None) / 500 if second else 0.0
         cpu_seconds += run_seconds
-        now = program.at(second)
-        sample = ThreadSample(
-            growth=(ThreadGrowth(seconds(run_seconds), 0),), waits={now.wait: 1} if now.wait else {}, sees_calls=True
-        )
+        now = program_at(second)
+        growth = (ThreadGrowth(seconds(run_seconds), 0),)
+        sample = ThreadSample(growth=growth, waits={now: 1} if now else {}, sees_calls=True)
         account.add(clock.wall_ns(), seconds(cpu_seconds), sample)
         collector.tick()
         clock.advance(1)
@@ -344,33 +304,8 @@ def profiled(program: Program) -> tuple[Gpu, GpuIdle]:
     record = Record(task_id="1", container=Container(name="batch"), status="success", metrics=metrics)
     account.flush(None)
     record = with_while_idle(with_collected(record, (collector,)), account.idle_breakdown())
-    return record.gpus[0], present(record.gpu_idle)
-
-
-def test_a_matrix_multiplication_and_a_loop_on_one_multiprocessor_are_not_idle_and_differ_in_activity() -> None:
-    gpu, idle = profiled(Program(Phase(0.99, _MULTIPROCESSORS), Phase(0.01, 0)))
-    assert (present(gpu.sm_active_percent).avg or 0) > 90
-    assert (gpu.idle_percent, idle.percent, idle.gpu_hours, idle.waiting_for) == (0, 0, 0, None)
-    gpu, idle = profiled(Program(Phase(1, 1)))
-    assert (present(gpu.utilization_percent).avg, idle.percent) == (100, 0)
-    assert (present(gpu.sm_active_percent).avg or 100) < 5
-
-
-def test_the_idle_time_of_a_loader_that_sleeps_is_true_and_named() -> None:
-    program = Program(Phase(4.1, 0, Wait("sleep")), Phase(2.63, 120))
-    gpu, idle = profiled(program)
-    assert abs(idle.percent - program.idle_percent()) <= 3
-    made = present(idle.waiting_for)
-    assert (made.sleep_percent or 0) > 80
-    assert (made.covered_percent, idle.percent) == (100, gpu.idle_percent)
-
-
-def test_the_idle_time_of_a_loader_that_reads_a_file_names_the_file_and_its_cpu_time() -> None:
-    """It reads for 3.3 s and decodes on one CPU for 1.7 s, and the GPU works for 2.43 s."""
-    disk = Wait("disk", "/data/train.tar")
-    program = Program(Phase(3.3, 0, disk), Phase(1.7, 0), Phase(2.43, 120, Wait("other")))
-    _, idle = profiled(program)
-    assert abs(idle.percent - program.idle_percent()) <= 3
+    idle = present(record.gpu_idle)
+    assert abs(idle.percent - 100 * (3.3 + 1.7) / _PERIOD) <= 3
     made = present(idle.waiting_for)
     assert abs((made.disk_percent or 0) - 100 * 3.3 / 5) < 15
     assert abs((made.on_cpu_percent or 0) - 100 * 1.7 / 5) < 15

@@ -32,6 +32,7 @@ class Machine:
 
     def __init__(self, *gpus: FakeGpu) -> None:
         self.clock = FakeClock()
+        self.gpus = gpus
         self.nvml = FakeNvml(*gpus)
         self.source = NvmlSource(lambda: self.nvml.binding, self.clock)
 
@@ -50,14 +51,19 @@ class Machine:
         return reading.reason
 
 
-def test_a_reading_has_all_cheap_fields_in_the_records_units() -> None:
+def test_a_reading_has_all_cheap_fields_in_the_records_units_and_the_slow_counters_on_request() -> None:
     gpu = FakeGpu(utilization_percent=98, used_bytes=11_250 * MIB, power_milliwatts=690_500, clock_mhz=1980, celsius=61)
-    sample = Machine(gpu).sample()
+    gpu.energy_millijoules, gpu.ecc_uncorrected = 7, 2
+    machine = Machine(gpu)
+    sample = machine.sample()
     assert (sample.facts.uuid, sample.facts.index, sample.facts.name) == ("GPU-0", 0, "NVIDIA A10G")
     assert sample.utilization_percent == 98
     assert (sample.memory_used_bytes, sample.memory_size_bytes) == (11_250 * MIB, 24_000 * MIB)
     assert (sample.power_watts, sample.sm_clock_mhz, sample.temperature_celsius) == (690.5, 1980, 61)
     assert (sample.energy_millijoules, sample.ecc_uncorrected) == (None, None)
+    assert machine.nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == 0
+    sample = machine.sample(counters=True)
+    assert (sample.energy_millijoules, sample.ecc_uncorrected) == (7, 2)
 
 
 def test_the_driver_is_started_once_and_handles_are_kept() -> None:
@@ -65,14 +71,6 @@ def test_the_driver_is_started_once_and_handles_are_kept() -> None:
     for _ in range(100):
         machine.read()
     assert (machine.nvml.starts, machine.nvml.calls["nvmlDeviceGetHandleByIndex"]) == (1, 2)
-
-
-def test_the_slow_counters_are_read_only_on_request() -> None:
-    machine = Machine(FakeGpu(energy_millijoules=7, ecc_uncorrected=2))
-    machine.read()
-    assert machine.nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == 0
-    sample = machine.sample(counters=True)
-    assert (sample.energy_millijoules, sample.ecc_uncorrected) == (7, 2)
 
 
 @pytest.mark.parametrize("value", [3, 13])
@@ -188,13 +186,10 @@ def test_xids_come_with_their_gpu_and_only_once() -> None:
     assert machine.read().xids == ()
 
 
-def test_gpus_whose_errors_the_driver_does_not_report_are_noted() -> None:
+def test_gpus_whose_errors_the_driver_does_not_report_are_noted_and_read() -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     machine.nvml.fail("nvmlDeviceRegisterEvents", 4, uuid="GPU-1", always=True)
     assert machine.read().notes == ("The driver does not report the errors (Xid) of GPU-1: xids stay empty there.",)
-
-
-def test_a_driver_without_events_is_read_all_the_same() -> None:
     machine = Machine(FakeGpu())
     machine.nvml.fail("nvmlEventSetCreate", 3, always=True)
     assert machine.read().xids == ()
@@ -263,25 +258,20 @@ GPM_FIELDS = {
 GPM_FUNCTIONS = ("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "nvmlGpmMetricsGet")
 
 
-class GpmMachine:
+class GpmMachine(Machine):
     """A source over a driver whose GPUs have GPM; a reading every second."""
 
     def __init__(self, *uuids: str) -> None:
-        self.clock = FakeClock()
-        self.gpus = [FakeGpu(uuid) for uuid in uuids or ("GPU-0",)]
+        super().__init__(*map(FakeGpu, uuids or ("GPU-0",)))
         for gpu in self.gpus:
             gpu.gpm(**dict.fromkeys(GPM_NUMBERS, 0))
-        self.nvml = FakeNvml(*self.gpus)
-        self.source = NvmlSource(lambda: self.nvml.binding, self.clock)
 
-    def read(self, after: float = 1, *, counters: bool = False) -> DriverReading:
-        self.clock.advance(after)
-        reading = self.source.read(counters=counters)
-        assert isinstance(reading, DriverReading), reading
-        return reading
+    def after(self, passed: float = 1) -> DriverReading:
+        self.clock.advance(passed)
+        return self.read()
 
-    def sample(self, after: float = 1) -> GpuSample:
-        return self.read(after).samples[0]
+    def sample_after(self, passed: float = 1) -> GpuSample:
+        return self.after(passed).samples[0]
 
 
 def gpm_values(sample: GpuSample) -> dict[str, float]:
@@ -292,10 +282,10 @@ def gpm_values(sample: GpuSample) -> dict[str, float]:
 
 def test_a_reading_has_the_metrics_of_the_time_since_the_one_before() -> None:
     machine = GpmMachine()
-    assert gpm_values(machine.sample()) == {}
+    assert gpm_values(machine.sample_after()) == {}
     machine.gpus[0].gpm(sm_active=91.5, sm_occupancy=44, tensor_active=80, dram_active=12.5)
     machine.gpus[0].gpm(pcie_tx=100, pcie_rx=200, nvlink_tx=300, nvlink_rx=400)
-    sample = machine.sample(2)
+    sample = machine.sample_after(2)
     assert (sample.sm_active_percent, sample.sm_occupancy_percent) == (91.5, 44)
     assert (sample.tensor_active_percent, sample.dram_active_percent) == (80, 12.5)
     assert (sample.pcie_tx_bytes, sample.pcie_rx_bytes) == (2 * 100 * MIB, 2 * 200 * MIB)
@@ -305,10 +295,10 @@ def test_a_reading_has_the_metrics_of_the_time_since_the_one_before() -> None:
 
 def test_a_pair_less_than_100_ms_apart_is_not_used_and_the_earlier_sample_is_kept() -> None:
     machine = GpmMachine()
-    machine.sample()
-    assert gpm_values(machine.sample(0.0999)) == {}
-    assert machine.sample(0.9).gpm_ns == seconds(0.9999)
-    assert machine.sample(0.1).gpm_ns == seconds(0.1)
+    machine.sample_after()
+    assert gpm_values(machine.sample_after(0.0999)) == {}
+    assert machine.sample_after(0.9).gpm_ns == seconds(0.9999)
+    assert machine.sample_after(0.1).gpm_ns == seconds(0.1)
 
 
 class SlowClock(FakeClock):
@@ -325,17 +315,17 @@ def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_and_no_gap() -> Non
     machine = GpmMachine()
     machine.clock = clock = SlowClock()
     machine.source = NvmlSource(lambda: machine.nvml.binding, clock)
-    machine.sample()
+    machine.sample_after()
     clock.milliseconds = 4
-    spans = [sample.gpm_ns for sample in (machine.sample() for _ in range(60))]
+    spans = [sample.gpm_ns for sample in (machine.sample_after() for _ in range(60))]
     assert [span for span in spans if span is not None] == [seconds(1.004), *[seconds(8.068)] * 7]
 
 
 def test_percents_stay_between_0_and_100() -> None:
     machine = GpmMachine()
-    machine.sample()
+    machine.sample_after()
     machine.gpus[0].gpm(sm_active=100.4, dram_active=-0.1, pcie_rx=-1)
-    sample = machine.sample()
+    sample = machine.sample_after()
     assert (sample.sm_active_percent, sample.dram_active_percent, sample.pcie_rx_bytes) == (100, 0, 0)
 
 
@@ -345,11 +335,11 @@ def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
     name: str, result: int, value: float
 ) -> None:
     machine = GpmMachine()
-    machine.sample()
+    machine.sample_after()
     machine.gpus[0].gpm(result=result, **{name: value})
-    assert set(gpm_values(machine.sample())) == set(GPM_NUMBERS) - {name}
+    assert set(gpm_values(machine.sample_after())) == set(GPM_NUMBERS) - {name}
     machine.gpus[0].gpm(**{name: 7})
-    assert gpm_values(machine.sample())[name] == (7 if GPM_FIELDS[name].endswith("percent") else 7 * MIB)
+    assert gpm_values(machine.sample_after())[name] == (7 if GPM_FIELDS[name].endswith("percent") else 7 * MIB)
 
 
 @pytest.mark.parametrize("function", GPM_FUNCTIONS)
@@ -357,7 +347,7 @@ def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
 def test_a_driver_without_the_functions_gives_no_values_and_no_warning(function: str, value: int) -> None:
     machine = GpmMachine()
     machine.nvml.fail(function, value, always=True)
-    readings = [machine.read() for _ in range(3)]
+    readings = [machine.after() for _ in range(3)]
     assert not any(gpm_values(reading.samples[0]) or reading.notes for reading in readings)
     assert readings[-1].samples[0].utilization_percent == 0
     assert machine.nvml.calls[function] <= 2
@@ -367,8 +357,8 @@ def test_a_driver_without_the_functions_gives_no_values_and_no_warning(function:
 def test_a_device_that_is_older_gives_no_values_and_no_warning_beside_a_new_one() -> None:
     machine = GpmMachine("GPU-0", "GPU-1")
     machine.gpus[0].has_gpm = 0
-    machine.read()
-    reading = machine.read()
+    machine.after()
+    reading = machine.after()
     old, new = reading.samples
     assert (gpm_values(old), len(gpm_values(new)), reading.notes) == ({}, len(GPM_NUMBERS), ())
     assert machine.nvml.live_samples == 2
@@ -380,11 +370,11 @@ def test_a_device_that_is_older_gives_no_values_and_no_warning_beside_a_new_one(
 def test_a_refusal_is_one_warning_for_all_gpus_and_the_other_values_go_on(function: str, readings_before: int) -> None:
     machine = GpmMachine("GPU-0", "GPU-1")
     for _ in range(readings_before):
-        machine.read()
+        machine.after()
     machine.nvml.fail(function, 4, always=True)
-    machine.read()
+    machine.after()
     for _ in range(3):
-        reading = machine.read()
+        reading = machine.after()
         (note,) = reading.notes
         assert note.startswith("The driver does not allow this container to read the GPUs' performance counters (GPM)")
         assert [gpm_values(sample) for sample in reading.samples] == [{}, {}]
@@ -395,10 +385,10 @@ def test_a_refusal_is_one_warning_for_all_gpus_and_the_other_values_go_on(functi
 @pytest.mark.parametrize("function", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"])
 def test_an_error_that_passes_costs_one_reading(function: str) -> None:
     machine = GpmMachine()
-    machine.sample()
+    machine.sample_after()
     machine.nvml.fail(function, 999)
-    assert gpm_values(machine.sample()) == {}
-    sample = machine.sample()
+    assert gpm_values(machine.sample_after()) == {}
+    sample = machine.sample_after()
     assert len(gpm_values(sample)) == len(GPM_NUMBERS)
     # Without the sample in between, a pair spans two readings.
     assert sample.gpm_ns == seconds(2 if function == "nvmlGpmSampleGet" else 1)
@@ -406,14 +396,14 @@ def test_an_error_that_passes_costs_one_reading(function: str) -> None:
 
 def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_found() -> None:
     machine = GpmMachine("GPU-0", "GPU-1")
-    machine.read()
-    machine.read()
+    machine.after()
+    machine.after()
     assert machine.nvml.live_samples == 4
     machine.nvml.fail("nvmlDeviceGetUtilizationRates", 15, uuid="GPU-0")
-    assert [sample.facts.uuid for sample in machine.read().samples] == ["GPU-1"]
+    assert [sample.facts.uuid for sample in machine.after().samples] == ["GPU-1"]
     assert machine.nvml.live_samples == 2
-    machine.read(30)
-    first, second = (next(one for one in machine.read().samples if one.facts.uuid == "GPU-0") for _ in range(2))
+    machine.after(30)
+    first, second = (next(one for one in machine.after().samples if one.facts.uuid == "GPU-0") for _ in range(2))
     assert (gpm_values(first), second.gpm_ns) == ({}, seconds(1))
 
 
@@ -426,7 +416,7 @@ def test_no_error_of_these_functions_costs_another_value(script: list[tuple[str,
     for function, value in script:
         machine.nvml.fail(function, value)
     for _ in range(20):
-        reading = machine.read()
+        reading = machine.after()
         assert [sample.utilization_percent for sample in reading.samples] == [0, 0]
         assert len(reading.notes) <= 1
         assert machine.nvml.live_samples <= 2 * 2 + sum(name == "nvmlGpmSampleFree" for name, _ in script)

@@ -5,10 +5,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart
-from profiler.collectors.collector import Collector, with_collected
+from profiler.collectors.collector import Collector, longest_wait, with_collected
 from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of, visible_devices
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Container, Monitor, Process, Record, Sampling
 from tests.fakes import sample
 
@@ -38,6 +39,9 @@ class FakeCollector(Collector):
 
     def stop(self, max_seconds: float) -> None:
         self.calls.append("stop")
+
+    def longest_wait(self, name: str, since_ns: int) -> Wait | None:
+        return Wait("sleep", name)
 
     def part(self, record: Record) -> RecordPart:
         processes = (Process(name="job"),)
@@ -81,6 +85,7 @@ def test_once_seen_the_collector_is_started_and_receives_every_call() -> None:
         lazy.on_batch_started(BATCH)
     call_everything(lazy)
     assert collector.calls == ["start", "started b", "started b", "sample batch", "final reading", "stop"]
+    assert longest_wait((Collector(), lazy), "batch", 0) == Wait("sleep", "batch")
     record = with_collected(RECORD, (lazy,))
     assert (record.sampling, record.monitor) == (Sampling(sources=("processes",)), Monitor(warnings=("A warning.",)))
     assert record.processes == (Process(name="job"),)

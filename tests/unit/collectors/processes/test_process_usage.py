@@ -4,17 +4,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.collector import with_collected
-from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.collectors.processes.process_usage import SourceComparison
 from profiler.core.timestamps import format_ms
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait
-from profiler.record.record_model import Record, Series
-from tests.fakes import START_NS, FakeClock, sample, seconds
-from tests.unit.collectors.processes.test_process_collector import BATCH, FakeExitWaiter, base, fake_source, process
+from profiler.record.record_model import Series
+from tests.fakes import START_NS, sample, seconds
+from tests.unit.collectors.processes.test_process_collector import World, base, process
 from tests.values import present
 
 MIB = 2**20
@@ -104,81 +102,59 @@ class FakeThreads:
         self.is_closed = True
 
 
-class World:
-    def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.threads: Any = FakeThreads()
-        self.ends_at = 100.0
-        machine = ProcessAccess(
-            open_processes=lambda _: fake_source(self._read),
-            open_cgroup=lambda _pid, _docker_id: None,
-            oom_kills=lambda: 0,
-            own_cpu_ns=lambda: self.threads.used_ns,
-            exit_waiter=FakeExitWaiter(),
-            open_threads=lambda: self.threads,
-        )
-        self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None, series_points=30)
-        self.collector.on_batch_started(BATCH)
-
-    @property
-    def at(self) -> float:
-        return self.clock.now_ns / 1e9
-
-    def _read(self) -> ProcessSnapshot:
-        return ProcessSnapshot(processes=(process(cpu=self.at / 4),) if self.at < self.ends_at else ())
-
-    def run(self, until: float) -> "World":
-        while self.at < until:
-            self.clock.advance(1)
-            self.collector.tick(is_complete=self.at >= self.ends_at)
-        return self
-
-    def record(self, **fields: Any) -> Record:
-        return with_collected(replace(base(), **fields), (self.collector,))
+def quarter(threads: FakeThreads) -> World:
+    """A batch that uses a quarter of a vCPU."""
+    world = World(threads)
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 4),))
+    return world
 
 
 def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
-    world = World().run(60)
-    for status, exit_code in (("success", 0), ("running", None)):
-        record = world.record(status=status, exit_code=exit_code)
+    world = quarter(FakeThreads()).run(60)
+    for record in (world.record(), world.record("running", None)):
         made = present(record.time_breakdown)
         assert (made.on_cpu_percent, made.waiting_for_cpu_percent, made.network_percent) == (25.0, 25.0, 50.0)
         assert [row.target for row in made.waiting_for] == ["10.0.3.9:5432"]
         assert (record.metrics.cpu_wait_seconds, record.metrics.cpu_wait_percent) == (15.0, 50.0)
-        assert (record.series is None) == (status == "running")
+        assert (record.series is None) == (record.status == "running")
 
 
 def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     stats = Series(started_at=format_ms(START_NS), step_ms=4000, vcpu_used=(0.4,) * 15)
     coarse = present(base().sampling)
-    record = World().run(60).record(series=stats, sampling=replace(coarse, stats_period_ms=1000))
+    record = quarter(FakeThreads()).run(60).record(series=stats, sampling=replace(coarse, stats_period_ms=1000))
     found = present(record.series)
     assert (found.vcpu_used, found.cpu_wait) == ((0.4,) * 15, (0.25,) * 15)
-    finer = present(World().run(60).record().series)
+    finer = present(quarter(FakeThreads()).run(60).record().series)
     assert (finer.step_ms, finer.cpu_wait) == (1000, (0.25,) * 60)
 
 
 def test_the_time_after_the_end_does_not_count() -> None:
-    world = World()
-    world.ends_at = 31
+    threads = FakeThreads()
+    world = quarter(threads).run(30)
+    world.snapshot = lambda _: ProcessSnapshot()
+    world.clock.advance(1)
+    world.collector.tick(is_complete=True)
+    assert threads.was_required
     made = present(world.run(60).record().time_breakdown)
-    assert world.threads.was_required
     # Nothing is known of the last second: it is divided like the one before, but without time on a CPU.
     assert (made.network_percent, made.covered_percent) == (50.5, 100.0)
 
 
 def test_the_cost_of_the_threads_does_not_make_the_processes_pause_and_their_files_are_closed_at_the_end() -> None:
-    world = World()
-    world.threads.cost_ns = seconds(0.1)
-    assert world.run(20).threads.readings == 20
+    threads = FakeThreads()
+    threads.cost_ns = seconds(0.1)
+    world = quarter(threads).run(20)
+    assert threads.readings == 20
     world.collector._close()
-    assert world.threads.is_closed
+    assert threads.is_closed
 
 
 def test_a_pause_of_the_readings_makes_one_longer_step_that_is_not_covered_as_a_whole() -> None:
-    world = World().run(10)
-    world.threads.is_paused = True
+    threads = FakeThreads()
+    world = quarter(threads).run(10)
+    threads.is_paused = True
     world.run(11)
-    world.threads.is_paused = False
+    threads.is_paused = False
     made = present(world.run(20).record().time_breakdown)
     assert (made.network_percent, made.covered_percent) == (50.0, 97.5)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def make(tmp_path: Path) -> Iterator[Callable[[str], PySpy]]:
         program = tmp_path / "py-spy"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        spy = PySpy(str(program), time.monotonic_ns)
+        spy = PySpy(str(program))
         spy.start()
         made.append(spy)
         return spy
@@ -94,7 +93,7 @@ def test_a_failure_has_its_reason(make: Callable[[str], PySpy], script: str, fai
 
 
 def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
-    spy = PySpy(str(tmp_path / "none"), time.monotonic_ns)
+    spy = PySpy(str(tmp_path / "none"))
     assert spy.dump(1).failure == "it cannot be started"
     spy.start()
     assert spy.dump(1).failure == "exit code 126"
@@ -136,7 +135,7 @@ def has_ended(pid: int) -> bool:
 def test_the_server_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import time\nfrom profiler.collectors.stacks.py_spy import PySpy\n"
-        "spy = PySpy('/bin/true', time.monotonic_ns)\nspy.start()\nspy.version\nprint(spy.pid, flush=True)\n"
+        "spy = PySpy('/bin/true')\nspy.start()\nspy.version\nprint(spy.pid, flush=True)\n"
         "time.sleep(1000)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
@@ -256,11 +255,13 @@ class Machine:
         self.programs: dict[int, str] = {}
         self.cpu_ns: dict[int, int] = {}
         self.decided: list[int] = []
-        self.processes = PythonProcesses(self.runs, lambda pid: self.programs[pid], lambda pid: self.cpu_ns.get(pid, 0))
+        self.processes = PythonProcesses(self.runs, lambda pid: self.cpu_ns.get(pid, 0))
 
-    def runs(self, pid: int) -> tuple[str, bool | None]:
-        self.decided.append(pid)
+    def runs(self, pid: int, last_program: str) -> tuple[str, bool | None] | None:
         program = self.programs[pid]
+        if program == last_program:
+            return None
+        self.decided.append(pid)
         return program, None if program == "secret" else "python" in program
 
     def choose(self, at: float = 0) -> list[int]:
@@ -326,8 +327,9 @@ def test_a_program_runs_python_by_its_name_or_by_its_library(tmp_path: Path) -> 
         folder.mkdir()
         (folder / "exe").symlink_to(program)
         (folder / "maps").write_text(mapped)
-        assert runs_python(pid, str(tmp_path))[1] is expected
-    assert runs_python(9, str(tmp_path)) == ("", False)
+        assert runs_python(pid, "/bin/sh", str(tmp_path)) == (program, expected)
+        assert runs_python(pid, program, str(tmp_path)) is None
+    assert runs_python(9, "", str(tmp_path)) is None
 
 
 def test_processes_have_their_start() -> None:

@@ -56,7 +56,7 @@ class World:
             sizes=lambda _: ResourceLimits(vcpu=1, memory_bytes=1000),
             own_cpu_ns=lambda: 0,
             advice=_ADVICE,
-            runs_python=lambda pid: self.programs.get(pid, ("python3", True)),
+            runs_python=lambda pid, last: None if last else self.programs.get(pid, ("python3", True)),
         )
         self.collector = StackCollector(access, self.mode, self.clock, self.log)
 
@@ -227,48 +227,46 @@ def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
     assert (len(whole), short) == (30, whole[-8:])
 
 
-def test_the_reader_is_killed_at_the_end() -> None:
-    world = World().begin()
-    world.collector.start()
-    world.collector.stop(60)
-    assert (world.reader.is_killed, world.reader.is_closed) == (True, True)
-
-
-def test_the_reader_of_run_is_started_before_the_first_measurement() -> None:
+def test_the_reader_of_run_is_started_before_the_first_measurement_and_killed_at_the_end() -> None:
     world = World()
     access = replace(world.collector._access, is_local=True)
     collector = StackCollector(access, "moments", world.clock, world.log)
     collector.start()
     assert collector.child_pid == 4242
     collector.stop(60)
+    assert (world.reader.is_killed, world.reader.is_closed) == (True, True)
 
 
 _MS = NS_PER_SECOND // 1000
 
 
-def taken(schedule: SamplingSchedule, until: float, cost_ms: float, moments: tuple[range, ...] = ()) -> list[float]:
-    """The seconds at which samples are taken."""
-    now_ns, times = 0, []
+def taken(mode: StacksMode, until: float, costs_ms: list[int], moments: tuple[range, ...] = ()) -> list[float]:
+    """The seconds at which samples of these costs, again and again, are taken; they never cost more than their share.
+
+    The cost of the next sample is not known before; it may be above that of the last one.
+    """
+    schedule, now_ns, times = SamplingSchedule(mode, 0), 0, list[float]()
     while now_ns < seconds(until):
         is_moment = any(now_ns // NS_PER_SECOND in moment for moment in moments)
         due_ns = schedule.next_ns(now_ns, is_moment=is_moment)
         if due_ns is not None and due_ns <= now_ns:
-            schedule.add(now_ns, round(cost_ms * _MS))
+            schedule.add(now_ns, costs_ms[len(times) % len(costs_ms)] * _MS)
             times.append(now_ns / NS_PER_SECOND)
+            assert schedule.spent_ns <= 0.003 * max(now_ns, seconds(600)) + max(costs_ms) * _MS
         now_ns += NS_PER_SECOND // 5
     return times
 
 
 def test_the_first_minute_has_a_sample_a_second_then_every_ten() -> None:
-    times = taken(SamplingSchedule("on", 0), 300, cost_ms=10)
+    times = taken("on", 300, [10])
     assert len([at for at in times if at < 60]) == 60
     assert [round(after - before) for before, after in pairwise(times[60:])] == [10] * 23
 
 
 def test_a_moment_has_a_sample_a_second_and_expensive_samples_are_rarer() -> None:
-    times = taken(SamplingSchedule("on", 0), 300, cost_ms=5, moments=(range(100, 130),))
+    times = taken("on", 300, [5], moments=(range(100, 130),))
     assert len([at for at in times if 101 <= at < 130]) == 29
-    times = taken(SamplingSchedule("on", 0), 600, cost_ms=90)
+    times = taken("on", 600, [90])
     assert [round(after - before) for before, after in pairwise(times)][:10] == [5] * 10
     assert 90 * len(times) <= 1800
 
@@ -281,15 +279,4 @@ def test_a_moment_has_a_sample_a_second_and_expensive_samples_are_rarer() -> Non
 def test_no_run_of_ten_minutes_or_more_costs_more_than_its_share(
     mode: StacksMode, costs_ms: list[int], moments: list[tuple[int, int]]
 ) -> None:
-    schedule, now_ns, spent_ns, index = SamplingSchedule(mode, 0), 0, 0, 0
-    while now_ns < seconds(3000):
-        is_moment = any(first <= now_ns / NS_PER_SECOND < first + length for first, length in moments)
-        due_ns = schedule.next_ns(now_ns, is_moment=is_moment)
-        if due_ns is not None and due_ns <= now_ns:
-            cost_ns = costs_ms[index % len(costs_ms)] * _MS
-            schedule.add(now_ns, cost_ns)
-            spent_ns, index = spent_ns + cost_ns, index + 1
-            # The cost of the next sample is not known before; it may be above that of the last one.
-            assert spent_ns <= 0.003 * max(now_ns, seconds(600)) + max(costs_ms) * _MS
-        now_ns += NS_PER_SECOND
-    assert schedule.spent_ns == spent_ns
+    taken(mode, 3000, costs_ms, tuple(range(first, first + length) for first, length in moments))
