@@ -305,11 +305,14 @@ def _idempotently(table: str | None, context: Context) -> Idempotently:
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from profiler.forwarder.notices.channels import LogLineChannel, configured_channels  # forward_logs seldom needs it
+    from profiler.forwarder.notices.channels import (
+        configured_channels,
+        log_line_channel,
+    )  # forward_logs seldom needs it
 
     channels = configured_channels(settings, os.environ, budget, lambda: _client("events"))
     if not _has_cluster():
-        channels.append(LogLineChannel(_print_line, kibana_url=settings.kibana_url))
+        channels.append(log_line_channel(_print_line, settings.kibana_url))
     return channels
 
 

@@ -224,83 +224,53 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
     return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting, token=_TOKEN_SETTING)}."
 
 
-class SlackNoticeChannel(Struct, frozen=True):
-    """Posts notices to Slack, to the target of each kind. See ``NoticeChannel``."""
+def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:
+    """Put one event on an EventBridge bus (a name or an ARN) for each announcement: the rules on the bus select.
 
-    name = "slack"
-    is_selective = True
-
-    targets: Callable[[], Mapping[ChannelKind, SlackTarget]]
-    budget: TimeBudget
-    kibana_url: str | None = None
-
-    def accepts(self, kind: ChannelKind) -> bool:
-        return kind in self.targets()
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        send(self.targets()[kind], message_of(announcement, kibana_url=self.kibana_url), self.budget, random.random)
-
-
-class EventBusChannel(Struct, frozen=True):
-    """Puts one event on an EventBridge bus (a name or an ARN) for each announcement. See ``NoticeChannel``.
-
-    Every kind is accepted, because the rules on the bus select. boto3's client is slow to build.
+    boto3's client is slow to build.
     """
 
-    name = "event-bus"
-    is_selective = True
-
-    bus: str
-    client: Callable[[], Any]
-    kibana_url: str | None = None
-
-    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
-        return True
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:  # noqa: ARG002  part of the interface
+    def post(announcement: Announcement, _kind: ChannelKind) -> None:
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and not always needed
 
-        event = bus_event(announcement, kibana_url=self.kibana_url)
+        detail_type, detail = bus_event(announcement, kibana_url=kibana_url)
+        task_arn = getattr(detail, "task_arn", None)
         entry = {
             "Source": SOURCE,
-            "DetailType": event.detail_type,
-            "Detail": msgspec.json.encode(event.detail).decode(),
-            "EventBusName": self.bus,
-            "Resources": [event.task_arn] if event.task_arn else [],
+            "DetailType": detail_type,
+            "Detail": msgspec.json.encode(detail).decode(),
+            "EventBusName": bus,
+            "Resources": [task_arn] if task_arn else [],
         }
         try:
-            response = self.client().put_events(Entries=[entry])
+            response = client().put_events(Entries=[entry])
         except (ClientError, BotoCoreError) as error:
-            raise self._error(error_code(error)) from error
+            raise _bus_error(bus, error_code(error)) from error
         if response.get("FailedEntryCount"):
-            raise self._error(response["Entries"][0].get("ErrorCode"))
+            raise _bus_error(bus, response["Entries"][0].get("ErrorCode"))
 
-    def _error(self, code: object) -> NoticeError:
-        return NoticeError(
-            f"The event bus {self.bus} did not accept the event ({str(code)[:100]}): check "
-            "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents on the bus."
-        )
+    return NoticeChannel("event-bus", post)
 
 
-class LogLineChannel(Struct, frozen=True):
-    """Prints each ended run as a JSON line: without a search cluster, the function's log is the list of all runs.
+def _bus_error(bus: str, code: object) -> NoticeError:
+    return NoticeError(
+        f"The event bus {bus} did not accept the event ({str(code)[:100]}): check "
+        "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents on the bus."
+    )
+
+
+def log_line_channel(write: Callable[[str], None], kibana_url: str | None) -> NoticeChannel:
+    """Print each ended run as a JSON line: without a search cluster, the function's log is the list of all runs.
 
     A notice is a line of a log already.
     """
 
-    name = "log"
-    is_selective = False
-
-    write: Callable[[str], None]
-    kibana_url: str | None = None
-
-    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
-        return True
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:  # noqa: ARG002  part of the interface
+    def post(announcement: Announcement, _kind: ChannelKind) -> None:
         if isinstance(announcement, EndedTask):
-            run = msgspec.to_builtins(ended_run(announcement, kibana_url=self.kibana_url))
-            self.write(msgspec.json.encode({"type": LINE_TYPE, **run}).decode())
+            run = msgspec.to_builtins(ended_run(announcement, kibana_url=kibana_url))
+            write(msgspec.json.encode({"type": LINE_TYPE, **run}).decode())
+
+    return NoticeChannel("log", post, is_selective=False)
 
 
 def configured_channels(
@@ -310,8 +280,14 @@ def configured_channels(
     events_client: Callable[[], AwsClient],
 ) -> list[NoticeChannel]:
     """Return Slack's channel, which accepts no notice without a target, and the bus if the settings name one."""
-    kibana_url = settings.kibana_url
-    slack = SlackNoticeChannel(lambda: read_targets(environment, fetch_secret), budget, kibana_url=kibana_url)
+
+    def targets() -> Mapping[ChannelKind, SlackTarget]:
+        return read_targets(environment, fetch_secret)
+
+    def post_to_slack(announcement: Announcement, kind: ChannelKind) -> None:
+        send(targets()[kind], message_of(announcement, kibana_url=settings.kibana_url), budget, random.random)
+
+    slack = NoticeChannel("slack", post_to_slack, lambda kind: kind in targets())
     if settings.event_bus_name is None:
         return [slack]
-    return [slack, EventBusChannel(settings.event_bus_name, events_client, kibana_url=kibana_url)]
+    return [slack, event_bus_channel(settings.event_bus_name, events_client, settings.kibana_url)]

@@ -81,23 +81,13 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     links: RunLinks | None = None
 
 
-class BusEvent(Struct, frozen=True, kw_only=True):
-    """The content of an event: its type, its detail, and the task that is its resource."""
-
-    detail_type: str
-    detail: Struct
-    task_arn: str | None = None
-
-
-def bus_event(announcement: Announcement, *, kibana_url: str | None) -> BusEvent:
-    """Return the event of an announcement."""
+def bus_event(announcement: Announcement, *, kibana_url: str | None) -> tuple[str, Struct]:
+    """Return the type of an announcement's event, and its detail."""
     if isinstance(announcement, EndedTask):
-        run = ended_run(announcement, kibana_url=kibana_url)
-        return BusEvent(detail_type="Task Run Ended", detail=run, task_arn=announcement.task.arn)
+        return "Task Run Ended", ended_run(announcement, kibana_url=kibana_url)
     if isinstance(announcement, NoticeLine):
-        notice = run_notice(announcement, kibana_url=kibana_url)
-        return BusEvent(detail_type="Task Run Notice", detail=notice, task_arn=notice.task_arn)
-    return BusEvent(detail_type="Schedule Notice", detail=schedule_notice(announcement, kibana_url=kibana_url))
+        return "Task Run Notice", run_notice(announcement, kibana_url=kibana_url)
+    return "Schedule Notice", schedule_notice(announcement, kibana_url=kibana_url)
 
 
 def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:

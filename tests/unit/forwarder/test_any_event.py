@@ -14,7 +14,7 @@ from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import Failure
 from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.record.task_end import parse_stopped_task
-from tests.notices import FakeChannel
+from tests.notices import fake_channel
 from tests.unit.forwarder.test_task_event import EVENT
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, World, report
 from tests.unit.otlp.test_run_signals import check
@@ -64,7 +64,7 @@ def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     if task is None:
         assert event["detail"]["lastStatus"] != "STOPPED"
         return
-    world, other = World({BATCH_STREAM: [report()]} if has_report else {}), FakeChannel("other")
+    world, other = World({BATCH_STREAM: [report()]} if has_report else {}), fake_channel("other")
     world.other_channels = [other]
     world.described = world.described if is_described else None
     world.cluster_error = SearchClusterError("away", status=None) if "cluster" in failing else None

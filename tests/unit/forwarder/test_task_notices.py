@@ -20,7 +20,6 @@ from profiler.forwarder.notices.announcements import (
     MAX_AGE,
     MAX_NOTICES_OF_A_STREAM,
     Announcement,
-    ChannelKind,
     TaskNotices,
 )
 from profiler.forwarder.notices.event_details import bus_event
@@ -29,7 +28,7 @@ from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, 
 from profiler.forwarder.subscription import Counts, decode_event, forward, forward_records
 from profiler.record.notice_model import NoticeLine, encode_notice
 from tests.fake_slack import violations
-from tests.notices import FakeChannel, KeyTable
+from tests.notices import FakeChannel, KeyTable, fake_channel
 from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.test_subscription import DOCUMENT, packed_data, record
 
@@ -44,7 +43,7 @@ class World:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = NoticeSettings(**settings)
-        self.slack, self.bus = FakeChannel("slack", "failure"), FakeChannel("event-bus", "failure")
+        self.slack, self.bus = fake_channel("slack", "failure"), fake_channel("event-bus", "failure")
         self.documents: list[Document] = []
         self.cluster_error: DeliveryError | None = None
         self.store = list[Failure]()
@@ -201,24 +200,22 @@ def stream_event(*numbers: int) -> dict[str, Any]:
     return {"Records": records}
 
 
-class ChannelThatRefuses(FakeChannel):
+def channel_that_refuses(*numbers: int) -> FakeChannel:
     """Refuses the notices of these tasks."""
+    refused = {f"{number:032x}" for number in numbers}
 
-    def __init__(self, *numbers: int) -> None:
-        super().__init__()
-        self.refused = {f"{number:032x}" for number in numbers}
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+    def check(announcement: Announcement) -> None:
         assert isinstance(announcement, NoticeLine)
-        if announcement.record.task_id in self.refused:
+        if announcement.record.task_id in refused:
             raise NoticeError("Slack is away.")
-        super().post(announcement, kind)
+
+    return fake_channel(check=check)
 
 
 @pytest.mark.parametrize("minutes", [20, -20])
 def test_a_channel_that_stays_away_does_not_hold_up_a_shard(minutes: int) -> None:
     world = World()
-    world.slack = ChannelThatRefuses(2)
+    world.slack = channel_that_refuses(2)
     world.now = NOW + timedelta(minutes=minutes)
     deliver, keep, warn = world.deliver, world.store.extend, world.warnings.append
     result = forward_records(stream_event(1, 2), ForwarderSettings(), deliver, keep, warn, notices=world.notices())
@@ -247,7 +244,7 @@ def test_every_notice_is_posted_once_however_often_channels_fail(
 ) -> None:
     world = World()
     for refused in (failing, also_failing, set[int]()):
-        world.slack = ChannelThatRefuses(*refused)
+        world.slack = channel_that_refuses(*refused)
         deliver, keep = world.deliver, world.store.extend
         result = forward_records(
             stream_event(*numbers), ForwarderSettings(), deliver, keep, world.warnings.append, notices=world.notices()
@@ -258,17 +255,14 @@ def test_every_notice_is_posted_once_however_often_channels_fail(
     assert world.store == []
 
 
-class CheckingChannel(FakeChannel):
-    """Builds Slack's message and the event, as the real channels do."""
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        sent = message_of(announcement, kibana_url="https://kibana.example.com")
-        text = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False)
-        assert violations(json.loads(text.encode())) == []
-        assert "<!" not in text
-        detail = msgspec.json.encode(bus_event(announcement, kibana_url=None).detail)
-        assert len(detail) < 32 * 1024
-        super().post(announcement, kind)
+def check_both(announcement: Announcement) -> None:
+    """Build Slack's message and the event, as the real channels do."""
+    sent = message_of(announcement, kibana_url="https://kibana.example.com")
+    text = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False)
+    assert violations(json.loads(text.encode())) == []
+    assert "<!" not in text
+    _, detail = bus_event(announcement, kibana_url=None)
+    assert len(msgspec.json.encode(detail)) < 32 * 1024
 
 
 LEAVES = sorted(
@@ -294,7 +288,7 @@ def test_a_hostile_notice_is_announced_safely_or_kept(changes: dict[tuple[str, .
             inside = inside[parent]
         inside[name] = value
     world = World()
-    world.slack = CheckingChannel()
+    world.slack = fake_channel(check=check_both)
     counts = world.forward(json.dumps(document))
     assert counts.indexed + counts.failed == 1
     assert len(world.slack.posted) <= counts.indexed

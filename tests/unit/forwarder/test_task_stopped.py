@@ -33,7 +33,7 @@ from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
 from profiler.record.task_end import EventContainer, StoppedTask
 from tests.fakes import FakeInvocationTime
-from tests.notices import FakeChannel, KeyTable, report_line
+from tests.notices import KeyTable, fake_channel, report_line
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.unit.core.test_ecs_terms import INJECTED, ROUTER, SIDECARS
 from tests.unit.forwarder.test_task_event import container, definition, task
@@ -118,11 +118,8 @@ class World:
             raise found
         return found
 
-    name = "world"
-    is_selective = True
-
     def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
-        return [self, *self.other_channels]
+        return [NoticeChannel("world", self.post, self.accepts), *self.other_channels]
 
     def accepts(self, kind: ChannelKind) -> bool:
         if self.channel_error is not None:
@@ -302,16 +299,16 @@ NO_SECRET = SettingsError("The secret cannot be read.")
         ({"index_error": NO_SECRET}, "The secret cannot be read.", 0, 1),
         ({"channel_error": NO_SECRET}, "The secret cannot be read.", 2, 0),
         ({"index_error": NO_SECRET, "slack_error": SLACK}, "The secret cannot be read. Slack is away.", 0, 0),
-        ({"bus_error": BUS, "slack_error": SLACK}, "Slack is away. The bus is away.", 2, 0),
+        ({"error": BUS, "slack_error": SLACK}, "Slack is away. The bus is away.", 2, 0),
     ],
 )
 def test_what_fails_is_raised_after_everything_else_is_done(
     failing: dict[str, Any], message: str, documents: int, notices: int
 ) -> None:
-    world, other = World({BATCH_STREAM: [report()]}), FakeChannel("other", error=failing.get("bus_error"))
+    world, other = World({BATCH_STREAM: [report()]}), fake_channel("other")
     world.other_channels = [other]
     for name, error in failing.items():
-        setattr(world, name, error)
+        setattr(other if name == "error" else world, name, error)
     with pytest.raises(ForwarderError) as raised:
         world.handle()
     assert str(raised.value) == message
