@@ -48,7 +48,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     send_failures,
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.subscription import Counts, decode_event, forward, forward_records, is_stream_event
+from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task
@@ -76,18 +76,18 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     n}``; for a stream, ``{"batchItemFailures": […]}``. Raises ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
-    is_stream = is_stream_event(event)
-    items = () if is_stream else decode_event(event)
-    if not is_stream and not any(isinstance(item, Failure) or item.lines for item in items):
+    records = event.get("Records")
+    items = decode_event(event) if records is None else ()
+    if records is None and not any(isinstance(item, Failure) or item.lines for item in items):
         return asdict(Counts())
     notices, settings = _task_notices(context), _settings()
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
-    delivery = partial(_deliver, settings, context, notices)
-    if not is_stream:
-        return asdict(forward(items, settings, delivery, keep_failures, notices=notices))
-    result = forward_records(event, settings, delivery, keep_failures, _warn, notices=notices)
-    _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(result.counts)})
-    return result.as_response()
+    lines = LineForwarder(settings, partial(_deliver, settings, context, notices), keep_failures, notices)
+    if records is None:
+        return asdict(lines.forward(items))
+    counts, repeated = lines.forward_records(records, _warn)
+    _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(counts)})
+    return {"batchItemFailures": [{"itemIdentifier": number} for number in repeated]}
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
