@@ -19,7 +19,7 @@ from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
-from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory, compare
+from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory
 from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
@@ -247,7 +247,7 @@ def _index(context: Context) -> Index | None:
         settings=settings,
         deliver=lambda documents: deliver(cluster, _index_budget(context), random.random, documents),
         find=partial(find_indexed_report, cluster, InvocationTime(context), settings),
-        compare=partial(_compare, cluster, settings.index_prefix, context),
+        compare=partial(_compare, context),
     )
 
 
@@ -324,11 +324,9 @@ def _has_cluster() -> bool:
         return True
 
 
-def _compare(cluster: SearchCluster, prefix: str, context: Context, notice: EndedTask) -> Comparison | None:
+def _compare(context: Context, notice: EndedTask) -> Comparison | None:
     left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
-    if left_seconds <= 0:
-        return None
-    return compare(cluster, notice, prefix=prefix, timeout_seconds=min(left_seconds, COMPARISON_SECONDS))
+    return _families(left_seconds).compare(notice) if left_seconds > 0 else None
 
 
 def _definition_wait(context: Context) -> Callable[[], bool]:

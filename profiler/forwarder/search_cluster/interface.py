@@ -29,11 +29,6 @@ _CONFLICT = 409
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
 
-def terms(values: Mapping[str, str | None]) -> list[dict[str, object]]:
-    """The filters of a query for documents with these values; None: any value."""
-    return [{"term": {field: value}} for field, value in values.items() if value is not None]
-
-
 class ItemResult(Struct, frozen=True, kw_only=True):
     """The result of writing one document: the HTTP status and, if it failed, the cluster's reason and its error's type.
 
