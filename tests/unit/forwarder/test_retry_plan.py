@@ -29,8 +29,8 @@ BATCH = {"name": "batch", "exitCode": 137, "reason": KILLED}
 MAX_MB = 61_440
 
 
-def report_line(evidence: str | None = "kernel-counter", kind: str = "task.report", name: str = "batch") -> ReportLine:
-    return read(report(kind, container={"name": name}, outOfMemoryEvidence=evidence))
+def report_line(evidence: str | None = "kernel-counter", kind: str = "task.report") -> ReportLine:
+    return read(report(kind, outOfMemoryEvidence=evidence))
 
 
 def ended(*, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any) -> EndedTask:
@@ -61,7 +61,6 @@ MONITOR_KILLED = {"name": "task-monitor", "exitCode": 137, "reason": KILLED}
         (ended(containers=batch(137), line=report_line("exit-137-at-limit")), False),
         (ended(containers=batch(137), line=report_line("a-later-word")), False),
         (ended(containers=batch(1), line=report_line(kind="task.checkpoint")), False),
-        (ended(containers=batch(1), line=report_line(name="other")), False),
         (ended(containers=[*batch(1), MONITOR_KILLED]), False),
         (ended(containers=[*batch(137), MONITOR_KILLED], stoppedReason=KILLED), False),
         # no failure
