@@ -54,7 +54,7 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
-    from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules
+    from profiler.aws_account.scheduled_targets import AccountSchedules
     from profiler.schedules.schedule_model import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -107,7 +107,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         run_log=lambda task, container: ReportFinder(_log_tail().newest, budget, task.id, container),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),
-        once=lambda settings: _idempotently(settings.idempotency_table, context),
+        once=lambda settings: partial(run_idempotently, settings.idempotency_table, context),
         export=lambda ended: _export(ended, context),
         warn=_warn,
     )
@@ -118,16 +118,17 @@ def _start_again(context: Context) -> StartAgain | None:
     """Return what starts killed runs again; None unless RETRY_OUT_OF_MEMORY selects families."""
     if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
         return None
-    from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
+    from profiler.aws_account.scheduled_targets import Schedules  # only for a retry
+    from profiler.forwarder.memory_retry import MemoryRetries
 
     budget = InvocationTime(context)
 
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
         retries = MemoryRetries(
             function_settings.read_retry_settings(os.environ),
-            aws=lambda: (_client("ecs"), _schedules()),
+            aws=lambda: (_client("ecs"), Schedules(_client("events"), _client("scheduler"))),
             family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
-            remember=lambda key, work: run_idempotently(_key_table(), context, key, work),
+            remember=partial(run_idempotently, _key_table(), context),
             now=lambda: datetime.now(UTC),
             warn=_warn,
         )
@@ -164,7 +165,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     reading, storing, posting = (
         InvocationTime(context, reserved_seconds=part * whole.remaining_seconds()) for part in _WATCH_RESERVES
     )
-    once = _idempotently(settings.idempotency_table, context)
+    once = partial(run_idempotently, settings.idempotency_table, context)
     tasks, rules, finished = _watch_memory()
     watch = ScheduleWatch(
         Account(
@@ -232,7 +233,7 @@ def _task_notices(context: Context) -> TaskNotices:
     return TaskNotices(
         lambda: function_settings.read_notice_settings(os.environ),
         channels=lambda settings: _channels(settings, InvocationTime(context, reserved_seconds=last_seconds())),
-        once=lambda settings: in_time(_idempotently(settings.idempotency_table, context), last_seconds()),
+        once=lambda settings: in_time(partial(run_idempotently, settings.idempotency_table, context), last_seconds()),
         now=lambda: datetime.now(UTC),
         warn=_warn,
     )
@@ -290,17 +291,16 @@ def _export(ended: EndedTask, context: Context) -> None:
         now_ns=time.time_ns,
     )
     budget = InvocationTime(context, reserved_seconds=RESERVED_SECONDS)
-    export.export(ended, _idempotently(_key_table(), context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
+    export.export(
+        ended,
+        partial(run_idempotently, _key_table(), context),
+        lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()),
+    )
 
 
 def _key_table() -> str | None:
     """The table of keys, also if other settings of notices are invalid."""
     return os.environ.get("IDEMPOTENCY_TABLE", "").strip() or None
-
-
-def _idempotently(table: str | None, context: Context) -> Idempotently:
-    """Return the guard that runs work once for a key, or each time if there is no table for the keys."""
-    return lambda key, work: run_idempotently(table, context, key, work)
 
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
@@ -336,17 +336,15 @@ def _definition_wait(context: Context) -> Callable[[], bool]:
     return RetryBackoff(budget, random.random, initial_seconds=1, max_seconds=16, max_request_seconds=1).wait
 
 
+def _warn(sentence: str) -> None:
+    _log({"level": "warning", "event": sentence})
+
+
+_warn_once = lru_cache(_warn)
 _client = cache(bounded_client)
 _definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
-_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region), _warn))
+_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region), _warn_once))
 _settings = cache(lambda: function_settings.read_settings(os.environ))
-
-
-@cache
-def _schedules() -> "Schedules":
-    from profiler.aws_account.scheduled_targets import Schedules  # only for a retry
-
-    return Schedules(_client("events"), _client("scheduler"))
 
 
 @cache
@@ -362,13 +360,6 @@ def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
     from profiler.schedules.schedule_model import RuleMemory, TaskMemory  # as in watch_schedules
 
     return TaskMemory(), RuleMemory(), set()
-
-
-def _warn(sentence: str) -> None:
-    _log({"level": "warning", "event": sentence})
-
-
-_warn_once = cache(_warn)
 
 
 def _log(line: Mapping[str, object]) -> None:

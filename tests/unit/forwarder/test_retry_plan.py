@@ -35,9 +35,9 @@ def report_line(evidence: str | None = "kernel-counter", kind: str = "task.repor
 
 def ended(*, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any) -> EndedTask:
     stopped = task(**{"containers": [BATCH], "cpu": "256", "memory": "512", **detail})
-    judgement = judge(stopped, identify_containers(described, stopped))
-    name = None if judgement.batch is None else judgement.batch.name
-    return EndedTask(task=stopped, outcome=judgement.outcome, container=name, report_line=line)
+    outcome, found = judge(stopped, identify_containers(described, stopped))
+    name = None if found is None else found.name
+    return EndedTask(task=stopped, outcome=outcome, container=name, report_line=line)
 
 
 def batch(exit_code: int | None, reason: str | None = None) -> list[dict[str, Any]]:

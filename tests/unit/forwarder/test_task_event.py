@@ -308,15 +308,14 @@ def test_possible_batch_containers_are_judged_together(
     ]
     parsed = task(containers=listed[::-1] if is_reversed else listed)
     monitor = container("task-monitor", essential=False)
-    judged = judge(parsed, identify_containers(definition(container("xray"), container("batch"), monitor), parsed))
-    assert judged.batch is not None
-    assert (judged.outcome.status, judged.batch.name, judged.outcome.exit_code) == (status, batch, exit_code)
-    assert judged.warning is not None
-    assert "xray, batch" in judged.warning
+    described = definition(container("xray"), container("batch"), monitor)
+    outcome, judged = judge(parsed, identify_containers(described, parsed))
+    assert judged is not None
+    assert (outcome.status, judged.name, outcome.exit_code) == (status, batch, exit_code)
 
 
 def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:
     """The order of the containers in the event has no meaning."""
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
-    judged = judge(parsed, identify_containers(None, parsed))
-    assert (judged.batch, judged.outcome.status) == (None, "success")
+    outcome, batch = judge(parsed, identify_containers(None, parsed))
+    assert (batch, outcome.status) == (None, "success")

@@ -491,7 +491,7 @@ def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     codes = {**{one["name"]: 0 for one in INJECTED}, "task-monitor": 0, "batch": code, sidecar["name"]: sidecar_code}
     ended = task(containers=[{"name": name, "exitCode": exit_code} for name, exit_code in codes.items()])
     assert world.handle(ended) == {"status": status, "indexed": True, "notified": status}
-    assert sidecar is ROUTER or "TASK_PROFILER_CONTAINER" in world.warnings[0]
+    assert sidecar is ROUTER or f"containers ({sidecar['name']}, batch), which" in world.warnings[0]
     document = world.documents[-1]
     assert (document.id.rpartition("/")[2], document.fields["task"]["exit_code"]) == ("batch", code)
     assert document.fields["event"]["outcome"] == status
