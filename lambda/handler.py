@@ -202,7 +202,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         _print_line(text)
         return
     document = schedule_notice_document(line, text, settings)
-    for rejected in deliver(_cluster(settings), budget, random.random, [document]).rejected:
+    for rejected in deliver(_cluster(settings), budget, [document]).rejected:
         raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
 
 
@@ -213,7 +213,7 @@ def _deliver(
     if settings.url is None and all(document.notice is not None for document in documents):
         return DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
-    return deliver(_cluster(settings), budget, random.random, documents)
+    return deliver(_cluster(settings), budget, documents)
 
 
 def _task_notices(context: Context) -> TaskNotices:
@@ -246,7 +246,7 @@ def _index(context: Context) -> Index | None:
     cluster = _cluster(settings)
     return Index(
         settings=settings,
-        deliver=lambda documents: deliver(cluster, _index_budget(context), random.random, documents),
+        deliver=lambda documents: deliver(cluster, _index_budget(context), documents),
         find=partial(find_indexed_report, cluster, InvocationTime(context), settings),
         compare=partial(_compare, context),
     )
@@ -333,7 +333,7 @@ def _definition_wait(context: Context) -> Callable[[], bool]:
     """Return the wait for a throttled task definition, which leaves the time for everything else."""
     left_seconds = InvocationTime(context).remaining_seconds()
     budget = InvocationTime(context, reserved_seconds=min(_AFTER_DEFINITION_SECONDS, left_seconds / 2))
-    return RetryBackoff(budget, random.random, initial_seconds=1, max_seconds=16, max_request_seconds=1).wait
+    return RetryBackoff(budget, initial_seconds=1, max_seconds=16, max_request_seconds=1).wait
 
 
 def _warn(sentence: str) -> None:

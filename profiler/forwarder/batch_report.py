@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
 from profiler.core.json_fields import mapping, mappings
-from profiler.forwarder.invocation import DeliveryError, ForwarderError, TimeBudget, sleep_before_deadline
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, sleep_before_deadline
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import Cost, Report
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
@@ -123,12 +123,6 @@ def _from_roles(roles: "ContainerRoles") -> TaskContainers:
     return TaskContainers(batch=roles.batch, monitor=roles.monitor, candidates=roles.candidates)
 
 
-Warn = Callable[[str], None]
-# Yields the pages of a log stream, the newest line first; none if the stream does not exist or may not be read. Each
-# page is a call. Raises DeliveryError if a later attempt can succeed.
-NewestPages = Callable[[LogStream], Iterator[Sequence[str]]]
-
-
 class ReportLine(Struct, frozen=True):
     """A report or checkpoint, its line, and whether it is in the search cluster already."""
 
@@ -141,18 +135,23 @@ class ReportLine(Struct, frozen=True):
         return self.report.type == _REPORT
 
 
-# Looks for the report of one run in the search cluster; raises ForwarderError.
-FindIndexedReport = Callable[[], ReportLine | None]
-
-
 class ReportFinder:
     """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown.
+
+    ``newest_pages`` yields the pages of a log stream, the newest line first; none if the stream does not exist or may
+    not be read. Each page is a call. It raises DeliveryError if a later attempt can succeed.
 
     Log streams are read only as long as the document and the notice still have their time afterwards. ``has_time``
     is True if all requested lines were read. Every method raises DeliveryError if a stream cannot be read.
     """
 
-    def __init__(self, newest_pages: NewestPages, budget: TimeBudget, task_id: str, container: str | None) -> None:
+    def __init__(
+        self,
+        newest_pages: Callable[[LogStream], Iterator[Sequence[str]]],
+        budget: InvocationTime,
+        task_id: str,
+        container: str | None,
+    ) -> None:
         self._newest_pages = newest_pages
         self._budget = budget
         self._task_id = task_id
@@ -167,7 +166,7 @@ class ReportFinder:
         monitor: LogStream | None,
         wait_seconds: float,
         *,
-        find_indexed: FindIndexedReport | None = None,
+        find_indexed: Callable[[], ReportLine | None] | None = None,
     ) -> ReportLine | None:
         """Return the report from the search cluster, else from a log stream; else the last checkpoint.
 
@@ -255,7 +254,7 @@ def _is_profiler_line(text: str) -> bool:
 class EcsDefinitions:
     """Reads task definitions with ``ecs:DescribeTaskDefinition``. A revision never changes, so it is read once."""
 
-    def __init__(self, client: Any, warn: Warn) -> None:  # noqa: ANN401  boto3 creates the classes of its clients at run time
+    def __init__(self, client: Any, warn: Callable[[str], None]) -> None:  # noqa: ANN401  boto3 creates the classes of its clients at run time
         self._client = client
         self._warn = warn
         self._known: dict[str, Mapping[str, object]] = {}
@@ -290,12 +289,12 @@ class EcsDefinitions:
 class CloudWatchTail:
     """Reads log streams with ``logs:GetLogEvents``. ``client_for`` returns the client of a region."""
 
-    def __init__(self, client_for: Callable[[str | None], Any], warn: Warn) -> None:
+    def __init__(self, client_for: Callable[[str | None], Any], warn: Callable[[str], None]) -> None:
         self._client_for = client_for
         self._warn = warn
 
     def newest(self, stream: LogStream) -> Iterator[Sequence[str]]:
-        """See ``NewestPages``. A warning contains the name of a stream that cannot be read."""
+        """See ``ReportFinder``. A warning contains the name of a stream that cannot be read."""
         token: str | None = None
         left = _NEWEST_LINES
         for _ in range(_MAX_PAGES):

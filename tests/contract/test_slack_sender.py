@@ -48,7 +48,7 @@ def targets(slack: FakeSlack) -> list[SlackTarget]:
 
 def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> FakeInvocationTime:
     time = FakeInvocationTime(seconds)
-    channels.send(target, message, time, lambda: 1.0)
+    channels.send(target, message, time)
     return time
 
 
@@ -110,9 +110,9 @@ def test_a_timeout_is_retried(slack: FakeSlack) -> None:
 def test_an_unreachable_slack_is_retried_until_the_time_is_up(slack: FakeSlack) -> None:
     slack.close()
     for target in targets(slack):
-        time = FakeInvocationTime(30)
+        time = FakeInvocationTime(30, jitter=0.0)
         with pytest.raises(NoticeError, match="before the invocation ran out of time"):
-            channels.send(target, MESSAGE, time, lambda: 0.0)
+            channels.send(target, MESSAGE, time)
         assert time.pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
         assert time.left >= RESERVED_SECONDS
 

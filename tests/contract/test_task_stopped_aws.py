@@ -82,7 +82,7 @@ def test_throttling_raises(answer: str | Exception) -> None:
 def test_a_throttled_definition_is_asked_for_again_while_there_is_time() -> None:
     """As when the tasks of a new revision stop together: ECS answers some twenty calls a second."""
     budget = FakeInvocationTime(60)
-    backoff = RetryBackoff(budget, lambda: 1.0, initial_seconds=1, max_seconds=16, max_request_seconds=1)
+    backoff = RetryBackoff(budget, initial_seconds=1, max_seconds=16, max_request_seconds=1)
     client = Failing(*["ThrottlingException"] * 4, {"taskDefinition": {"family": "nightly"}})
     assert EcsDefinitions(client, print).describe("nightly:1", backoff.wait) == {"family": "nightly"}
     assert budget.pauses == [2, 4, 8, 16]

@@ -12,7 +12,6 @@ its errors is passed on. It is imported with the first message: it is slow to im
 """
 
 import logging
-import random
 import re
 from collections.abc import Callable, Mapping
 from http.client import HTTPException, InvalidURL
@@ -24,7 +23,7 @@ from msgspec.structs import asdict
 
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.forwarder.function_settings import NoticeSettings, fetch_secret, read_secret
-from profiler.forwarder.invocation import NoticeError, RetryBackoff, SettingsError, TimeBudget
+from profiler.forwarder.invocation import InvocationTime, NoticeError, RetryBackoff, SettingsError
 from profiler.forwarder.notices.announcements import Announcement, ChannelKind, EndedTask, NoticeChannel
 from profiler.forwarder.notices.event_details import LINE_TYPE, bus_event, ended_run
 from profiler.forwarder.notices.slack_messages import SlackMessage, message_of
@@ -131,12 +130,9 @@ class _Failure(Struct, frozen=True, kw_only=True):
         return self.code if self.status == _OK and self.code else f"HTTP {self.status} {self.code or ''}".rstrip()
 
 
-def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter: Callable[[], float]) -> None:
-    """Send a message within the invocation's time. Raises NoticeError if Slack does not accept it.
-
-    ``jitter`` returns a number from 0 to 1, which spreads the pauses between retries.
-    """
-    backoff = RetryBackoff(budget, jitter, initial_seconds=0.5, max_seconds=8.0, max_request_seconds=10.0)
+def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> None:
+    """Send a message within the invocation's time. Raises NoticeError if Slack does not accept it."""
+    backoff = RetryBackoff(budget, initial_seconds=0.5, max_seconds=8.0, max_request_seconds=10.0)
     while True:
         timeout_seconds = backoff.request_timeout_seconds()
         if timeout_seconds is None:
@@ -243,20 +239,16 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
             "Resources": [task_arn] if task_arn else [],
         }
         try:
-            response = client().put_events(Entries=[entry])
+            code = client().put_events(Entries=[entry])["Entries"][0].get("ErrorCode")
         except (ClientError, BotoCoreError) as error:
-            raise _bus_error(bus, error_code(error)) from error
-        if response.get("FailedEntryCount"):
-            raise _bus_error(bus, response["Entries"][0].get("ErrorCode"))
+            code = error_code(error)
+        if code is not None:
+            raise NoticeError(
+                f"The event bus {bus} did not accept the event ({str(code)[:100]}): check "
+                "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents on the bus."
+            )
 
     return NoticeChannel("event-bus", post)
-
-
-def _bus_error(bus: str, code: object) -> NoticeError:
-    return NoticeError(
-        f"The event bus {bus} did not accept the event ({str(code)[:100]}): check "
-        "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents on the bus."
-    )
 
 
 def log_line_channel(write: Callable[[str], None], kibana_url: str | None) -> NoticeChannel:
@@ -276,7 +268,7 @@ def log_line_channel(write: Callable[[str], None], kibana_url: str | None) -> No
 def configured_channels(
     settings: NoticeSettings,
     environment: Mapping[str, str],
-    budget: TimeBudget,
+    budget: InvocationTime,
     events_client: Callable[[], AwsClient],
 ) -> list[NoticeChannel]:
     """Return Slack's channel, which accepts no notice without a target, and the bus if the settings name one."""
@@ -285,7 +277,7 @@ def configured_channels(
         return read_targets(environment, fetch_secret)
 
     def post_to_slack(announcement: Announcement, kind: ChannelKind) -> None:
-        send(targets()[kind], message_of(announcement, kibana_url=settings.kibana_url), budget, random.random)
+        send(targets()[kind], message_of(announcement, kibana_url=settings.kibana_url), budget)
 
     slack = NoticeChannel("slack", post_to_slack, lambda kind: kind in targets())
     if settings.event_bus_name is None:

@@ -49,7 +49,7 @@ def of_event(ended: StoppedTask, text: str | None = None) -> list[Document]:
 
 
 def write(cluster: FakeSearchCluster, documents: Sequence[Document]) -> DeliveryResult:
-    return deliver(cluster, FakeInvocationTime(), lambda: 1.0, documents)
+    return deliver(cluster, FakeInvocationTime(), documents)
 
 
 def written(*writes: Sequence[Document]) -> dict[str, Any]:

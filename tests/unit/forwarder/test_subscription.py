@@ -254,7 +254,7 @@ class RecordingWriter:
         self.cluster = FakeCluster(takes_all)
 
     def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-        delivered = deliver(self.cluster, FakeInvocationTime(), lambda: 0.5, documents)
+        delivered = deliver(self.cluster, FakeInvocationTime(), documents)
         bulk_lines(documents if not delivered.rejected else [])
         return delivered
 
@@ -386,7 +386,7 @@ def forwarded(
 ) -> tuple[Counts, tuple[str, ...], list[str]]:
     """The counts, the records to deliver again, and the warnings."""
     warnings: list[str] = []
-    deliver_documents = partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5)
+    deliver_documents = partial(deliver, cluster, FakeInvocationTime())
     counts, repeated = forwarder(deliver_documents, store, settings).forward_records(records, warnings.append)
     return counts, repeated, warnings
 

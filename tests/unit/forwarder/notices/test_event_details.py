@@ -74,7 +74,7 @@ def test_a_bus_that_rejects_the_event_is_named(answer: dict[str, Any] | Exceptio
 
 def event(announcement: Announcement) -> tuple[dict[str, Any], dict[str, Any]]:
     """The entry on the bus, and its detail."""
-    bus = Bus({"FailedEntryCount": 0})
+    bus = Bus({"FailedEntryCount": 0, "Entries": [{"EventId": "1"}]})
     event_bus_channel("default", lambda: bus, KIBANA).post(announcement, "failure")
     (entry,) = bus.entries
     assert len(entry["Detail"].encode()) < MAX_DETAIL_BYTES

@@ -73,7 +73,7 @@ def delivered_documents(
     cluster: FakeCluster, count: int = 3, seconds: float = 60
 ) -> tuple[DeliveryResult, FakeInvocationTime]:
     time = FakeInvocationTime(seconds)
-    return deliver(cluster, time, lambda: 1.0, documents(count)), time
+    return deliver(cluster, time, documents(count)), time
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504, None])
@@ -95,7 +95,7 @@ def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
 def test_a_cluster_that_stays_down_raises_before_the_invocation_ends() -> None:
     time = FakeInvocationTime(20)
     with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
-        deliver(FakeCluster(fails(503)), time, lambda: 1.0, documents(3))
+        deliver(FakeCluster(fails(503)), time, documents(3))
     assert time.left > RESERVED_SECONDS
 
 
