@@ -100,6 +100,17 @@ class World:
         yield self.lines.get(place.stream, [])[::-1]
 
     @property
+    def notice(self) -> EndedTask:
+        return self.notices[0][0]
+
+    @property
+    def cost(self) -> Cost | None:
+        """The cost in the notice, which the export has too."""
+        assert self.notice.record is not None
+        assert self.exported[0][0].record == self.notice.record
+        return self.notice.record.cost
+
+    @property
     def runs(self) -> set[str]:
         """The ids of the written documents."""
         return {document.id for document in self.documents}
@@ -212,7 +223,7 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     )
     world.handle(report_wait_seconds=5.0)
     assert world.time.pauses == [2.0, 2.0, 1.0]
-    notice = world.notices[0][0]
+    notice = world.notice
     assert not notice.is_complete
     assert (notice.metrics.max_memory_used_mb, notice.duration_ms) == (500, 63216)
     (document,) = world.documents
@@ -239,51 +250,51 @@ def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
     world = World(described=WITHOUT_MONITOR)
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     assert world.time.pauses == []
-    assert world.notices[0][0].duration_ms == 63216
-    assert (world.documents[0].index, world.documents[0].id) == (
-        "task-reports-2026.03",
-        "4dd5853f44b341ee8281f38229bee377/batch",
-    )
+    assert world.notice.duration_ms == 63216
+    assert (world.documents[0].index, world.runs) == ("task-reports-2026.03", {f"{task().id}/batch"})
 
 
-NO_LOGS = definition({"name": "task-monitor", "essential": False}, {"name": "batch"})
 BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
 NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
 
 
-@pytest.mark.parametrize(("described", "detail"), [(None, BOTH), (NO_LOGS, BOTH), (WITH_MONITOR, NOT_STARTED)])
-def test_unknown_log_streams_and_tasks_that_never_started_cause_no_wait(
-    described: Mapping[str, Any] | None, detail: dict[str, Any]
+SILENT = {"name": "batch"}, {"name": "task-monitor", "essential": False}
+KNOWN = container("task-monitor", essential=False), container("batch")
+
+
+@pytest.mark.parametrize(
+    ("described", "detail", "left", "pauses"),
+    [
+        (None, BOTH, 300, []),
+        (definition(*SILENT), BOTH, 300, []),
+        (WITH_MONITOR, NOT_STARTED, 300, []),
+        (definition(SILENT[0], KNOWN[0]), {}, 300, [2, 2, 1]),
+        (definition(SILENT[1], KNOWN[1]), {}, 300, [2, 2, 1]),
+        (WITH_MONITOR, {}, 14, [2, 2]),
+    ],
+    ids=[
+        "no definition",
+        "no logs",
+        "never started",
+        "only the monitor's log",
+        "only the batch's log",
+        "ten seconds left",
+    ],
+)
+def test_how_long_a_report_is_waited_for(
+    described: Mapping[str, Any] | None, detail: dict[str, Any], left: float, pauses: list[float]
 ) -> None:
     world = World(described=described)
-    world.handle(task(**detail))
-    assert world.time.pauses == []
-    assert world.reads == 0 or described is WITH_MONITOR
+    world.time.left = left
+    world.handle(task(**detail), report_wait_seconds=5.0)
+    assert world.time.pauses == pauses
     assert len(world.runs) == len(world.notices) == 1
-
-
-def test_the_wait_ends_ten_seconds_before_the_invocation() -> None:
-    world = World()
-    world.time.left = 15
-    world.handle(report_wait_seconds=60.0)
-    assert sum(world.time.pauses) <= 5
-
-
-@pytest.mark.parametrize("silent", ["task-monitor", "batch"])
-def test_one_known_log_stream_is_enough_to_wait(silent: str) -> None:
-    known = [container("task-monitor", essential=False), container("batch")]
-    for one in known:
-        if one["name"] == silent:
-            del one["logConfiguration"]
-    world = World(described=definition(*known))
-    world.handle(report_wait_seconds=4.0)
-    assert world.time.pauses == [2.0, 2.0]
 
 
 def test_reports_of_other_containers_and_tasks_are_ignored() -> None:
     world = World({BATCH_STREAM: [report(taskId="other"), report(container={"name": "proxy"})]})
     world.handle(report_wait_seconds=0.0)
-    assert not world.notices[0][0].is_complete
+    assert not world.notice.is_complete
 
 
 CLUSTER, SLACK, BUS = (DeliveryError(f"{name} is away.") for name in ("The cluster", "Slack", "The bus"))
@@ -323,26 +334,40 @@ def test_what_fails_is_raised_after_everything_else_is_done(
 UNUSUAL = Comparison(text="", unusual=(UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
 
 
+SUCCEEDED = {"containers": [{"name": "batch", "exitCode": 0}]}
+FAILURES: dict[str, Any] = {"subjects": frozenset({"failure"})}
+AS_FAILURES: dict[str, Any] = {"unusual_as_failures": True}
+
+
 @pytest.mark.parametrize(
-    ("comparison", "settings", "notified"),
+    ("detail", "comparison", "settings", "notified"),
     [
-        (UNUSUAL, {}, "success"),
-        (UNUSUAL, {"unusual_as_failures": True}, "failure"),
-        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"failure"})}, "failure"),
-        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"running"})}, None),
-        (UNUSUAL, {"unusual_as_failures": True, "families": ("weekly",)}, None),
-        (UNUSUAL, {"subjects": frozenset({"failure"})}, None),
-        (AS_EVER, {"unusual_as_failures": True}, "success"),
+        ({}, AS_EVER, {}, "failure"),
+        (SUCCEEDED, AS_EVER, {}, "success"),
+        (SUCCEEDED, AS_EVER, FAILURES, None),
+        ({"stopCode": "UserInitiated"}, AS_EVER, FAILURES, "failure"),
+        ({}, AS_EVER, {"families": ("week*", "night*")}, "failure"),
+        ({}, AS_EVER, {"families": ("week*",)}, None),
+        ({"group": "service:web"}, AS_EVER, {}, None),
+        ({"group": "service:web"}, AS_EVER, {"services": True}, "failure"),
+        (SUCCEEDED, UNUSUAL, {}, "success"),
+        (SUCCEEDED, UNUSUAL, AS_FAILURES, "failure"),
+        (SUCCEEDED, UNUSUAL, AS_FAILURES | FAILURES, "failure"),
+        (SUCCEEDED, UNUSUAL, AS_FAILURES | {"subjects": frozenset({"running"})}, None),
+        (SUCCEEDED, UNUSUAL, AS_FAILURES | {"families": ("weekly",)}, None),
+        (SUCCEEDED, UNUSUAL, FAILURES, None),
+        (SUCCEEDED, AS_EVER, AS_FAILURES, "success"),
     ],
 )
-def test_a_success_unlike_its_family_is_announced_as_a_failure_if_wanted(
-    comparison: Comparison, settings: dict[str, Any], notified: str | None
+def test_the_settings_select_the_tasks_that_get_a_notice(
+    detail: dict[str, Any], comparison: Comparison, settings: dict[str, Any], notified: str | None
 ) -> None:
-    world = World({BATCH_STREAM: [report(status="success", exitCode=0)]})
+    """A success unlike its family is announced as a failure if that is wanted."""
+    world = World(described=WITHOUT_MONITOR)
     world.comparison = comparison
-    succeeded = task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor", "exitCode": 0}])
-    assert world.handle(succeeded, **settings) == {"status": "success", "indexed": True, "notified": notified}
+    assert world.handle(task(**detail), **settings)["notified"] == notified
     assert [kind for _, kind in world.notices] == ([] if notified is None else [notified])
+    assert len(world.runs) == 1
 
 
 def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
@@ -350,7 +375,7 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     world.indexed_reports = [None, None, report_line(report())]
     world.handle()
     assert (world.reads, world.time.pauses) == (0, [2.0, 2.0])
-    assert world.notices[0][0].is_complete
+    assert world.notice.is_complete
 
 
 def test_without_a_response_from_the_cluster_the_wait_is_spent_on_the_log_streams() -> None:
@@ -378,7 +403,7 @@ def test_only_a_failure_shows_the_last_lines_of_the_batch(
 ) -> None:
     world = World({BATCH_STREAM: LINES})
     world.handle(task(**detail), log_lines=count)
-    assert world.notices[0][0].log_lines == shown
+    assert world.notice.log_lines == shown
 
 
 def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_shown() -> None:
@@ -394,7 +419,7 @@ def test_a_failure_is_announced_without_log_lines_that_cannot_be_read() -> None:
     world.indexed_reports = [report_line(report())]
     world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]
     assert world.handle(log_lines=5)["notified"] == "failure"
-    assert (world.notices[0][0].log_lines, world.notices[0][0].duration_ms) == ((), 60000)
+    assert (world.notice.log_lines, world.notice.duration_ms) == ((), 60000)
     (warning,) = world.warnings
     assert warning.endswith("has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException).")
 
@@ -403,14 +428,10 @@ def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> N
     basis = "us-west-2 FARGATE X86_64 2026-09 on-demand price"
     world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
     world.handle(task(capacityProviderName="FARGATE_SPOT"))
-    ((notice, _),) = world.notices
-    assert notice.record is not None
-    assert notice.record.cost == Cost(usd=0.006, price_basis=f"at least, on FARGATE_SPOT: 30% of {basis}")
-    assert world.exported[0][0].record == notice.record
+    assert world.cost == Cost(usd=0.006, price_basis=f"at least, on FARGATE_SPOT: 30% of {basis}")
     world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
     world.handle()
-    assert world.notices[0][0].record is not None
-    assert world.notices[0][0].record.cost == Cost(usd=0.02, price_basis=basis)
+    assert world.cost == Cost(usd=0.02, price_basis=basis)
 
 
 @pytest.mark.parametrize("stream", [BATCH_STREAM.replace("/batch/", "/xray/"), MONITOR_STREAM])
@@ -421,33 +442,8 @@ def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(stream: str
     cost = {"usd": 0.0123, "priceBasis": "us-west-2 FARGATE X86_64 2026-09"}
     world = World({BATCH_STREAM: [report()], stream: [report(container={"name": "xray"}, cost=cost)]}, described)
     world.handle(task(containers=[{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]))
-    ((notice, _),) = world.notices
-    assert notice.record is not None
-    assert notice.record.container.name == "batch"
-    assert notice.record.cost == Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09")
-    assert world.exported[0][0].record == notice.record
+    assert world.cost == Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09")
     assert all("cost" not in document.fields for document in world.documents)
-
-
-@pytest.mark.parametrize(
-    ("detail", "settings", "notified"),
-    [
-        ({}, {}, "failure"),
-        ({"containers": [{"name": "batch", "exitCode": 0}]}, {}, "success"),
-        ({"containers": [{"name": "batch", "exitCode": 0}]}, {"subjects": frozenset({"failure"})}, None),
-        ({"stopCode": "UserInitiated"}, {"subjects": frozenset({"failure"})}, "failure"),
-        ({}, {"families": ("week*", "night*")}, "failure"),
-        ({}, {"families": ("week*",)}, None),
-        ({"group": "service:web"}, {}, None),
-        ({"group": "service:web"}, {"services": True}, "failure"),
-    ],
-)
-def test_the_settings_select_the_tasks_that_get_a_notice(
-    detail: dict[str, Any], settings: dict[str, Any], notified: str | None
-) -> None:
-    world = World(described=WITHOUT_MONITOR)
-    assert world.handle(task(**detail), **settings)["notified"] == notified
-    assert len(world.runs) == 1
 
 
 def test_a_task_with_an_unknown_batch_gets_a_notice_but_no_document() -> None:
@@ -476,7 +472,7 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert document.upsert["container"] == {"name": "batch"}
     assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == ("failure", "resources")
     assert "duration_ms" not in document.upsert.get("usage", {})
-    assert world.notices[0][0].container == "batch"
+    assert world.notice.container == "batch"
 
 
 @pytest.mark.parametrize("sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"])
