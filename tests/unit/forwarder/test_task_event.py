@@ -247,9 +247,8 @@ def test_without_a_definition_the_image_shows_the_monitor_and_a_single_candidate
     images: dict[str, str], batch: str | None, monitor: str | None
 ) -> None:
     parsed = task(containers=[{"name": name, "image": image} for name, image in images.items()])
-    for missing in (None, {}):
-        chosen = identify_containers(missing, parsed)
-        assert (chosen.batch, chosen.monitor) == (batch, monitor)
+    chosen = identify_containers(None, parsed)
+    assert (chosen.batch, chosen.monitor) == (batch, monitor)
 
 
 # The exit codes of the essential containers by name, or OOM; the expected status, batch and exit code. The definition
