@@ -1,4 +1,4 @@
-"""The AWS calls of task_stopped, with moto: definitions, newest log lines, and idempotency in DynamoDB."""
+"""The AWS calls of task_stopped, with moto: definitions and newest log lines; the targets of Slack."""
 
 import json
 import time
@@ -11,17 +11,16 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, LogStream
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, SettingsError
-from profiler.forwarder.notices.announcements import run_idempotently
 from profiler.forwarder.notices.channels import SlackTarget, read_targets
 from tests.fakes import FakeInvocationTime
-from tests.lambda_environment import MinuteContext, create_idempotency_table, moto_account
+from tests.lambda_environment import moto_account
 
 PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 
 
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with moto_account(monkeypatch, "eu-west-1", AWS_LAMBDA_FUNCTION_NAME="task_stopped"):
+    with moto_account(monkeypatch, "eu-west-1"):
         yield
 
 
@@ -127,43 +126,6 @@ def test_a_stream_without_permission_is_named() -> None:
     assert lines(CloudWatchTail(lambda _region: Failing("AccessDeniedException"), warnings.append)) == []
     (warning,) = warnings
     assert "allow logs:GetLogEvents" in warning
-
-
-@pytest.fixture
-def table() -> str:
-    create_idempotency_table("told")
-    return "told"
-
-
-def test_work_that_succeeded_is_not_repeated(table: str) -> None:
-    calls: list[str] = []
-
-    def work() -> bool:
-        calls.append("done")
-        return True
-
-    assert [run_idempotently(table, MinuteContext(), "arn:task/1", work) for _ in range(3)] == [True] * 3
-    assert run_idempotently(table, MinuteContext(), "arn:task/2", work)
-    assert calls == ["done", "done"]
-    items = boto3.client("dynamodb").scan(TableName=table)["Items"]
-    assert len(items) == 2
-    assert all("expiration" in item for item in items)
-
-
-def test_work_without_a_result_is_done_once_and_failed_work_can_be_repeated(table: str) -> None:
-    errors = [DeliveryError("Slack is away.")]
-    calls: list[str] = []
-
-    def work() -> None:
-        calls.append("called")
-        if errors:
-            raise errors.pop()
-
-    with pytest.raises(DeliveryError, match="Slack is away"):
-        run_idempotently(table, MinuteContext(), "arn:task/1", work)
-    for _ in range(2):
-        run_idempotently(table, MinuteContext(), "arn:task/1", work)
-    assert len(calls) == 2
 
 
 def no_secret(_name: str) -> str:

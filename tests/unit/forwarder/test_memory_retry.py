@@ -190,10 +190,13 @@ def of_rule(world: World, operation: str = "ListTargetsByRule") -> EndedTask:
     return ended(startedBy="events-rule/nightly") if operation == "ListTargetsByRule" else ended()
 
 
-def test_a_rule_is_read_by_its_name() -> None:
-    world = World()
+def test_a_rule_is_read_by_its_name_and_a_cut_name_finds_its_schedule() -> None:
+    world, other = World(), World()
     assert world.handle(of_rule(world)) == STARTED
     assert world.aws.calls == ["ListTargetsByRule", "RunTask"]
+    name = "a-name-of-more-than-nineteen-characters"
+    other.aws.targets = {("nights", name): TARGET}
+    assert other.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
 
 
 @pytest.mark.parametrize("has_table", [True, False])
@@ -246,25 +249,14 @@ def test_an_answer_that_is_lost_does_not_start_it_twice(operation: str) -> None:
     assert len(world.aws.tasks) == 1
 
 
-REFUSED = {
-    "refused": (
-        {"errors": {"RunTask": [(400, "ClientException", "It is inactive.")]}},
-        "(ClientException: It is inactive.)",
-    ),
+OF_ANOTHER = {**TARGET, "EcsParameters": {"TaskDefinitionArn": f"{FAMILY_ARN}-2"}}
+INACTIVE, DENIED = (400, "ClientException", "It is inactive."), (403, "AccessDeniedException", "not authorized")
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "refused": ({"errors": {"RunTask": [INACTIVE]}}, "(ClientException: It is inactive.)"),
     "failures": ({"failures": [{"arn": "x", "reason": "RESOURCE:MEMORY"}]}, "ECS did not start it (RESOURCE:MEMORY)."),
-    "unreadable": (
-        {"errors": {"GetSchedule": [(403, "AccessDeniedException", "not authorized")]}},
-        "its schedule could not be read (AccessDeniedException: not authorized",
-    ),
+    "unreadable": ({"errors": {"GetSchedule": [DENIED]}}, "its schedule could not be read (AccessDeniedException: not"),
     "gone": ({"targets": {("default", "nightly-2"): TARGET}}, "its schedule no longer exists."),
-    "of another family": (
-        {
-            "targets": {
-                ("default", "nightly"): {**TARGET, "EcsParameters": {"TaskDefinitionArn": f"{FAMILY_ARN}-2"}},
-            }
-        },
-        "its schedule no longer exists.",
-    ),
+    "of another family": ({"targets": {("default", "nightly"): OF_ANOTHER}}, "its schedule no longer exists."),
 }
 
 
@@ -284,13 +276,6 @@ def test_schedules_that_cannot_be_distinguished_start_nothing_unless_they_say_th
     other.aws.targets[("nights", "nightly")] = {**TARGET, "Input": "{}"}
     assert other.refusal() == "Not started again: several schedules can have started it."
     assert not other.aws.requests
-
-
-def test_a_cut_name_finds_its_schedule() -> None:
-    world = World()
-    name = "a-name-of-more-than-nineteen-characters"
-    world.aws.targets = {("nights", name): TARGET}
-    assert world.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
 
 
 @pytest.mark.parametrize(

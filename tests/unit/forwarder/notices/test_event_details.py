@@ -197,22 +197,16 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(notice: En
 
 def test_the_event_of_a_stuck_run() -> None:
     line = stuck_notice()
+    record = line.record
     entry, detail = event(line)
-    assert (entry["Source"], entry["DetailType"], entry["Resources"]) == (
-        "task-profiler", "Task Run Notice", [line.record.task_arn]
-    )  # fmt: skip
+    assert (entry["Source"], entry["DetailType"]) == ("task-profiler", "Task Run Notice")
+    assert entry["Resources"] == [record.task_arn] == [detail["taskArn"]]
     assert detail["text"] == f"nightly-etl:26 has been stuck for 30 minutes. {line.notice.message}"
     assert detail["notice"] == msgspec.to_builtins(line.notice)
-    named = {name: detail[name] for name in ("taskId", "cluster", "family", "revision", "container", "startedAt")}
-    assert named == {
-        "taskId": line.record.task_id,
-        "cluster": "jobs",
-        "family": "nightly-etl",
-        "revision": "26",
-        "container": "batch",
-        "startedAt": line.record.started_at,
-    }
-    assert detail["metrics"]["vcpuSize"] == line.record.metrics.vcpu_size
+    assert (detail["taskId"], detail["startedAt"]) == (record.task_id, record.started_at)
+    named = [detail[name] for name in ("cluster", "family", "revision", "container")]
+    assert named == ["jobs", "nightly-etl", "26", "batch"]
+    assert detail["metrics"]["vcpuSize"] == record.metrics.vcpu_size
     assert set(detail["links"]) == {"logStream", "ecsTask", "kibana"}
 
 
