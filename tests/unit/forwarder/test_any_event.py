@@ -67,9 +67,9 @@ def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     world, other = World({BATCH_STREAM: [report()]} if has_report else {}), fake_channel("other")
     world.other_channels = [other]
     world.described = world.described if is_described else None
-    world.cluster_error = SearchClusterError("away", status=None) if "cluster" in failing else None
+    errors = {"cluster": SearchClusterError("away", status=None), "slack": DeliveryError("Slack is away.")}
+    world.errors = {name: error for name, error in errors.items() if name in failing}
     world.rejected = (Failure({}, "bad mapping"),) if failing == "refused" else ()
-    world.slack_error = DeliveryError("Slack is away.") if "slack" in failing else None
     other.error = DeliveryError("The bus is away.") if failing == "other" else None
     raised = ""
     indexed = False

@@ -79,10 +79,7 @@ class World:
         self.time = FakeInvocationTime(300)
         self.documents: list[Document] = []
         self.notices: list[tuple[EndedTask, str]] = []
-        self.cluster_error: DeliveryError | None = None
-        self.slack_error: DeliveryError | None = None
-        self.index_error: SettingsError | None = None
-        self.channel_error: SettingsError | None = None
+        self.errors: dict[str, ForwarderError] = {}  # by what fails: cluster, slack, index, channel
         self.comparison = AS_EVER
         self.rejected: tuple[Failure, ...] = ()
         self.log_errors: list[DeliveryError] = []
@@ -98,6 +95,10 @@ class World:
         if self.log_errors:
             raise self.log_errors.pop(0)
         yield self.lines.get(place.stream, [])[::-1]
+
+    def may_fail(self, what: str) -> None:
+        if what in self.errors:
+            raise self.errors[what]
 
     @property
     def notice(self) -> EndedTask:
@@ -116,8 +117,7 @@ class World:
         return {document.id for document in self.documents}
 
     def index(self) -> Index:
-        if self.index_error is not None:
-            raise self.index_error
+        self.may_fail("index")
         return Index(settings=ForwarderSettings(), deliver=self.deliver, find=self.find, compare=self.compare)
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
@@ -133,8 +133,7 @@ class World:
         return [NoticeChannel("world", self.post, self.accepts), *self.other_channels]
 
     def accepts(self, kind: ChannelKind) -> bool:
-        if self.channel_error is not None:
-            raise self.channel_error
+        self.may_fail("channel")
         return True
 
     def compare(self, notice: EndedTask) -> Comparison | None:
@@ -145,15 +144,13 @@ class World:
         return self.described
 
     def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-        if self.cluster_error is not None:
-            raise self.cluster_error
+        self.may_fail("cluster")
         self.documents += documents
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
     def post(self, announcement: Announcement, kind: ChannelKind) -> None:
         assert isinstance(announcement, EndedTask)
-        if self.slack_error is not None:
-            raise self.slack_error
+        self.may_fail("slack")
         self.notices.append((announcement, kind))
 
     def handle(
@@ -304,13 +301,13 @@ NO_SECRET = SettingsError("The secret cannot be read.")
 @pytest.mark.parametrize(
     ("failing", "message", "documents", "notices"),
     [
-        ({"cluster_error": CLUSTER}, "The cluster is away.", 0, 1),
-        ({"rejected": (Failure({}, "bad mapping"),)}, "The cluster refused the task's document: bad mapping", 2, 1),
-        ({"slack_error": SLACK}, "Slack is away.", 2, 0),
-        ({"index_error": NO_SECRET}, "The secret cannot be read.", 0, 1),
-        ({"channel_error": NO_SECRET}, "The secret cannot be read.", 2, 0),
-        ({"index_error": NO_SECRET, "slack_error": SLACK}, "The secret cannot be read. Slack is away.", 0, 0),
-        ({"error": BUS, "slack_error": SLACK}, "Slack is away. The bus is away.", 2, 0),
+        ({"cluster": CLUSTER}, "The cluster is away.", 0, 1),
+        ({"rejected": None}, "The cluster refused the task's document: bad mapping", 2, 1),
+        ({"slack": SLACK}, "Slack is away.", 2, 0),
+        ({"index": NO_SECRET}, "The secret cannot be read.", 0, 1),
+        ({"channel": NO_SECRET}, "The secret cannot be read.", 2, 0),
+        ({"index": NO_SECRET, "slack": SLACK}, "The secret cannot be read. Slack is away.", 0, 0),
+        ({"bus": BUS, "slack": SLACK}, "Slack is away. The bus is away.", 2, 0),
     ],
 )
 def test_what_fails_is_raised_after_everything_else_is_done(
@@ -318,8 +315,8 @@ def test_what_fails_is_raised_after_everything_else_is_done(
 ) -> None:
     world, other = World({BATCH_STREAM: [report()]}), fake_channel("other")
     world.other_channels = [other]
-    for name, error in failing.items():
-        setattr(other if name == "error" else world, name, error)
+    world.errors, other.error = failing, failing.get("bus")
+    world.rejected = (Failure({}, "bad mapping"),) if "rejected" in failing else ()
     with pytest.raises(ForwarderError) as raised:
         world.handle()
     assert str(raised.value) == message
