@@ -186,7 +186,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             finished,
         ),
         grace_minutes=function_settings.read_grace_minutes(os.environ),
-        now_ns=time.time_ns,
+        now_ns=time.time_ns(),
         may_read=lambda: reading.remaining_seconds() > 0,
         may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
     )

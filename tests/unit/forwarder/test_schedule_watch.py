@@ -73,7 +73,7 @@ class World:
             account,
             announcer,
             grace_minutes=15,
-            now_ns=lambda: at(now),
+            now_ns=at(now),
             may_read=lambda: self._count("clusters_left"),
             may_announce=lambda: self._count("notices_left"),
         )
