@@ -259,34 +259,30 @@ def fields_of(line: NoticeLine | ScheduleNoticeLine, **options: Any) -> dict[str
 
 
 def test_the_document_of_a_stuck_run() -> None:
-    made = notice_document_of(STUCK)
+    made, record = notice_document_of(STUCK), STUCK.record
     assert isinstance(made, Document)
-    assert (made.index, made.id) == ("task-notices-2026.11", f"{STUCK.record.task_id}/batch/stuck")
+    assert (made.index, made.id) == ("task-notices-2026.11", f"{record.task_id}/batch/stuck")
     assert made.notice is STUCK
     assert json.loads(made.fields["record"])["type"] == "task.notice"
     assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (STUCK.time, "task.notice")
     assert made.fields["notice"] == {"kind": "stuck", "message": STUCK.notice.message, "since": STUCK.notice.since}
-    named = (("id", STUCK.record.task_id), ("arn", STUCK.record.task_arn), ("family", "nightly-etl"))
-    assert made.fields["task"] == dict(named) | {"revision": STUCK.record.revision}
-    assert made.fields["orchestrator"]["cluster"] == {"name": "jobs"}
-    assert made.fields["links"] == {
-        "logs": log_stream("us-west-2", STUCK.record.log_group, STUCK.record.log_stream),
-        "task": ecs_task("us-west-2", "jobs", STUCK.record.task_id),
-    }
+    named = {"id": record.task_id, "arn": record.task_arn, "family": "nightly-etl", "revision": record.revision}
+    assert (made.fields["task"], made.fields["orchestrator"]["cluster"]) == (named, {"name": "jobs"})
+    logs, shown = log_stream("us-west-2", record.log_group, record.log_stream), made.fields["links"]
+    assert shown == {"logs": logs, "task": ecs_task("us-west-2", "jobs", record.task_id)}
 
 
 def test_the_document_of_a_missed_run() -> None:
-    made = notice_document_of(MISSED, index_period="day")
+    made, notice = notice_document_of(MISSED, index_period="day"), MISSED.notice
     assert isinstance(made, Document)
-    assert (made.index, made.id) == (
-        "task-notices-2026.11.20", "schedule/default/nightly-etl/2026-11-20T03:00:00.000Z/missed"
-    )  # fmt: skip
+    assert made.index == "task-notices-2026.11.20"
+    assert made.id == "schedule/default/nightly-etl/2026-11-20T03:00:00.000Z/missed"
     assert made.notice is None
     assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (MISSED.time, "schedule.notice")
-    notice, schedule = made.fields["notice"], made.fields["schedule"]
-    assert (notice["kind"], notice["message"]) == ("missed", MISSED.notice.message)
-    assert (notice["due_at"], notice["reason"]) == (MISSED.notice.due_at, MISSED.notice.reason)
-    assert (schedule["kind"], schedule["expression"], schedule["time_zone"]) == ("schedule", "cron(0 3 * * ? *)", "UTC")
+    shown = {"kind": "missed", "message": notice.message, "due_at": notice.due_at, "reason": notice.reason}
+    assert made.fields["notice"] == shown
+    schedule = {"kind": "schedule", "group": "default", "name": "nightly-etl", "expression": "cron(0 3 * * ? *)"}
+    assert made.fields["schedule"] == {**schedule, "time_zone": "UTC"}
     assert (made.fields["task"], made.fields["cloud"]["account"]) == ({"family": "nightly-etl"}, {"id": "111122223333"})
 
 

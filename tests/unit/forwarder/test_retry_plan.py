@@ -21,10 +21,9 @@ from profiler.forwarder.notices.announcements import EndedTask
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from tests.notices import report_line as read
 from tests.unit.forwarder.test_task_event import container, definition, task
-from tests.unit.forwarder.test_task_stopped import report
+from tests.unit.forwarder.test_task_stopped import WITH_MONITOR, report
 
 KILLED = "OutOfMemoryError: Container killed due to memory usage"
-WITH_MONITOR = definition(container("task-monitor", essential=False), container("batch"))
 BATCH = {"name": "batch", "exitCode": 137, "reason": KILLED}
 MAX_MB = 61_440
 

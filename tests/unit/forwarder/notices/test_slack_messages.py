@@ -460,15 +460,12 @@ NOTICES = any_struct(EndedTask, "task outcome container report_line comparison l
 RUN_NOTICES = any_struct(
     NoticeLine,
     "time notice",
-    record=ANY[model.Record].flatmap(
-        lambda record: st.builds(
-            lambda arn, family, region, group: replace(
-                record, task_arn=arn, family=family, revision=family, region=region, log_group=group, log_stream=group
-            ),
-            *(MAYBE_TEXT,) * 2,
-            MAYBE_TEXT | st.just("eu-west-1"),
-            MAYBE_TEXT,
-        )
+    record=any_struct(
+        model.Record,
+        "task_id task_arn family revision log_group log_stream started_at metrics gpus neuron series processes",
+        container=st.just(model.Container(name="batch")),
+        status=st.just("running"),
+        region=MAYBE_TEXT | st.just("eu-west-1"),
     ),
 )
 SCHEDULE_NOTICES = any_struct(
