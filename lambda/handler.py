@@ -19,7 +19,7 @@ from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
-from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory, compare
+from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory
 from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
@@ -48,13 +48,13 @@ from profiler.forwarder.search_cluster.document_delivery import (
     send_failures,
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.subscription import Counts, decode_event, forward, forward_records, is_stream_event
+from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
-    from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules
+    from profiler.aws_account.scheduled_targets import AccountSchedules
     from profiler.schedules.schedule_model import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -76,18 +76,18 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     n}``; for a stream, ``{"batchItemFailures": […]}``. Raises ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
-    is_stream = is_stream_event(event)
-    items = () if is_stream else decode_event(event)
-    if not is_stream and not any(isinstance(item, Failure) or item.lines for item in items):
+    records = event.get("Records")
+    items = decode_event(event) if records is None else ()
+    if records is None and not any(isinstance(item, Failure) or item.lines for item in items):
         return asdict(Counts())
     notices, settings = _task_notices(context), _settings()
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
-    delivery = partial(_deliver, settings, context, notices)
-    if not is_stream:
-        return asdict(forward(items, settings, delivery, keep_failures, notices=notices))
-    result = forward_records(event, settings, delivery, keep_failures, _warn, notices=notices)
-    _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(result.counts)})
-    return result.as_response()
+    lines = LineForwarder(settings, partial(_deliver, settings, context, notices), keep_failures, notices)
+    if records is None:
+        return asdict(lines.forward(items))
+    counts, repeated = lines.forward_records(records, _warn)
+    _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(counts)})
+    return {"batchItemFailures": [{"itemIdentifier": number} for number in repeated]}
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -107,7 +107,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         run_log=lambda task, container: ReportFinder(_log_tail().newest, budget, task.id, container),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),
-        once=lambda settings: _idempotently(settings.idempotency_table, context),
+        once=lambda settings: partial(run_idempotently, settings.idempotency_table, context),
         export=lambda ended: _export(ended, context),
         warn=_warn,
     )
@@ -118,16 +118,17 @@ def _start_again(context: Context) -> StartAgain | None:
     """Return what starts killed runs again; None unless RETRY_OUT_OF_MEMORY selects families."""
     if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
         return None
-    from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
+    from profiler.aws_account.scheduled_targets import Schedules  # only for a retry
+    from profiler.forwarder.memory_retry import MemoryRetries
 
     budget = InvocationTime(context)
 
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
         retries = MemoryRetries(
             function_settings.read_retry_settings(os.environ),
-            aws=lambda: (_client("ecs"), _schedules()),
+            aws=lambda: (_client("ecs"), Schedules(_client("events"), _client("scheduler"))),
             family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
-            remember=lambda key, work: run_idempotently(_key_table(), context, key, work),
+            remember=partial(run_idempotently, _key_table(), context),
             now=lambda: datetime.now(UTC),
             warn=_warn,
         )
@@ -164,7 +165,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     reading, storing, posting = (
         InvocationTime(context, reserved_seconds=part * whole.remaining_seconds()) for part in _WATCH_RESERVES
     )
-    once = _idempotently(settings.idempotency_table, context)
+    once = partial(run_idempotently, settings.idempotency_table, context)
     tasks, rules, finished = _watch_memory()
     watch = ScheduleWatch(
         Account(
@@ -185,7 +186,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             finished,
         ),
         grace_minutes=function_settings.read_grace_minutes(os.environ),
-        now_ns=time.time_ns,
+        now_ns=time.time_ns(),
         may_read=lambda: reading.remaining_seconds() > 0,
         may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
     )
@@ -201,7 +202,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         _print_line(text)
         return
     document = schedule_notice_document(line, text, settings)
-    for rejected in deliver(_cluster(settings), budget, random.random, [document]).rejected:
+    for rejected in deliver(_cluster(settings), budget, [document]).rejected:
         raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
 
 
@@ -212,7 +213,7 @@ def _deliver(
     if settings.url is None and all(document.notice is not None for document in documents):
         return DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
-    return deliver(_cluster(settings), budget, random.random, documents)
+    return deliver(_cluster(settings), budget, documents)
 
 
 def _task_notices(context: Context) -> TaskNotices:
@@ -232,7 +233,7 @@ def _task_notices(context: Context) -> TaskNotices:
     return TaskNotices(
         lambda: function_settings.read_notice_settings(os.environ),
         channels=lambda settings: _channels(settings, InvocationTime(context, reserved_seconds=last_seconds())),
-        once=lambda settings: in_time(_idempotently(settings.idempotency_table, context), last_seconds()),
+        once=lambda settings: in_time(partial(run_idempotently, settings.idempotency_table, context), last_seconds()),
         now=lambda: datetime.now(UTC),
         warn=_warn,
     )
@@ -245,9 +246,9 @@ def _index(context: Context) -> Index | None:
     cluster = _cluster(settings)
     return Index(
         settings=settings,
-        deliver=lambda documents: deliver(cluster, _index_budget(context), random.random, documents),
+        deliver=lambda documents: deliver(cluster, _index_budget(context), documents),
         find=partial(find_indexed_report, cluster, InvocationTime(context), settings),
-        compare=partial(_compare, cluster, settings.index_prefix, context),
+        compare=partial(_compare, context),
     )
 
 
@@ -290,7 +291,11 @@ def _export(ended: EndedTask, context: Context) -> None:
         now_ns=time.time_ns,
     )
     budget = InvocationTime(context, reserved_seconds=RESERVED_SECONDS)
-    export.export(ended, _idempotently(_key_table(), context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
+    export.export(
+        ended,
+        partial(run_idempotently, _key_table(), context),
+        lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()),
+    )
 
 
 def _key_table() -> str | None:
@@ -298,18 +303,16 @@ def _key_table() -> str | None:
     return os.environ.get("IDEMPOTENCY_TABLE", "").strip() or None
 
 
-def _idempotently(table: str | None, context: Context) -> Idempotently:
-    """Return the guard that runs work once for a key, or each time if there is no table for the keys."""
-    return lambda key, work: run_idempotently(table, context, key, work)
-
-
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from profiler.forwarder.notices.channels import LogLineChannel, configured_channels  # forward_logs seldom needs it
+    from profiler.forwarder.notices.channels import (
+        configured_channels,
+        log_line_channel,
+    )  # forward_logs seldom needs it
 
     channels = configured_channels(settings, os.environ, budget, lambda: _client("events"))
     if not _has_cluster():
-        channels.append(LogLineChannel(_print_line, kibana_url=settings.kibana_url))
+        channels.append(log_line_channel(_print_line, settings.kibana_url))
     return channels
 
 
@@ -321,31 +324,27 @@ def _has_cluster() -> bool:
         return True
 
 
-def _compare(cluster: SearchCluster, prefix: str, context: Context, notice: EndedTask) -> Comparison | None:
+def _compare(context: Context, notice: EndedTask) -> Comparison | None:
     left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
-    if left_seconds <= 0:
-        return None
-    return compare(cluster, notice, prefix=prefix, timeout_seconds=min(left_seconds, COMPARISON_SECONDS))
+    return _families(left_seconds).compare(notice) if left_seconds > 0 else None
 
 
 def _definition_wait(context: Context) -> Callable[[], bool]:
     """Return the wait for a throttled task definition, which leaves the time for everything else."""
     left_seconds = InvocationTime(context).remaining_seconds()
     budget = InvocationTime(context, reserved_seconds=min(_AFTER_DEFINITION_SECONDS, left_seconds / 2))
-    return RetryBackoff(budget, random.random, initial_seconds=1, max_seconds=16, max_request_seconds=1).wait
+    return RetryBackoff(budget, initial_seconds=1, max_seconds=16, max_request_seconds=1).wait
 
 
+def _warn(sentence: str) -> None:
+    _log({"level": "warning", "event": sentence})
+
+
+_warn_once = lru_cache(_warn)
 _client = cache(bounded_client)
 _definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
-_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region), _warn))
+_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region), _warn_once))
 _settings = cache(lambda: function_settings.read_settings(os.environ))
-
-
-@cache
-def _schedules() -> "Schedules":
-    from profiler.aws_account.scheduled_targets import Schedules  # only for a retry
-
-    return Schedules(_client("events"), _client("scheduler"))
 
 
 @cache
@@ -361,13 +360,6 @@ def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
     from profiler.schedules.schedule_model import RuleMemory, TaskMemory  # as in watch_schedules
 
     return TaskMemory(), RuleMemory(), set()
-
-
-def _warn(sentence: str) -> None:
-    _log({"level": "warning", "event": sentence})
-
-
-_warn_once = cache(_warn)
 
 
 def _log(line: Mapping[str, object]) -> None:

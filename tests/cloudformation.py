@@ -135,12 +135,8 @@ LOG_GROUPS = ("/ecs/jobs", "/ecs/monitor")
 _folder = tempfile.TemporaryDirectory(prefix="task-profiler-template-")
 BUCKET, KEY = "code-of-functions", "forwarder.zip"
 
-# Types that only their shape in botocore checks; moto has no PutAccountPolicy.
-_ONLY_VALIDATED = {
-    "AWS::Logs::AccountPolicy": "PutAccountPolicy",
-    "AWS::Logs::QueryDefinition": "PutQueryDefinition",
-}
-# Of resources that it makes it leaves out: Architectures and LoggingConfig of functions, a table's time to live.
+# moto has no PutAccountPolicy. Of the resources that it makes it leaves out: Architectures and LoggingConfig of
+# functions, a table's time to live.
 
 
 def template() -> dict[str, Any]:
@@ -176,12 +172,6 @@ class Stack(MotoStack):
         configuration = boto3.client("lambda").get_function_configuration(FunctionName=name)
         return {name: str(value) for name, value in configuration["Environment"]["Variables"].items()}
 
-    def _validate(self) -> None:
-        for kind, operation in _ONLY_VALIDATED.items():
-            for properties in self.resources(kind).values():
-                arguments = {name[0].lower() + name[1:]: value for name, value in properties.items()}
-                validate_arguments("logs", operation, arguments)
-
     def complete(self) -> None:
         """Make what moto's CloudFormation left out, from the same properties."""
         client = cache(boto3.client)  # making one takes longer than its call
@@ -206,7 +196,6 @@ class Stack(MotoStack):
                 client("sns").set_topic_attributes(
                     TopicArn=topic, AttributeName="Policy", AttributeValue=json.dumps(properties["PolicyDocument"])
                 )
-        self._validate()
         for table, properties in self.resources("AWS::DynamoDB::Table").items():
             client("dynamodb").update_time_to_live(
                 TableName=self.physical_id(table), TimeToLiveSpecification=properties["TimeToLiveSpecification"]

@@ -4,14 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiler.forwarder.documents import Document
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
+from profiler.forwarder.search_cluster.interface import SearchCluster
 
 _Place = tuple[str, str]
 
 
-class FakeSearchCluster:
+class FakeSearchCluster(SearchCluster):
     """Keeps documents by index and id, each with the number of its last write."""
 
     def __init__(self) -> None:
@@ -20,17 +19,12 @@ class FakeSearchCluster:
         self._versions: dict[_Place, int] = {}
         self._writes = 0
 
-    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        raise NotImplementedError
-
-    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        return self.documents.get((index, document_id))
-
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
+        assert (path, isinstance(body, str)) == ("/_bulk", True)
         self.requests += 1
-        lines = [json.loads(line) for line in bulk_lines(documents)]
-        items = [self._apply(action, body) for action, body in zip(lines[::2], lines[1::2], strict=True)]
-        return bulk_results(json.loads(json.dumps({"items": items})), len(documents))
+        lines = [json.loads(line) for line in str(body).removesuffix("\n").split("\n")]
+        items = [self._apply(action, fields) for action, fields in zip(lines[::2], lines[1::2], strict=True)]
+        return json.loads(json.dumps({"items": items}))
 
     def _apply(self, action: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
         ((operation, meta),) = action.items()

@@ -13,6 +13,7 @@ from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.forwarder.invocation import InvocationTime
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
@@ -231,12 +232,16 @@ def process(pid: int = 7, *, held: int | None = None, mark: int | None = None, *
     return ProcessReading(pid=pid, **{"started_ticks": 1, **fields})
 
 
-class FakeInvocationTime:
+class FakeInvocationTime(InvocationTime):
     """An invocation that has so many seconds left; only pauses use them up."""
 
-    def __init__(self, seconds: float = 60) -> None:
+    def __init__(self, seconds: float = 60, jitter: float = 1.0) -> None:
         self.left = seconds
         self.pauses: list[float] = []
+        self._jitter = jitter
+
+    def jitter(self) -> float:
+        return self._jitter
 
     def remaining_seconds(self) -> float:
         return self.left

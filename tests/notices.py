@@ -1,33 +1,38 @@
 """What the tests of notices share: a channel, the table of what was done, and the line of a report."""
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
+
+from msgspec import field
 
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import ForwarderError
-from profiler.forwarder.notices.announcements import Announcement, ChannelKind
+from profiler.forwarder.notices.announcements import Announcement, ChannelKind, NoticeChannel
 from profiler.forwarder.task_lines import read_line
 from profiler.record.record_model import Report
 
 
-class FakeChannel:
+class FakeChannel(NoticeChannel):
     """Keeps what it posted, or raises its error."""
 
-    def __init__(
-        self, name: str = "slack", *kinds: ChannelKind, is_selective: bool = True, error: ForwarderError | None = None
-    ) -> None:
-        self.name, self.is_selective, self.error = name, is_selective, error
-        self.kinds = kinds or get_args(ChannelKind)
-        self.posted: list[Any] = []
+    error: ForwarderError | None = None
+    posted: list[Any] = field(default_factory=list)
 
-    def accepts(self, kind: ChannelKind) -> bool:
-        return kind in self.kinds
 
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        assert kind in self.kinds
-        if self.error is not None:
-            raise self.error
-        self.posted.append(announcement)
+def fake_channel(
+    name: str = "slack", *kinds: ChannelKind, check: Callable[[Announcement], object] = lambda _announcement: None
+) -> FakeChannel:
+    """A channel for these kinds, or for both. ``check`` may raise the error of an announcement."""
+
+    def post(announcement: Announcement, kind: ChannelKind) -> None:
+        assert channel.accepts(kind)
+        if channel.error is not None:
+            raise channel.error
+        check(announcement)
+        channel.posted.append(announcement)
+
+    channel = FakeChannel(name, post, lambda kind: not kinds or kind in kinds)
+    return channel
 
 
 class KeyTable:

@@ -19,7 +19,7 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.forwarder.batch_report import ReportFinder
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
-from profiler.forwarder.notices.announcements import Announcement, ChannelKind, announce
+from profiler.forwarder.notices.announcements import Announcement, ChannelKind, NoticeChannel, announce
 from profiler.forwarder.notices.channels import configured_channels
 from profiler.forwarder.notices.event_details import bus_event
 from profiler.forwarder.notices.slack_messages import message_of
@@ -50,29 +50,13 @@ def notify_channels(
         settings = read_notice_settings(os.environ)
         slack = message_of(notice, kibana_url=settings.kibana_url)
         # The task.ended line contains the detail, too.
-        detail = msgspec.to_builtins(bus_event(notice, kibana_url=settings.kibana_url).detail)
+        detail = msgspec.to_builtins(bus_event(notice, kibana_url=settings.kibana_url)[1])
         shown = {"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": detail}
         say(json.dumps(shown, indent=None if as_json else 2))
         if not dry_run:
             _send(notice, kind, settings)
     except ForwarderError as error:
         raise TaskProfilerError(str(error)) from error
-
-
-class _PreviewChannel:
-    """Keeps the notice instead of posting it."""
-
-    name = "preview"
-    is_selective = True
-
-    def __init__(self) -> None:
-        self.posted: tuple[Announcement, ChannelKind] | None = None
-
-    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
-        return True
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        self.posted = announcement, kind
 
 
 class _PreviewContext:
@@ -100,7 +84,7 @@ def _announced(event: object) -> tuple[Announcement, ChannelKind]:
             'The event is neither an "ECS Task State Change" with lastStatus STOPPED nor a notification line: only '
             "these cause notifications."
         )
-    channel = _PreviewChannel()
+    posted: list[tuple[Announcement, ChannelKind]] = []
     budget = InvocationTime(_PreviewContext())
     settings = read_notice_settings({**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""})
     TaskStoppedHandler(
@@ -108,11 +92,11 @@ def _announced(event: object) -> tuple[Announcement, ChannelKind]:
         describe=lambda _arn: None,
         run_log=lambda task, container: ReportFinder(lambda _stream: iter(()), budget, task.id, container),
         index=lambda: None,
-        channels=lambda _settings: [channel],
+        channels=lambda _settings: [NoticeChannel("preview", lambda *sent: posted.append(sent))],
     ).handle(task)
-    if channel.posted is None:
+    if not posted:
         raise SettingsError("This event causes no notification.")
-    return channel.posted
+    return posted[0]
 
 
 def _send(notice: Announcement, kind: ChannelKind, settings: NoticeSettings) -> None:

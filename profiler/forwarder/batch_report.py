@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
 from profiler.core.json_fields import mapping, mappings
-from profiler.forwarder.invocation import DeliveryError, ForwarderError, TimeBudget, sleep_before_deadline
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, sleep_before_deadline
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import Cost, Report
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
 
 if TYPE_CHECKING:  # forward_logs imports this module for LogStream, and identifies no containers
     from profiler.core.container_roles import ContainerRoles
-    from profiler.task_definitions.containers import Container
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time that is left.
 WAIT_RESERVED_SECONDS = 10.0
@@ -65,18 +64,16 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
         return self.logs.get(self.monitor or "")
 
 
-class Judgement(Struct, frozen=True, kw_only=True):
-    """The outcome of a task and its batch container; None: unknown. ``warning`` is a sentence for the operator."""
-
-    outcome: Outcome
-    batch: EventContainer | None
-    warning: str | None = None
-
-
 def identify_containers(definition: Mapping[str, object] | None, task: StoppedTask) -> TaskContainers:
     """Identify the containers from the definition that ECS describes; without one, from the event's containers."""
     from profiler.core.container_roles import TaskContainer, container_roles  # see above
-    from profiler.task_definitions.containers import as_task_container, read_containers, requested_batch, roles_of
+    from profiler.task_definitions.containers import (
+        as_task_container,
+        log_target,
+        read_containers,
+        requested_batch,
+        roles_of,
+    )
 
     containers = read_containers(definition or {})
     if not containers:
@@ -85,12 +82,16 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
     requested = requested_batch(containers)
     roles = roles_of(containers, requested=requested)
     measured = [replace(as_task_container(container), essential=None) for container in containers]
-    streams = ((container.name, _log_stream(container, task)) for container in containers)
+    targets = {container.name: log_target(container, task.arn) for container in containers}
     return replace(
         _from_roles(roles),
         reported=container_roles(measured, requested=requested).candidates,
         default=next(iter(roles.candidates), None),
-        logs={name: stream for name, stream in streams if stream is not None},
+        logs={
+            name: LogStream(group=target.group, stream=target.stream, region=target.region)
+            for name, target in targets.items()
+            if target.group is not None and target.stream is not None
+        },
     )
 
 
@@ -102,17 +103,12 @@ def batch_container(task: StoppedTask, name: str | None) -> EventContainer | Non
     return EventContainer(name=name) if listed is None else listed
 
 
-def judge(task: StoppedTask, containers: TaskContainers) -> Judgement:
-    """Determine the batch and the outcome of a task. Several containers that could be the batch cause a warning."""
-    candidates = containers.candidates
-    outcome, batch = judge_candidates(task, candidates, default=containers.default, monitor=containers.monitor)
-    warning = (
-        f"Task {task.id} has several possible batch containers ({', '.join(candidates)}), which are judged together: "
-        "set TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name."
+def judge(task: StoppedTask, containers: TaskContainers) -> tuple[Outcome, EventContainer | None]:
+    """Determine the outcome of a task, and its batch container; None: unknown."""
+    outcome, batch = judge_candidates(
+        task, containers.candidates, default=containers.default, monitor=containers.monitor
     )
-    return Judgement(
-        outcome=outcome, batch=batch_container(task, batch), warning=warning if len(candidates) > 1 else None
-    )
+    return outcome, batch_container(task, batch)
 
 
 def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> Mapping[str, str]:
@@ -127,21 +123,6 @@ def _from_roles(roles: "ContainerRoles") -> TaskContainers:
     return TaskContainers(batch=roles.batch, monitor=roles.monitor, candidates=roles.candidates)
 
 
-def _log_stream(container: "Container", task: StoppedTask) -> LogStream | None:
-    from profiler.task_definitions.containers import log_target  # see above
-
-    target = log_target(container, task.arn)
-    if target.group is None or target.stream is None:
-        return None
-    return LogStream(group=target.group, stream=target.stream, region=target.region)
-
-
-Warn = Callable[[str], None]
-# Yields the pages of a log stream, the newest line first; none if the stream does not exist or may not be read. Each
-# page is a call. Raises DeliveryError if a later attempt can succeed.
-NewestPages = Callable[[LogStream], Iterator[Sequence[str]]]
-
-
 class ReportLine(Struct, frozen=True):
     """A report or checkpoint, its line, and whether it is in the search cluster already."""
 
@@ -154,18 +135,23 @@ class ReportLine(Struct, frozen=True):
         return self.report.type == _REPORT
 
 
-# Looks for the report of one run in the search cluster; raises ForwarderError.
-FindIndexedReport = Callable[[], ReportLine | None]
-
-
 class ReportFinder:
     """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown.
+
+    ``newest_pages`` yields the pages of a log stream, the newest line first; none if the stream does not exist or may
+    not be read. Each page is a call. It raises DeliveryError if a later attempt can succeed.
 
     Log streams are read only as long as the document and the notice still have their time afterwards. ``has_time``
     is True if all requested lines were read. Every method raises DeliveryError if a stream cannot be read.
     """
 
-    def __init__(self, newest_pages: NewestPages, budget: TimeBudget, task_id: str, container: str | None) -> None:
+    def __init__(
+        self,
+        newest_pages: Callable[[LogStream], Iterator[Sequence[str]]],
+        budget: InvocationTime,
+        task_id: str,
+        container: str | None,
+    ) -> None:
         self._newest_pages = newest_pages
         self._budget = budget
         self._task_id = task_id
@@ -180,7 +166,7 @@ class ReportFinder:
         monitor: LogStream | None,
         wait_seconds: float,
         *,
-        find_indexed: FindIndexedReport | None = None,
+        find_indexed: Callable[[], ReportLine | None] | None = None,
     ) -> ReportLine | None:
         """Return the report from the search cluster, else from a log stream; else the last checkpoint.
 
@@ -268,7 +254,7 @@ def _is_profiler_line(text: str) -> bool:
 class EcsDefinitions:
     """Reads task definitions with ``ecs:DescribeTaskDefinition``. A revision never changes, so it is read once."""
 
-    def __init__(self, client: Any, warn: Warn) -> None:  # noqa: ANN401  boto3 creates the classes of its clients at run time
+    def __init__(self, client: Any, warn: Callable[[str], None]) -> None:  # noqa: ANN401  boto3 creates the classes of its clients at run time
         self._client = client
         self._warn = warn
         self._known: dict[str, Mapping[str, object]] = {}
@@ -303,13 +289,12 @@ class EcsDefinitions:
 class CloudWatchTail:
     """Reads log streams with ``logs:GetLogEvents``. ``client_for`` returns the client of a region."""
 
-    def __init__(self, client_for: Callable[[str | None], Any], warn: Warn) -> None:
+    def __init__(self, client_for: Callable[[str | None], Any], warn: Callable[[str], None]) -> None:
         self._client_for = client_for
         self._warn = warn
-        self._warned: str | None = None
 
     def newest(self, stream: LogStream) -> Iterator[Sequence[str]]:
-        """See ``NewestPages``. A warning contains the name of a stream that cannot be read."""
+        """See ``ReportFinder``. A warning contains the name of a stream that cannot be read."""
         token: str | None = None
         left = _NEWEST_LINES
         for _ in range(_MAX_PAGES):
@@ -337,9 +322,9 @@ class CloudWatchTail:
         except (ClientError, BotoCoreError) as error:
             code = error_code(error)
             if code in ACCESS_DENIED:
-                self._warn_once(f"Log group {stream.group} cannot be read ({code}): allow logs:GetLogEvents.")
+                self._warn(f"Log group {stream.group} cannot be read ({code}): allow logs:GetLogEvents.")
             elif code in _UNKNOWN_STREAM:
-                self._warn_once(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")
+                self._warn(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")
             else:
                 raise DeliveryError(
                     f"CloudWatch Logs did not return the log stream {stream.stream} of {stream.group} ({code}): "
@@ -347,9 +332,3 @@ class CloudWatchTail:
                 ) from error
             return {}
         return page
-
-    def _warn_once(self, sentence: str) -> None:
-        """Warn, but not again for each attempt to read the same stream."""
-        if sentence != self._warned:
-            self._warn(sentence)
-        self._warned = sentence

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.index_names import IndexKind
@@ -244,7 +245,7 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
 
 def schedule_notice_document(line: ScheduleNoticeLine, text: str, settings: ForwarderSettings) -> Document:
     """The document of a notice of a schedule. Its id consists of the schedule, the due time and the kind."""
-    schedule, notice = line.schedule, line.notice
+    notice = line.notice
     fields = {
         "notice": {
             "kind": notice.kind,
@@ -257,13 +258,7 @@ def schedule_notice_document(line: ScheduleNoticeLine, text: str, settings: Forw
         "service": {"name": line.family},
         "task": {"id": notice.task_id, "family": line.family},
         "links": links_of_schedule_notice(line, settings.kibana_url).document_fields(),
-        "schedule": {
-            "kind": schedule.kind,
-            "name": schedule.name,
-            "group": schedule.group,
-            "expression": schedule.expression,
-            "time_zone": schedule.time_zone,
-        },
+        "schedule": asdict(line.schedule),
     }
     written = datetime.fromisoformat(line.time)
     return _notice_document(line, text, fields, settings, written=written, document_id=schedule_notice_id(line))

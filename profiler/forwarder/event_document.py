@@ -7,7 +7,7 @@ from profiler.forwarder import documents
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, LogStream, ReportLine
 from profiler.forwarder.documents import Document, Fields
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation import TimeBudget
+from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.notices.announcements import MemoryRetry
 from profiler.forwarder.run_links import links_of_stopped_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
@@ -120,7 +120,7 @@ def event_record(task: StoppedTask, batch: EventContainer | None, log: LogStream
 
 
 def find_indexed_report(
-    cluster: SearchCluster, budget: TimeBudget, settings: ForwarderSettings, task: StoppedTask, batch: EventContainer
+    cluster: SearchCluster, time: InvocationTime, settings: ForwarderSettings, task: StoppedTask, batch: EventContainer
 ) -> ReportLine | None:
     """Return the final report of a run, by the id of its document; None if it is not indexed, or not yet.
 
@@ -129,7 +129,7 @@ def find_indexed_report(
     place = _run_place(task, batch, settings)
     if place is None:
         return None
-    left_seconds = budget.remaining_seconds() - WAIT_RESERVED_SECONDS
+    left_seconds = time.remaining_seconds() - WAIT_RESERVED_SECONDS
     source = cluster.get(*place, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
     text = str(source.get("record"))
     report = read_line(text)

@@ -11,6 +11,7 @@ ForwarderError
 """
 
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -106,29 +107,26 @@ class Context(Protocol):
     def get_remaining_time_in_millis(self) -> int: ...
 
 
-class TimeBudget(Protocol):
-    """The time that is left for some work, negative after the deadline; and a way to wait."""
-
-    def remaining_seconds(self) -> float: ...
-
-    def sleep(self, seconds: float) -> None: ...
-
-
 class InvocationTime:
-    """The remaining time of one invocation, without a part that is reserved for other work."""
+    """The remaining time of one invocation, without a part that is reserved for other work; and a way to wait."""
 
     def __init__(self, context: Context, reserved_seconds: float = 0) -> None:
         self._context = context
         self._reserved_seconds = reserved_seconds
 
     def remaining_seconds(self) -> float:
+        """Negative after the deadline."""
         return self._context.get_remaining_time_in_millis() / 1000 - self._reserved_seconds
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    def jitter(self) -> float:
+        """A number from 0 to 1, which spreads the pauses of many invocations."""
+        return random.random()  # noqa: S311  no secret
 
-def sleep_before_deadline(budget: TimeBudget, seconds: float, *, reserved_seconds: float) -> bool:
+
+def sleep_before_deadline(budget: InvocationTime, seconds: float, *, reserved_seconds: float) -> bool:
     """Wait, but only if ``reserved_seconds`` are left afterwards. Returns False, without waiting, if not."""
     if budget.remaining_seconds() - seconds < reserved_seconds:
         return False
@@ -139,13 +137,11 @@ def sleep_before_deadline(budget: TimeBudget, seconds: float, *, reserved_second
 class RetryBackoff(Struct):
     """Retries of one operation until the deadline: request timeouts, and pauses that grow exponentially with jitter.
 
-    The last ``RESERVED_SECONDS`` of ``budget`` are not used. ``jitter`` returns a number from 0 to 1, which spreads the
-    pauses between half and all of their length. ``initial_seconds`` is half of the first pause without jitter; every
-    further pause is twice as long.
+    The last ``RESERVED_SECONDS`` of ``budget`` are not used. Jitter spreads the pauses between half and all of their
+    length. ``initial_seconds`` is half of the first pause without jitter; every further pause is twice as long.
     """
 
-    budget: TimeBudget
-    jitter: Callable[[], float]
+    budget: InvocationTime
     initial_seconds: float
     max_seconds: float
     max_request_seconds: float
@@ -160,7 +156,7 @@ class RetryBackoff(Struct):
         """Wait after a failed attempt; False, without waiting, if there is not enough time for another request."""
         self._failures += 1
         longest_seconds = min(self.initial_seconds * 2.0**self._failures, self.max_seconds)
-        pause_seconds = max(longest_seconds * (0.5 + self.jitter() / 2), min_seconds)
+        pause_seconds = max(longest_seconds * (0.5 + self.budget.jitter() / 2), min_seconds)
         reserved_seconds = RESERVED_SECONDS + _MIN_REQUEST_SECONDS
         return sleep_before_deadline(self.budget, pause_seconds, reserved_seconds=reserved_seconds)
 

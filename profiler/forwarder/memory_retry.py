@@ -5,7 +5,7 @@ notices, and a retry is not retried. ECS forgets tokens, so that an old event st
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -36,12 +36,8 @@ _RETRY_STARTER = "task-profiler-retry/"
 _SHORT_ID_LENGTH = 8
 _GROWTH = 1.5
 _EC2_STEP_MB = 128
-# What a target of EventBridge or of its Scheduler passes on to RunTask, as EventBridge writes the names.
-_PARAMETERS = (
-    *("LaunchType", "CapacityProviderStrategy", "NetworkConfiguration", "PlatformVersion", "Group"),
-    *("PlacementConstraints", "PlacementStrategy", "PropagateTags", "EnableECSManagedTags", "EnableExecuteCommand"),
-    "ReferenceId",
-)
+# What a target of EventBridge or of its Scheduler says that RunTask gets from elsewhere. All else is passed on.
+_REPLACED_PARAMETERS = frozenset({"TaskDefinitionArn", "TaskCount", "Tags"})
 
 
 class RetryRefusedError(Exception):
@@ -62,23 +58,18 @@ class LargerMemory(Struct, frozen=True, kw_only=True):
 
 
 def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
-    """Whether the run is of a selected family, was started by a schedule, and was killed for memory for certain."""
+    """Whether the run is of a selected family, was started by a schedule, and was killed for memory for certain.
+
+    ECS says that memory ran out, or the kernel counted it. The exit code does not prove it. The reason of the task can
+    be another container's, whose kill does not either.
+    """
     is_selected = any(fnmatchcase(ended.family, family) for family in families)
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
-    return is_selected and is_scheduled and is_proven_out_of_memory(ended)
-
-
-def is_proven_out_of_memory(ended: EndedTask) -> bool:
-    """Whether the batch failed because memory ran out, as ECS says or the kernel counted.
-
-    The exit code does not prove it. The reason of the task can be another container's, whose kill does not either.
-    """
-    if ended.outcome.status != "failure" or ended.container is None:
+    if not (is_selected and is_scheduled) or ended.outcome.status != "failure" or ended.container is None:
         return False
-    record, batch = ended.record, ended.task.container(ended.container)
-    is_final = ended.is_complete and record is not None and record.container.name == batch.name
-    if is_final and record is not None and record.out_of_memory_evidence == "kernel-counter":
+    if ended.record is not None and ended.is_complete and ended.record.out_of_memory_evidence == "kernel-counter":
         return True
+    batch = ended.task.container(ended.container)
     is_of_another = not ran_out_of_memory(batch) and any(map(ran_out_of_memory, ended.task.containers))
     return ended.outcome.out_of_memory and not is_of_another
 
@@ -143,17 +134,16 @@ def run_task_request(
     """
     started = target.content if target.kind == "rule" else target.content["Target"]
     parameters = started["EcsParameters"]
-    overrides = _with_memory(_input(started), batch, memory)
-    retry_tag = {"key": "task-profiler:retry-of", "value": task.id}
+    passed_on = {name: value for name, value in parameters.items() if name not in _REPLACED_PARAMETERS}
     return {
         "cluster": target.cluster_arn,
         "taskDefinition": task.definition_arn,
         "count": 1,
         "startedBy": f"{_RETRY_STARTER}{task.id[:_SHORT_ID_LENGTH]}",
         "clientToken": f"task-profiler-retry-{task.id}",
-        **{_lowered(name): _for_ecs(parameters[name]) for name in _PARAMETERS if name in parameters},
-        "overrides": overrides,
-        "tags": [*_tags(parameters.get("Tags", ())), retry_tag],
+        **_for_ecs(passed_on),
+        "overrides": _with_memory(_input(started), batch, memory),
+        "tags": [*_tags(parameters.get("Tags", ())), {"key": "task-profiler:retry-of", "value": task.id}],
     }
 
 
@@ -187,12 +177,8 @@ def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) ->
 def _for_ecs(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     """The value with the names that ECS uses, which begin in lower case."""
     if isinstance(value, dict):
-        return {_lowered(name): _for_ecs(item) for name, item in value.items()}
+        return {name[:1].lower() + name[1:]: _for_ecs(item) for name, item in value.items()}
     return [_for_ecs(item) for item in value] if isinstance(value, list) else value
-
-
-def _lowered(name: str) -> str:
-    return name[:1].lower() + name[1:]
 
 
 def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  as above
@@ -295,17 +281,15 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
 def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, ...]:
     """The targets of the schedule or rule that started the task."""
     starter = ended.task.started_by or ""
+    rule, name = (starter.removeprefix(STARTERS[kind]) for kind in ("rule", "schedule"))
 
-    def read() -> Iterator[ScheduledTarget | None]:
-        rule = starter.removeprefix(STARTERS["rule"])
+    def read() -> list[ScheduledTarget | None]:
         if rule != starter:
-            yield from schedules.targets_of_rule({"Name": rule})
-            return
-        for summary in schedules.summaries(starter.removeprefix(STARTERS["schedule"])):
-            if may_be_starter("schedule", summary["Name"], starter):
-                yield schedules.target_of_schedule(summary)
+            return [*schedules.targets_of_rule({"Name": rule})]
+        named = (one for one in schedules.summaries(name) if may_be_starter("schedule", one["Name"], starter))
+        return [schedules.target_of_schedule(summary) for summary in named]
 
-    found = _called("its schedule could not be read", lambda: tuple(read()))
+    found = _called("its schedule could not be read", read)
     return tuple(target for target in found if target is not None and target.family == ended.task.family)
 
 

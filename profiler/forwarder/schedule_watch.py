@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from functools import partial
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,7 +27,6 @@ from profiler.forwarder.invocation import (
     raise_errors,
 )
 from profiler.forwarder.notices.announcements import Idempotently, NoticeChannel, announce, announcement_key
-from profiler.record.family_identity import UsualDuration
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
 from profiler.record.units import format_duration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
@@ -94,58 +94,6 @@ class ScheduleAnnouncer(Struct, frozen=True):
         raise_errors(errors)
 
 
-def _due_line(
-    schedule: Schedule, due: DueTime, kind: ScheduleNoticeKind, *, now_ns: int, grace_ns: int
-) -> ScheduleNoticeLine:
-    """The line of a due time without a task, with a late one, or with the previous one still running."""
-    day, _, _ = format_ms(due.due_ns).partition("T")
-    sentence = f"{schedule.name} was due on {day} at {_clock(due.due_ns)}"
-    if kind == "missed":
-        until_ns = due.due_ns + schedule.window_minutes * _NS_PER_MINUTE + grace_ns
-        sentence += f", and no task had started by {_clock(until_ns)}"
-    message = " ".join(filter(None, (f"{sentence}.", due.reason)))
-    return _line(schedule, kind, message, due_ns=due.due_ns, task=due.task, now_ns=now_ns)
-
-
-def _slow_line(
-    schedule: Schedule, task: StartedTask, usual: UsualDuration, *, elapsed_ms: float, now_ns: int
-) -> ScheduleNoticeLine:
-    """The line of a task that is slower than nearly all earlier ones."""
-    message = (
-        f"{schedule.name} has been running for {format_duration(elapsed_ms)}. 95 % of its family's last {usual.runs} "
-        f"successes took at most {format_duration(usual.p95_ms)}."
-    )
-    due_ns = None
-    with suppress(ScheduleExpressionError):
-        due_ns = last_due(schedule, task.created_ns + SKEW_NS)
-    return _line(schedule, "slow", message, due_ns=due_ns, task=task, now_ns=now_ns)
-
-
-def _line(
-    schedule: Schedule,
-    kind: ScheduleNoticeKind,
-    message: str,
-    *,
-    due_ns: int | None,
-    task: StartedTask | None,
-    now_ns: int,
-) -> ScheduleNoticeLine:
-    return ScheduleNoticeLine(
-        time=format_ms(now_ns),
-        notice=ScheduleNotice(
-            kind=kind,
-            message=message,
-            due_at=None if due_ns is None else format_ms(due_ns),
-            task_id=None if task is None else task_id(task.arn),
-        ),
-        schedule=NoticedSchedule(**{name: getattr(schedule, name) for name in NoticedSchedule.__struct_fields__}),
-        cluster=cluster_name(schedule.cluster_arn),
-        family=family_of_schedule(schedule),
-        region=arn_region(schedule.cluster_arn),
-        account_id=arn_account(schedule.cluster_arn),
-    )
-
-
 def _clock(moment_ns: int) -> str:
     """The time of day, to the minute."""
     minute_ns = moment_ns // _NS_PER_MINUTE * _NS_PER_MINUTE
@@ -169,7 +117,7 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleWatch(Struct, frozen=True):
-    """Looks at all schedules once.
+    """Looks at all schedules once, at the time ``now_ns``.
 
     A task that is missing ``grace_minutes`` after the due time, or its window, is missed. ``may_read`` is True
     while there is time to read another cluster, ``may_announce`` while there is time for another notice.
@@ -178,9 +126,10 @@ class ScheduleWatch(Struct, frozen=True):
     account: Account
     announcer: ScheduleAnnouncer
     grace_minutes: float
-    now_ns: Callable[[], int]
-    may_read: Callable[[], bool] = lambda: True
-    may_announce: Callable[[], bool] = lambda: True
+    now_ns: int
+    may_read: Callable[[], bool]
+    may_announce: Callable[[], bool]
+    _errors: list[ForwarderError] = []
 
     @property
     def _grace_ns(self) -> int:
@@ -192,76 +141,89 @@ class ScheduleWatch(Struct, frozen=True):
         Returns how many schedules there are, how many have unknown due times, and the new notices of each kind. Raises
         ForwarderError if a part could not be read or sent, and all others were.
         """
-        now_ns = self.now_ns()
         found = self.account.schedules()
-        self.account.rules.add(found.schedules, now_ns)
-        errors: list[ForwarderError] = [ReadError(problem) for problem in found.problems]
+        self.account.rules.add(found.schedules, self.now_ns)
+        self._errors.extend(map(ReadError, found.problems))
         counts = dict.fromkeys(("missed", "late", "overlapped", "slow"), 0)
         if found.unread:
             # Tasks are matched with all schedules. The next invocation continues, and looks at the same day.
-            raise_errors(errors)
+            raise_errors(self._errors)
             return {"schedules": len(found.schedules) + found.unread, "unknown": found.unread, **counts}
-        clusters = self._clusters(found.schedules, now_ns, errors)
+        clusters = self._clusters(found.schedules)
         longest = max((schedule.window_minutes for schedule in found.schedules), default=0)
-        since_ns = now_ns - _JUDGED_NS - longest * _NS_PER_MINUTE
-        judged = judge_schedules(found.schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=self._grace_ns)
-        for line, complete in self._notices(judged, clusters, now_ns, errors):
+        since_ns = self.now_ns - _JUDGED_NS - longest * _NS_PER_MINUTE
+        judged = judge_schedules(
+            found.schedules, clusters, now_ns=self.now_ns, since_ns=since_ns, grace_ns=self._grace_ns
+        )
+        for line, complete in self._notices(judged, clusters):
             if not self.may_announce():
-                errors.append(DeliveryError(NO_TIME_TO_NOTIFY))
+                self._errors.append(DeliveryError(NO_TIME_TO_NOTIFY))
                 break
-            try:
-                counts[line.notice.kind] += self.announcer.announce(line, complete)
-            except ForwarderError as error:
-                errors.append(error)
-        raise_errors(errors)
+            is_new = attempt(partial(self.announcer.announce, line, complete), self._errors)
+            counts[line.notice.kind] += is_new is True
+        raise_errors(self._errors)
         unknown = sum(one.problem is not None for one in judged)
         return {"schedules": len(found.schedules), "unknown": unknown, **counts}
 
-    def _clusters(
-        self, schedules: Iterable[Schedule], now_ns: int, errors: list[ForwarderError]
-    ) -> Mapping[str, ClusterTasks]:
+    def _clusters(self, schedules: Iterable[Schedule]) -> Mapping[str, ClusterTasks]:
         clusters: dict[str, ClusterTasks] = {}
         for arn in sorted({schedule.cluster_arn for schedule in schedules if schedule.is_enabled}):
             if not self.may_read():
-                errors.append(
-                    ReadError(
-                        "The invocation ran out of time before all clusters were read: increase the function's timeout."
-                    )
-                )
+                late = "The invocation ran out of time before all clusters were read: increase the function's timeout."
+                self._errors.append(ReadError(late))
                 break
-            clusters[arn] = self.account.tasks(arn, now_ns)
+            clusters[arn] = self.account.tasks(arn, self.now_ns)
             if (problem := clusters[arn].problem) is not None:
-                errors.append(ReadError(problem))
+                self._errors.append(ReadError(problem))
         return self.account.remember(clusters)
 
     def _notices(
-        self,
-        judged: Sequence[JudgedSchedule],
-        clusters: Mapping[str, ClusterTasks],
-        now_ns: int,
-        errors: list[ForwarderError],
+        self, judged: Sequence[JudgedSchedule], clusters: Mapping[str, ClusterTasks]
     ) -> Iterator[tuple[ScheduleNoticeLine, Complete]]:
         """All notices, also those sent before. The notices of slow tasks need a search, and come last."""
         for one in judged:
             for due in one.due_times:
                 schedule, rules, kind = one.schedule, self.account.rules, _KINDS.get(due.outcome)
-                is_known = rules.was_seen_before(schedule, due.due_ns) or rules.is_settled(schedule, now_ns)
+                is_known = rules.was_seen_before(schedule, due.due_ns) or rules.is_settled(schedule, self.now_ns)
                 if kind is not None and (is_known or kind == "overlapped"):
-                    complete = partial(self._completed, schedule, due, now_ns)
-                    yield _due_line(schedule, due, kind, now_ns=now_ns, grace_ns=self._grace_ns), complete
-        try:
-            for line in self._slow([one.schedule for one in judged], clusters, now_ns):
-                yield line, lambda line: line
-        except ForwarderError as error:
-            errors.append(error)
+                    yield self._due_line(schedule, due, kind), partial(self._completed, schedule, due)
+        slow = attempt(lambda: self._slow([one.schedule for one in judged], clusters), self._errors)
+        for line in slow or ():
+            yield line, lambda line: line
 
-    def _completed(
-        self, schedule: Schedule, due: DueTime, now_ns: int, line: ScheduleNoticeLine
-    ) -> ScheduleNoticeLine | None:
+    def _line(
+        self, schedule: Schedule, kind: ScheduleNoticeKind, message: str, due_ns: int | None, task: StartedTask | None
+    ) -> ScheduleNoticeLine:
+        return ScheduleNoticeLine(
+            time=format_ms(self.now_ns),
+            notice=ScheduleNotice(
+                kind=kind,
+                message=message,
+                due_at=None if due_ns is None else format_ms(due_ns),
+                task_id=None if task is None else task_id(task.arn),
+            ),
+            schedule=msgspec.convert(schedule, NoticedSchedule, from_attributes=True),
+            cluster=cluster_name(schedule.cluster_arn),
+            family=family_of_schedule(schedule),
+            region=arn_region(schedule.cluster_arn),
+            account_id=arn_account(schedule.cluster_arn),
+        )
+
+    def _due_line(self, schedule: Schedule, due: DueTime, kind: ScheduleNoticeKind) -> ScheduleNoticeLine:
+        """The line of a due time without a task, with a late one, or with the previous one still running."""
+        day, _, _ = format_ms(due.due_ns).partition("T")
+        sentence = f"{schedule.name} was due on {day} at {_clock(due.due_ns)}"
+        if kind == "missed":
+            until_ns = due.due_ns + schedule.window_minutes * _NS_PER_MINUTE + self._grace_ns
+            sentence += f", and no task had started by {_clock(until_ns)}"
+        message = " ".join(filter(None, (f"{sentence}.", due.reason)))
+        return self._line(schedule, kind, message, due.due_ns, due.task)
+
+    def _completed(self, schedule: Schedule, due: DueTime, line: ScheduleNoticeLine) -> ScheduleNoticeLine | None:
         """The line with AWS's reason, if any. None if CloudTrail shows a change of a new rule after the due time."""
         rules, reasons = self.account.rules, self.account.reasons
         if due.outcome != "overlapped" and not rules.was_seen_before(schedule, due.due_ns):
-            was_changed = reasons.was_changed(schedule, due.due_ns, now_ns)
+            was_changed = reasons.was_changed(schedule, due.due_ns, self.now_ns)
             if was_changed is None:
                 raise ReadError(
                     f"CloudTrail cannot be read, so it is unknown whether {schedule.name} was {due.outcome}."
@@ -273,19 +235,28 @@ class ScheduleWatch(Struct, frozen=True):
             return line
         return replace(line, notice=replace(line.notice, reason=reason, message=f"{line.notice.message} {reason}"))
 
-    def _slow(
-        self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks], now_ns: int
-    ) -> Iterator[ScheduleNoticeLine]:
+    def _slow(self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]) -> list[ScheduleNoticeLine]:
+        """The lines of the tasks that are slower than nearly all earlier ones."""
         running = list(_running(schedules, clusters))
         if self.account.usual is None or not running:
-            return
+            return []
         families = {family_of_schedule(schedule) for schedule, _ in running}
-        usual = self.account.usual(families, running[0][0].cluster_arn)
+        durations = self.account.usual(families, running[0][0].cluster_arn)
+        lines = []
         for schedule, task in running:
-            duration = usual.get((family_of_schedule(schedule), cluster_name(schedule.cluster_arn) or ""))
-            elapsed_ms = (now_ns - (task.started_ns or now_ns)) / NS_PER_MS
-            if duration is not None and elapsed_ms > 1.5 * duration.p95_ms:
-                yield _slow_line(schedule, task, duration, elapsed_ms=elapsed_ms, now_ns=now_ns)
+            usual = durations.get((family_of_schedule(schedule), cluster_name(schedule.cluster_arn) or ""))
+            elapsed_ms = (self.now_ns - (task.started_ns or self.now_ns)) / NS_PER_MS
+            if usual is None or elapsed_ms <= 1.5 * usual.p95_ms:
+                continue
+            message = (
+                f"{schedule.name} has been running for {format_duration(elapsed_ms)}. 95 % of its family's last "
+                f"{usual.runs} successes took at most {format_duration(usual.p95_ms)}."
+            )
+            due_ns = None
+            with suppress(ScheduleExpressionError):
+                due_ns = last_due(schedule, task.created_ns + SKEW_NS)
+            lines.append(self._line(schedule, "slow", message, due_ns, task))
+        return lines
 
 
 def _running(

@@ -12,7 +12,7 @@ its position to the failure destination. The other records of the invocation are
 import base64
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeAlias
 
@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from profiler.core.ecs_terms import arn_account, task_id
-from profiler.core.json_fields import text
+from profiler.core.json_fields import mapping, text
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -93,7 +93,7 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class LineForwarder(Struct):
-    """Indexes the lines of payloads, a bounded part of them at a time. Failures are kept, and notices are held.
+    """Indexes the lines of payloads, a bounded part of them at a time, then sends the notices among them.
 
     Every method raises DeliveryError if the search cluster or the failure store did not accept everything. It is safe
     to deliver the same payloads again: the documents have the same ids.
@@ -102,7 +102,7 @@ class LineForwarder(Struct):
     settings: ForwarderSettings
     deliver: DeliverDocuments
     keep_failures: KeepFailures
-    notices: TaskNotices | None = None
+    notices: TaskNotices
     _documents: list[Document] = []
     _failures: list[Failure] = []
     _held_bytes: int = 0
@@ -110,37 +110,74 @@ class LineForwarder(Struct):
     _skipped: int = 0
     _failed: int = 0
 
-    def add_all(self, items: Iterable[PayloadItem]) -> Counts:
-        for item in items:
-            self.add(item)
-        return self.finish()
+    def forward(self, items: Iterable[PayloadItem]) -> Counts:
+        """Forward payloads and damaged log events. Notices are sent even if the search cluster fails."""
+        errors: list[ForwarderError] = []
+        attempt(lambda: self._index((item, None) for item in items), errors)
+        self.notices.announce(errors)
+        raise_errors(errors)
+        return self._counts()
 
-    def add(self, item: PayloadItem, source: str | None = None) -> None:
-        """Forward the lines of a payload, or keep a damaged log event. ``source`` is the record that contains them."""
-        if isinstance(item, Failure):
-            self.keep(item)
-            return
-        for event in item.lines:
-            result = read_event(item, event, self.settings)
-            if isinstance(result, Document):
-                self._hold(len(event.message))
-                self._documents.append(result)
-                if result.notice is not None and self.notices is not None and not item.is_replay:
-                    self.notices.add(result.notice, f"{item.log_group} {item.log_stream}", source)
-            elif isinstance(result, Failure):
-                self.keep(result)
-            else:
-                self._skipped += 1
+    def forward_records(
+        self, records: Iterable[Mapping[str, Any]], warn: Callable[[str], None]
+    ) -> tuple[Counts, tuple[str, ...]]:
+        """Forward the records of a stream. Returns the sequence numbers of those to deliver again, too.
 
-    def keep(self, failure: Failure) -> None:
+        A record with a notice that a channel did not accept is delivered again. If the search cluster or the failure
+        store did not accept everything, DeliveryError is raised, and Lambda repeats all records.
+        """
+        repeated: list[str] = []
+        errors: list[ForwarderError] = []
+        attempt(lambda: self._index(self._items(records, repeated, warn)), errors)
+        channel_errors: list[ForwarderError] = []
+        repeated += self.notices.announce(channel_errors)
+        if errors:
+            raise_errors([*errors, *channel_errors])
+        for error in channel_errors:
+            warn(f"A notification was not sent; its record is delivered again while the notification is new: {error}")
+        return self._counts(), tuple(dict.fromkeys(repeated))
+
+    def _items(
+        self, records: Iterable[Mapping[str, Any]], repeated: list[str], warn: Callable[[str], None]
+    ) -> Iterator[tuple[PayloadItem, str | None]]:
+        """The items of the records, each with its record's number; records to deliver again go to ``repeated``."""
+        for record in records:
+            number, data = record["kinesis"]["sequenceNumber"], record["kinesis"].get("data")
+            try:
+                for item in decode_data(text(data) or ""):
+                    yield item, number
+            except PayloadError as error:
+                if self.settings.failed_items_queue_url is None:
+                    warn(f"Record {number} of the stream cannot be decoded and is reported as failed: {error}")
+                    repeated.append(number)
+                else:
+                    # Where the record is and its data, which a message to the failure queue may cut.
+                    place = {name: record.get(name) for name in ("eventID", "eventSourceARN")}
+                    yield Failure({**place, "sequenceNumber": number, "data": data}, str(error)), None
+
+    def _index(self, items: Iterable[tuple[PayloadItem, str | None]]) -> None:
+        """Index the lines of payloads, each with the record that contains it; hold notices, keep failures."""
+        for item, source in items:
+            if isinstance(item, Failure):
+                self._keep(item)
+                continue
+            for event in item.lines:
+                result = read_event(item, event, self.settings)
+                if isinstance(result, Document):
+                    self._hold(len(event.message))
+                    self._documents.append(result)
+                    if result.notice is not None and not item.is_replay:
+                        self.notices.add(result.notice, f"{item.log_group} {item.log_stream}", source)
+                elif isinstance(result, Failure):
+                    self._keep(result)
+                else:
+                    self._skipped += 1
+        self._deliver()
+
+    def _keep(self, failure: Failure) -> None:
         """Keep a document or line that can never be indexed, after the documents before it are delivered."""
         self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
         self._failures.append(failure)
-
-    def finish(self) -> Counts:
-        """Deliver the rest. Returns the counts of all lines."""
-        self._deliver()
-        return Counts(indexed=self._indexed, skipped=self._skipped, failed=self._failed)
 
     def _hold(self, message_bytes: int) -> None:
         """Make room for another message."""
@@ -158,26 +195,8 @@ class LineForwarder(Struct):
         self._failed += len(failures)
         self._documents, self._failures, self._held_bytes = [], [], 0
 
-
-def forward(
-    items: Sequence[PayloadItem],
-    settings: ForwarderSettings,
-    deliver: DeliverDocuments,
-    keep_failures: KeepFailures,
-    *,
-    notices: TaskNotices | None = None,
-) -> Counts:
-    """Index the lines of the payloads, then send the notices among them. See ``LineForwarder``.
-
-    Notices are sent even if the search cluster fails; errors are raised after both.
-    """
-    lines = LineForwarder(settings, deliver, keep_failures, notices)
-    errors: list[ForwarderError] = []
-    counts = attempt(lambda: lines.add_all(items), errors)
-    if notices is not None:
-        notices.announce(errors)
-    raise_errors(errors)
-    return counts or Counts()
+    def _counts(self) -> Counts:
+        return Counts(indexed=self._indexed, skipped=self._skipped, failed=self._failed)
 
 
 def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Failure | None:
@@ -244,8 +263,7 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
 
 def decode_event(event: object) -> tuple[PayloadItem, ...]:
     """Decode the Lambda event of a subscription. See ``decode_data``."""
-    logs = event.get("awslogs") if isinstance(event, Mapping) else None
-    data = logs.get("data") if isinstance(logs, Mapping) else None
+    data = mapping(mapping(event).get("awslogs")).get("data")
     if not isinstance(data, str):
         raise PayloadError(
             "The event has neither awslogs.data nor Records: invoke this function from a CloudWatch Logs subscription "
@@ -300,79 +318,3 @@ def _unpack(compressed: bytes) -> bytes:
     if decompressor.unused_data:
         raise PayloadError("The event's data is followed by more: CloudWatch Logs sends it alone.")
     return unpacked
-
-
-class StreamResult(Struct, frozen=True, kw_only=True):
-    """The result of an invocation for its records."""
-
-    counts: Counts
-    repeated: tuple[str, ...] = ()
-
-    def as_response(self) -> Mapping[str, object]:
-        """The partial batch response: the sequence numbers of the records to deliver again."""
-        return {"batchItemFailures": [{"itemIdentifier": number} for number in self.repeated]}
-
-
-def is_stream_event(event: object) -> bool:
-    """Whether a Lambda event comes from a stream, not from a subscription."""
-    return isinstance(event, Mapping) and "Records" in event
-
-
-def forward_records(
-    event: Mapping[str, Any],
-    settings: ForwarderSettings,
-    deliver: DeliverDocuments,
-    keep_failures: KeepFailures,
-    warn: Callable[[str], None],
-    *,
-    notices: TaskNotices | None = None,
-) -> StreamResult:
-    """Index the lines of all records, then send the notices among them.
-
-    A record with a notice that a channel did not accept is delivered again. If the search cluster or the failure store
-    did not accept everything, DeliveryError is raised, and Lambda repeats all records.
-    """
-    lines = LineForwarder(settings, deliver, keep_failures, notices)
-    repeated: list[str] = []
-    errors: list[ForwarderError] = []
-    counts = attempt(lambda: _index(event["Records"], lines, repeated, settings, warn), errors)
-    channel_errors: list[ForwarderError] = []
-    if notices is not None:
-        repeated += notices.announce(channel_errors)
-    if counts is None:
-        raise_errors([*errors, *channel_errors])
-    for error in channel_errors:
-        warn(f"A notification was not sent; its record is delivered again while the notification is new: {error}")
-    return StreamResult(counts=counts or Counts(), repeated=tuple(dict.fromkeys(repeated)))
-
-
-def _index(
-    records: Sequence[Mapping[str, Any]],
-    lines: LineForwarder,
-    repeated: list[str],
-    settings: ForwarderSettings,
-    warn: Callable[[str], None],
-) -> Counts:
-    """Index the lines of all records. Those to deliver again are added to ``repeated``."""
-    if not all("kinesis" in record for record in records):
-        raise PayloadError(
-            "The event's records do not come from a Kinesis data stream: correct the function's trigger."
-        )
-    for record in records:
-        number = record["kinesis"]["sequenceNumber"]
-        data = text(record["kinesis"].get("data")) or ""
-        try:
-            items = decode_data(data)
-        except PayloadError as error:
-            if settings.failed_items_queue_url is None:
-                warn(f"Record {number} of the stream cannot be decoded and is reported as failed: {error}")
-                repeated.append(number)
-            else:
-                # Where the record is and its data, which a message to the failure queue may cut.
-                names = ("eventID", "eventSourceARN")
-                place = {**{name: record.get(name) for name in names}, "sequenceNumber": number}
-                lines.keep(Failure({**place, "data": record["kinesis"].get("data")}, str(error)))
-            continue
-        for item in items:
-            lines.add(item, number)
-    return lines.finish()

@@ -87,10 +87,12 @@ class TaskStoppedHandler(Struct, frozen=True):
         settings = attempt(self.settings, errors)
         definition = None if task.definition_arn is None else self.describe(task.definition_arn)
         identified = identify_containers(definition, task)
-        judgement = judge(task, identified)
-        if judgement.warning is not None:
-            self.warn(judgement.warning)
-        batch, outcome = judgement.batch, judgement.outcome
+        outcome, batch = judge(task, identified)
+        if len(identified.candidates) > 1:
+            self.warn(
+                f"Task {task.id} has several possible batch containers ({', '.join(identified.candidates)}), which are "
+                "judged together: set TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name."
+            )
         containers = replace(identified, batch=None if batch is None else batch.name)
         index = attempt(self.index, errors)
         run_log = self.run_log(task, containers.batch)

@@ -1,7 +1,7 @@
 """Messages through slack_sdk to a server with Slack's responses."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -48,7 +48,7 @@ def targets(slack: FakeSlack) -> list[SlackTarget]:
 
 def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> FakeInvocationTime:
     time = FakeInvocationTime(seconds)
-    channels.send(target, message, time, lambda: 1.0)
+    channels.send(target, message, time)
     return time
 
 
@@ -110,9 +110,9 @@ def test_a_timeout_is_retried(slack: FakeSlack) -> None:
 def test_an_unreachable_slack_is_retried_until_the_time_is_up(slack: FakeSlack) -> None:
     slack.close()
     for target in targets(slack):
-        time = FakeInvocationTime(30)
+        time = FakeInvocationTime(30, jitter=0.0)
         with pytest.raises(NoticeError, match="before the invocation ran out of time"):
-            channels.send(target, MESSAGE, time, lambda: 0.0)
+            channels.send(target, MESSAGE, time)
         assert time.pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
         assert time.left >= RESERVED_SECONDS
 
@@ -122,44 +122,44 @@ def test_without_time_nothing_is_sent(slack: FakeSlack) -> None:
     assert slack.requests == 0
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "words"),
-    [
-        (404, "no_service", "(HTTP 404 no_service): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
-        (400, "invalid_blocks", "the notification itself is invalid, not SLACK_SUCCESS_WEBHOOK_URL"),
-        (404, "<html>hunter2</html>", "(HTTP 404): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
-        (200, "<html>Sign in</html>", "(HTTP 200): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
-    ],
-)
-def test_a_webhook_that_rejects_the_message(slack: FakeSlack, status: int, body: str, words: str) -> None:
-    slack.script = [Answer(status, text=body)]
-    assert words in refused(webhook(slack))
-    assert slack.requests == 1
+def rejected(code: str) -> Answer:
+    return Answer(data={"ok": False, "error": code})
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("target", "answer", "words"),
     [
-        ("channel_not_found", "set SLACK_FAILURE_CHANNEL to the id of a channel that the bot of SLACK_BOT_TOKEN"),
-        ("not_in_channel", "invite the bot of SLACK_BOT_TOKEN to the channel of SLACK_FAILURE_CHANNEL"),
-        ("something_new", "(something_new): check SLACK_BOT_TOKEN, its scope chat:write"),
-        (f"xoxb-{SECRET}", "(HTTP 200): check SLACK_BOT_TOKEN"),
+        (webhook, Answer(404, text="no_service"), "(HTTP 404 no_service): check that SLACK_SUCCESS_WEBHOOK_URL is the"),
+        (
+            webhook,
+            Answer(400, text="invalid_blocks"),
+            "the notification itself is invalid, not SLACK_SUCCESS_WEBHOOK_URL",
+        ),
+        (webhook, Answer(404, text="<html>hunter2</html>"), "(HTTP 404): check that SLACK_SUCCESS_WEBHOOK_URL is the"),
+        (webhook, Answer(200, text="<html>Sign in</html>"), "(HTTP 200): check that SLACK_SUCCESS_WEBHOOK_URL is the"),
+        (
+            bot,
+            rejected("channel_not_found"),
+            "set SLACK_FAILURE_CHANNEL to the id of a channel that the bot of SLACK_BOT",
+        ),
+        (bot, rejected("not_in_channel"), "invite the bot of SLACK_BOT_TOKEN to the channel of SLACK_FAILURE_CHANNEL"),
+        (bot, rejected("something_new"), "(something_new): check SLACK_BOT_TOKEN, its scope chat:write"),
+        (bot, rejected(f"xoxb-{SECRET}"), "(HTTP 200): check SLACK_BOT_TOKEN"),
     ],
 )
-def test_a_bot_whose_message_is_rejected(slack: FakeSlack, code: str | None, words: str) -> None:
-    slack.script = [Answer(data={"ok": False, "error": code})]
-    assert words in refused(bot(slack))
+def test_a_message_that_is_rejected(
+    slack: FakeSlack, target: Callable[[FakeSlack], SlackTarget], answer: Answer, words: str
+) -> None:
+    slack.script = [answer]
+    assert words in refused(target(slack))
     assert slack.requests == 1
 
 
 @pytest.mark.parametrize("url", [f"{SECRET}", f"http://127.0.0.1:1/{SECRET} x", f"https:// {SECRET}"])
-def test_an_invalid_address_is_not_quoted_and_not_tried_again(slack: FakeSlack, url: str) -> None:
+@pytest.mark.parametrize("token", [f"xoxb-{SECRET}\r\nX: y", f"xoxb-{SECRET}-„", ""])
+def test_an_invalid_address_or_token_is_not_quoted_and_not_tried_again(slack: FakeSlack, url: str, token: str) -> None:
     told = refused(webhook(slack, url=url))
     assert ("SLACK_SUCCESS_WEBHOOK_URL" in told, "out of time" in told) == (True, False)
-
-
-@pytest.mark.parametrize("token", [f"xoxb-{SECRET}\r\nX: y", f"xoxb-{SECRET}-„", ""])
-def test_an_invalid_token_is_not_quoted(slack: FakeSlack, token: str) -> None:
     assert "SLACK_BOT_TOKEN" in refused(bot(slack, token=token))
 
 

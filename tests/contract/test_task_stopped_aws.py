@@ -1,4 +1,4 @@
-"""The AWS calls of task_stopped, with moto: definitions, newest log lines, and idempotency in DynamoDB."""
+"""The AWS calls of task_stopped, with moto: definitions and newest log lines; the targets of Slack."""
 
 import json
 import time
@@ -11,17 +11,16 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, LogStream
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, SettingsError
-from profiler.forwarder.notices.announcements import run_idempotently
 from profiler.forwarder.notices.channels import SlackTarget, read_targets
 from tests.fakes import FakeInvocationTime
-from tests.lambda_environment import MinuteContext, create_idempotency_table, moto_account
+from tests.lambda_environment import moto_account
 
 PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 
 
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with moto_account(monkeypatch, "eu-west-1", AWS_LAMBDA_FUNCTION_NAME="task_stopped"):
+    with moto_account(monkeypatch, "eu-west-1"):
         yield
 
 
@@ -82,7 +81,7 @@ def test_throttling_raises(answer: str | Exception) -> None:
 def test_a_throttled_definition_is_asked_for_again_while_there_is_time() -> None:
     """As when the tasks of a new revision stop together: ECS answers some twenty calls a second."""
     budget = FakeInvocationTime(60)
-    backoff = RetryBackoff(budget, lambda: 1.0, initial_seconds=1, max_seconds=16, max_request_seconds=1)
+    backoff = RetryBackoff(budget, initial_seconds=1, max_seconds=16, max_request_seconds=1)
     client = Failing(*["ThrottlingException"] * 4, {"taskDefinition": {"family": "nightly"}})
     assert EcsDefinitions(client, print).describe("nightly:1", backoff.wait) == {"family": "nightly"}
     assert budget.pauses == [2, 4, 8, 16]
@@ -122,50 +121,11 @@ def test_an_empty_page_is_not_the_end_of_a_stream() -> None:
     assert [call.get("nextToken") for call in client.calls] == [None, "b/1", "b/2", "b/3", "b/4"]
 
 
-def test_a_stream_without_permission_is_named_once() -> None:
+def test_a_stream_without_permission_is_named() -> None:
     warnings: list[str] = []
-    client = Failing("AccessDeniedException", "AccessDeniedException")
-    tail = CloudWatchTail(lambda _region: client, warnings.append)
-    assert [*lines(tail), *lines(tail)] == []
+    assert lines(CloudWatchTail(lambda _region: Failing("AccessDeniedException"), warnings.append)) == []
     (warning,) = warnings
     assert "allow logs:GetLogEvents" in warning
-
-
-@pytest.fixture
-def table() -> str:
-    create_idempotency_table("told")
-    return "told"
-
-
-def test_work_that_succeeded_is_not_repeated(table: str) -> None:
-    calls: list[str] = []
-
-    def work() -> bool:
-        calls.append("done")
-        return True
-
-    assert [run_idempotently(table, MinuteContext(), "arn:task/1", work) for _ in range(3)] == [True] * 3
-    assert run_idempotently(table, MinuteContext(), "arn:task/2", work)
-    assert calls == ["done", "done"]
-    items = boto3.client("dynamodb").scan(TableName=table)["Items"]
-    assert len(items) == 2
-    assert all("expiration" in item for item in items)
-
-
-def test_work_without_a_result_is_done_once_and_failed_work_can_be_repeated(table: str) -> None:
-    errors = [DeliveryError("Slack is away.")]
-    calls: list[str] = []
-
-    def work() -> None:
-        calls.append("called")
-        if errors:
-            raise errors.pop()
-
-    with pytest.raises(DeliveryError, match="Slack is away"):
-        run_idempotently(table, MinuteContext(), "arn:task/1", work)
-    for _ in range(2):
-        run_idempotently(table, MinuteContext(), "arn:task/1", work)
-    assert len(calls) == 2
 
 
 def no_secret(_name: str) -> str:

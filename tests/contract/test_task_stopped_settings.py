@@ -21,23 +21,22 @@ from tests.lambda_environment import (
 from tests.unit.forwarder.test_task_event import event
 
 SECRET = "hunter2-hunter2"
-WRONG_CLUSTERS: dict[str, tuple[dict[str, str], str]] = {
-    "a missing secret": ({"ELASTICSEARCH_SECRET_ID": "missing"}, "The secret missing cannot be read"),
-    "an address without a scheme": ({"ELASTICSEARCH_URL": "search:9200"}, "ELASTICSEARCH_URL is not the address"),
-    "a key with a line break": ({"ELASTICSEARCH_API_KEY": f"{SECRET}\n{SECRET}"}, "ELASTICSEARCH_API_KEY"),
-    "an engine that is none": ({"SEARCH_ENGINE": "solr"}, "SEARCH_ENGINE must be"),
-}
-WRONG_SLACKS: dict[str, tuple[dict[str, str], str]] = {
-    "a missing secret": ({"SLACK_SECRET_ID": "missing"}, "The secret missing cannot be read"),
-    "a channel without a token": (
-        {"SLACK_FAILURE_CHANNEL": "C1", "SLACK_FAILURE_WEBHOOK_URL": ""},
-        "SLACK_FAILURE_CHANNEL is set without SLACK_BOT_TOKEN",
-    ),
-    "a choice that is none": ({"NOTIFY": "never"}, "NOTIFY must be"),
-    "a table that is not there": ({"IDEMPOTENCY_TABLE": "missing"}, "IDEMPOTENCY_TABLE"),
-}
+MISSING = "The secret missing cannot be read"
+WRONG_CLUSTERS: list[tuple[dict[str, str], str]] = [
+    ({"ELASTICSEARCH_SECRET_ID": "missing"}, MISSING),
+    ({"ELASTICSEARCH_URL": "search:9200"}, "ELASTICSEARCH_URL is not the address"),
+    ({"ELASTICSEARCH_API_KEY": f"{SECRET}\n{SECRET}"}, "ELASTICSEARCH_API_KEY"),
+    ({"SEARCH_ENGINE": "solr"}, "SEARCH_ENGINE must be"),
+]
+NO_TOKEN = {"SLACK_FAILURE_CHANNEL": "C1", "SLACK_FAILURE_WEBHOOK_URL": ""}
+WRONG_SLACKS: list[tuple[dict[str, str], str]] = [
+    ({"SLACK_SECRET_ID": "missing"}, MISSING),
+    (NO_TOKEN, "SLACK_FAILURE_CHANNEL is set without SLACK_BOT_TOKEN"),
+    ({"NOTIFY": "never"}, "NOTIFY must be"),
+    ({"IDEMPOTENCY_TABLE": "missing"}, "IDEMPOTENCY_TABLE"),
+]
 WRONG_EXPORTS: dict[str, tuple[dict[str, str], str]] = {
-    "a missing secret": ({"OTLP_SECRET_ID": "missing"}, "The secret missing cannot be read"),
+    "a missing secret": ({"OTLP_SECRET_ID": "missing"}, MISSING),
     "an address without a scheme": ({"OTLP_ENDPOINT": "backend:4318"}, "OTLP_ENDPOINT must be an address"),
     "nobody to sign for": ({"OTLP_AWS_AUTH": "true"}, "OTLP_ENDPOINT is not an address of CloudWatch"),
     "a table that is not there": ({"IDEMPOTENCY_TABLE": "missing", "NOTIFY_FAMILIES": "x"}, "The table missing"),
@@ -73,24 +72,18 @@ def documents(cluster: FakeElasticsearch) -> list[str]:
     return [str(identity) for identity in actions]
 
 
-@pytest.mark.parametrize("wrong", WRONG_CLUSTERS)
-def test_slack_is_posted_with_invalid_cluster_settings(
-    wrong: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("settings", "said"), WRONG_CLUSTERS + WRONG_SLACKS)
+def test_the_search_cluster_and_slack_work_with_invalid_settings_of_the_other(
+    settings: dict[str, str],
+    said: str,
+    cluster: FakeElasticsearch,
+    slack: FakeSlack,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings, said = WRONG_CLUSTERS[wrong]
     assert said in refused(monkeypatch, settings)
-    assert len(slack.messages) == 1
-    assert documents(cluster) == []
-
-
-@pytest.mark.parametrize("wrong", WRONG_SLACKS)
-def test_the_run_is_indexed_with_invalid_slack_settings(
-    wrong: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings, said = WRONG_SLACKS[wrong]
-    assert said in refused(monkeypatch, settings)
-    assert documents(cluster) == ["4dd5853f44b341ee8281f38229bee377/batch"]
-    assert slack.messages == []
+    is_indexed = (settings, said) in WRONG_SLACKS
+    assert documents(cluster) == ["4dd5853f44b341ee8281f38229bee377/batch"] * is_indexed
+    assert len(slack.messages) == (not is_indexed)
 
 
 @pytest.mark.parametrize("wrong", WRONG_EXPORTS)

@@ -508,7 +508,7 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
     assert body["upsert"]["task"]["complete"] is True
 
 
-def test_a_stream_takes_the_log_groups_and_invokes_the_function() -> None:
+def test_a_stream_takes_the_log_groups_and_repeats_only_what_failed_and_keeps_what_it_gives_up() -> None:
     stack = deploy(Ingestion="stream", StreamShards="3", AlarmTopicArn=TOPIC)
     arn = stack.outputs["ReportStreamArn"]
     stream = boto3.client("kinesis").describe_stream(StreamARN=arn)["StreamDescription"]
@@ -522,20 +522,15 @@ def test_a_stream_takes_the_log_groups_and_invokes_the_function() -> None:
     assert resources_of(stack, "ReadStream", "ForwardLogsRole") == [arn]
     (alarm,) = alarms("tp-forward-logs-event-age")
     assert alarm["MetricName"] == "IteratorAge"
-
-
-def test_the_mapping_repeats_only_what_failed_and_keeps_what_it_gives_up() -> None:
-    stack = deploy(Ingestion="stream")
     (mapping,) = stack.resources("AWS::Lambda::EventSourceMapping").values()
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert mapping["BisectBatchOnFunctionError"] is True
     queue = queue_arn(stack.outputs["ForwardLogsDeadLetterQueueUrl"])
     assert mapping["DestinationConfig"]["OnFailure"] == {"Destination": queue}
-    retention_seconds = 24 * 60 * 60
-    assert mapping["MaximumRecordAgeInSeconds"] < retention_seconds / 2
+    assert mapping["MaximumRecordAgeInSeconds"] < 24 * 60 * 60 / 2, "half of the stream's retention"
     assert "MaximumRetryAttempts" not in mapping
     (made,) = boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"]
-    assert made["EventSourceArn"] == stack.outputs["ReportStreamArn"]
+    assert made["EventSourceArn"] == arn
 
 
 DESTINATION = (ROOT / "lambda" / "destination.yaml").read_text()

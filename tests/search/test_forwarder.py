@@ -277,7 +277,7 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
         assert forward(payload, Context()) == {"indexed": 1, "skipped": 0, "failed": 0}
     missed = schedule_notice_document(missed_notice(), encode_notice(missed_notice()).decode(), ForwarderSettings())
     cluster = handler._cluster(handler._settings())
-    assert deliver(cluster, InvocationTime(Context()), lambda: 0.5, [missed]).indexed == 1
+    assert deliver(cluster, InvocationTime(Context()), [missed]).indexed == 1
     for query, dataset in (
         ({"notice.kind": "stuck"}, "task.notice"),
         ({"container.name": "batch"}, "task.notice"),

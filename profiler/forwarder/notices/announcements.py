@@ -12,7 +12,7 @@ the records after it in its shard, and a wrong setting of a channel must not cos
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -157,29 +157,19 @@ def completed(value: _S, other: _S) -> _S:
 Announcement: TypeAlias = EndedTask | NoticeLine | ScheduleNoticeLine
 
 
-class NoticeChannel(Protocol):
+class NoticeChannel(Struct):
     """Announces stopped tasks, and notices of running tasks and of schedules.
 
-    A new channel is a class with these members, that ``configured_channels`` adds to its list.
+    ``name`` is a part of the idempotency key: never change it. ``post`` raises DeliveryError if the announcement was
+    not accepted; Lambda must retry the event. ``accepts`` tells whether the channel is configured for successes, or for
+    everything else; it may raise SettingsError. NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks, except
+    for a channel that is not selective.
     """
 
-    @property
-    def name(self) -> str:
-        """A part of the idempotency key: never change it."""
-        ...
-
-    @property
-    def is_selective(self) -> bool:
-        """Whether NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks; False: all tasks."""
-        ...
-
-    def accepts(self, kind: ChannelKind) -> bool:
-        """Whether the channel is configured for successes, or for everything else. Raises SettingsError."""
-        ...
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        """Post the announcement. Raises DeliveryError if it was not accepted; Lambda must retry the event."""
-        ...
+    name: str
+    post: Callable[[Announcement, ChannelKind], None]
+    accepts: Callable[[ChannelKind], bool] = lambda _kind: True
+    is_selective: bool = True
 
 
 def announce(

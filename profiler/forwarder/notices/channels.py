@@ -12,7 +12,6 @@ its errors is passed on. It is imported with the first message: it is slow to im
 """
 
 import logging
-import random
 import re
 from collections.abc import Callable, Mapping
 from http.client import HTTPException, InvalidURL
@@ -24,7 +23,7 @@ from msgspec.structs import asdict
 
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.forwarder.function_settings import NoticeSettings, fetch_secret, read_secret
-from profiler.forwarder.invocation import NoticeError, RetryBackoff, SettingsError, TimeBudget
+from profiler.forwarder.invocation import InvocationTime, NoticeError, RetryBackoff, SettingsError
 from profiler.forwarder.notices.announcements import Announcement, ChannelKind, EndedTask, NoticeChannel
 from profiler.forwarder.notices.event_details import LINE_TYPE, bus_event, ended_run
 from profiler.forwarder.notices.slack_messages import SlackMessage, message_of
@@ -131,12 +130,9 @@ class _Failure(Struct, frozen=True, kw_only=True):
         return self.code if self.status == _OK and self.code else f"HTTP {self.status} {self.code or ''}".rstrip()
 
 
-def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter: Callable[[], float]) -> None:
-    """Send a message within the invocation's time. Raises NoticeError if Slack does not accept it.
-
-    ``jitter`` returns a number from 0 to 1, which spreads the pauses between retries.
-    """
-    backoff = RetryBackoff(budget, jitter, initial_seconds=0.5, max_seconds=8.0, max_request_seconds=10.0)
+def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> None:
+    """Send a message within the invocation's time. Raises NoticeError if Slack does not accept it."""
+    backoff = RetryBackoff(budget, initial_seconds=0.5, max_seconds=8.0, max_request_seconds=10.0)
     while True:
         timeout_seconds = backoff.request_timeout_seconds()
         if timeout_seconds is None:
@@ -224,94 +220,66 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
     return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting, token=_TOKEN_SETTING)}."
 
 
-class SlackNoticeChannel(Struct, frozen=True):
-    """Posts notices to Slack, to the target of each kind. See ``NoticeChannel``."""
+def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:
+    """Put one event on an EventBridge bus (a name or an ARN) for each announcement: the rules on the bus select.
 
-    name = "slack"
-    is_selective = True
-
-    targets: Callable[[], Mapping[ChannelKind, SlackTarget]]
-    budget: TimeBudget
-    kibana_url: str | None = None
-
-    def accepts(self, kind: ChannelKind) -> bool:
-        return kind in self.targets()
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        send(self.targets()[kind], message_of(announcement, kibana_url=self.kibana_url), self.budget, random.random)
-
-
-class EventBusChannel(Struct, frozen=True):
-    """Puts one event on an EventBridge bus (a name or an ARN) for each announcement. See ``NoticeChannel``.
-
-    Every kind is accepted, because the rules on the bus select. boto3's client is slow to build.
+    boto3's client is slow to build.
     """
 
-    name = "event-bus"
-    is_selective = True
-
-    bus: str
-    client: Callable[[], Any]
-    kibana_url: str | None = None
-
-    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
-        return True
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:  # noqa: ARG002  part of the interface
+    def post(announcement: Announcement, _kind: ChannelKind) -> None:
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and not always needed
 
-        event = bus_event(announcement, kibana_url=self.kibana_url)
+        detail_type, detail = bus_event(announcement, kibana_url=kibana_url)
+        task_arn = getattr(detail, "task_arn", None)
         entry = {
             "Source": SOURCE,
-            "DetailType": event.detail_type,
-            "Detail": msgspec.json.encode(event.detail).decode(),
-            "EventBusName": self.bus,
-            "Resources": [event.task_arn] if event.task_arn else [],
+            "DetailType": detail_type,
+            "Detail": msgspec.json.encode(detail).decode(),
+            "EventBusName": bus,
+            "Resources": [task_arn] if task_arn else [],
         }
         try:
-            response = self.client().put_events(Entries=[entry])
+            code = client().put_events(Entries=[entry])["Entries"][0].get("ErrorCode")
         except (ClientError, BotoCoreError) as error:
-            raise self._error(error_code(error)) from error
-        if response.get("FailedEntryCount"):
-            raise self._error(response["Entries"][0].get("ErrorCode"))
+            code = error_code(error)
+        if code is not None:
+            raise NoticeError(
+                f"The event bus {bus} did not accept the event ({str(code)[:100]}): check "
+                "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents on the bus."
+            )
 
-    def _error(self, code: object) -> NoticeError:
-        return NoticeError(
-            f"The event bus {self.bus} did not accept the event ({str(code)[:100]}): check "
-            "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents on the bus."
-        )
+    return NoticeChannel("event-bus", post)
 
 
-class LogLineChannel(Struct, frozen=True):
-    """Prints each ended run as a JSON line: without a search cluster, the function's log is the list of all runs.
+def log_line_channel(write: Callable[[str], None], kibana_url: str | None) -> NoticeChannel:
+    """Print each ended run as a JSON line: without a search cluster, the function's log is the list of all runs.
 
     A notice is a line of a log already.
     """
 
-    name = "log"
-    is_selective = False
-
-    write: Callable[[str], None]
-    kibana_url: str | None = None
-
-    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
-        return True
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:  # noqa: ARG002  part of the interface
+    def post(announcement: Announcement, _kind: ChannelKind) -> None:
         if isinstance(announcement, EndedTask):
-            run = msgspec.to_builtins(ended_run(announcement, kibana_url=self.kibana_url))
-            self.write(msgspec.json.encode({"type": LINE_TYPE, **run}).decode())
+            run = msgspec.to_builtins(ended_run(announcement, kibana_url=kibana_url))
+            write(msgspec.json.encode({"type": LINE_TYPE, **run}).decode())
+
+    return NoticeChannel("log", post, is_selective=False)
 
 
 def configured_channels(
     settings: NoticeSettings,
     environment: Mapping[str, str],
-    budget: TimeBudget,
+    budget: InvocationTime,
     events_client: Callable[[], AwsClient],
 ) -> list[NoticeChannel]:
     """Return Slack's channel, which accepts no notice without a target, and the bus if the settings name one."""
-    kibana_url = settings.kibana_url
-    slack = SlackNoticeChannel(lambda: read_targets(environment, fetch_secret), budget, kibana_url=kibana_url)
+
+    def targets() -> Mapping[ChannelKind, SlackTarget]:
+        return read_targets(environment, fetch_secret)
+
+    def post_to_slack(announcement: Announcement, kind: ChannelKind) -> None:
+        send(targets()[kind], message_of(announcement, kibana_url=settings.kibana_url), budget)
+
+    slack = NoticeChannel("slack", post_to_slack, lambda kind: kind in targets())
     if settings.event_bus_name is None:
         return [slack]
-    return [slack, EventBusChannel(settings.event_bus_name, events_client, kibana_url=kibana_url)]
+    return [slack, event_bus_channel(settings.event_bus_name, events_client, settings.kibana_url)]

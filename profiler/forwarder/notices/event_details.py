@@ -47,7 +47,17 @@ _UNKNOWN = "unknown"
 _Data = TypeVar("_Data", bound=Struct)
 
 
-class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class _RunDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    text: str
+    task_id: str
+    task_arn: str | None = None
+    cluster: str | None = None
+    family: str
+    revision: str | None = None
+    container: str | None = None
+
+
+class EndedRun(_RunDetail, frozen=True, kw_only=True):
     """One ended run. What is unknown is left out.
 
     ``text`` is one sentence about the run, or two: the second contains what a failed or slow run waited for most of the
@@ -60,13 +70,6 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     the family's recent successes.
     """
 
-    text: str
-    task_id: str
-    task_arn: str | None = None
-    cluster: str | None = None
-    family: str
-    revision: str | None = None
-    container: str | None = None
     status: EndStatus
     stop_category: StopCategory
     stopped_reason: str | None = None
@@ -81,23 +84,13 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     links: RunLinks | None = None
 
 
-class BusEvent(Struct, frozen=True, kw_only=True):
-    """The content of an event: its type, its detail, and the task that is its resource."""
-
-    detail_type: str
-    detail: Struct
-    task_arn: str | None = None
-
-
-def bus_event(announcement: Announcement, *, kibana_url: str | None) -> BusEvent:
-    """Return the event of an announcement."""
+def bus_event(announcement: Announcement, *, kibana_url: str | None) -> tuple[str, Struct]:
+    """Return the type of an announcement's event, and its detail."""
     if isinstance(announcement, EndedTask):
-        run = ended_run(announcement, kibana_url=kibana_url)
-        return BusEvent(detail_type="Task Run Ended", detail=run, task_arn=announcement.task.arn)
+        return "Task Run Ended", ended_run(announcement, kibana_url=kibana_url)
     if isinstance(announcement, NoticeLine):
-        notice = run_notice(announcement, kibana_url=kibana_url)
-        return BusEvent(detail_type="Task Run Notice", detail=notice, task_arn=notice.task_arn)
-    return BusEvent(detail_type="Schedule Notice", detail=schedule_notice(announcement, kibana_url=kibana_url))
+        return "Task Run Notice", run_notice(announcement, kibana_url=kibana_url)
+    return "Schedule Notice", schedule_notice(announcement, kibana_url=kibana_url)
 
 
 def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
@@ -152,7 +145,9 @@ def _bounded_value(value: object, max_length: int) -> object:
         # On one line, and without the characters that need an escape in JSON.
         return on_one_line(value[:max_length].translate(_ESCAPED_IN_JSON)).strip()
     if isinstance(value, RunLinks):
-        return _known_links(value)
+        too_long = [name for name, url in asdict(value).items() if len(url or "") > _MAX_URL_LENGTH]
+        known = replace(value, **dict.fromkeys(too_long))
+        return None if known == RunLinks() else known
     if isinstance(value, Struct):
         return _bounded(value)
     if isinstance(value, tuple):
@@ -162,14 +157,7 @@ def _bounded_value(value: object, max_length: int) -> object:
     return value
 
 
-def _known_links(links: RunLinks) -> RunLinks | None:
-    """Return the addresses without those that are too long; None if nothing is left."""
-    too_long = {name: None for name, url in asdict(links).items() if url is not None and len(url) > _MAX_URL_LENGTH}
-    known = replace(links, **too_long)
-    return None if known == RunLinks() else known
-
-
-class RunNotice(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RunNotice(_RunDetail, frozen=True, kw_only=True):
     """A notice of a running task. What is unknown is left out.
 
     ``text`` is what the run does, and the notice's sentence with the numbers. No text has a quotation mark, backslash
@@ -178,13 +166,6 @@ class RunNotice(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="c
     which on its condition was met. ``container`` is the name of the batch container. ``metrics`` are those so far.
     """
 
-    text: str
-    task_id: str
-    task_arn: str | None = None
-    cluster: str | None = None
-    family: str
-    revision: str | None = None
-    container: str | None = None
     notice: Notice
     started_at: str | None = None
     metrics: Metrics | None = None

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.forwarder.documents import Document
-from profiler.forwarder.invocation import DeliveryError, RetryBackoff, SearchClusterError, TimeBudget
+from profiler.forwarder.invocation import DeliveryError, InvocationTime, RetryBackoff, SearchClusterError
 from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
 
 _T = TypeVar("_T")
@@ -69,18 +69,15 @@ def send_failures(queue_url: str, sqs: Any, failures: Sequence[Failure]) -> None
     for bodies in divide(sized, max_items=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES):
         entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)]
         try:
-            response = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
+            failed = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries).get("Failed")
+            code = failed and failed[0].get("Code")
         except (BotoCoreError, ClientError) as error:
-            raise _queue_error(type(error).__name__) from error
-        if response.get("Failed"):
-            raise _queue_error(str(response["Failed"][0].get("Code")))
-
-
-def _queue_error(code: str) -> DeliveryError:
-    return DeliveryError(
-        f"The failure queue did not accept a message ({code}): "
-        "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
-    )
+            code = type(error).__name__
+        if code:
+            raise DeliveryError(
+                f"The failure queue did not accept a message ({code}): "
+                "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
+            )
 
 
 def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
@@ -118,17 +115,12 @@ class DeliveryResult(Struct, frozen=True, kw_only=True):
 DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 
 
-def deliver(
-    cluster: SearchCluster, budget: TimeBudget, jitter: Callable[[], float], documents: Sequence[Document]
-) -> DeliveryResult:
+def deliver(cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]) -> DeliveryResult:
     """Write all documents to the search cluster.
 
-    ``jitter`` returns a number from 0 to 1, which spreads the pauses between retries. Raises DeliveryError if some
-    documents were not written, and a later attempt can succeed.
+    Raises DeliveryError if some documents were not written, and a later attempt can succeed.
     """
-    backoff = RetryBackoff(
-        budget, jitter, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=_MAX_REQUEST_SECONDS
-    )
+    backoff = RetryBackoff(budget, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=_MAX_REQUEST_SECONDS)
     indexed = 0
     rejected: list[Failure] = []
     fault: str | None = None

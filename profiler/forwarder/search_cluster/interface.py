@@ -1,19 +1,20 @@
 """The interface to a search cluster: sign-in, one bulk request of upserts, and one result for each document."""
 
 import re
+from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
 
 from profiler.core.aws_signature import NO_SERVERLESS, is_serverless
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import mapping, mappings, text
 from profiler.forwarder.documents import STORED_FIELDS, Document, Stored, completed_fields
 from profiler.forwarder.function_settings import Credentials
-from profiler.forwarder.invocation import SettingsError
+from profiler.forwarder.invocation import SearchClusterError, SettingsError
 
 _INVALID_URL = "ELASTICSEARCH_URL is not the address of a cluster: set it to one like https://search.example.com:9200."
 _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
@@ -26,11 +27,6 @@ _MIN_FAILURE_STATUS = 300
 _CONFLICT = 409
 # The engines' names of errors, such as security_exception.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
-
-
-def terms(values: Mapping[str, str | None]) -> list[dict[str, object]]:
-    """The filters of a query for documents with these values; None: any value."""
-    return [{"term": {field: value}} for field, value in values.items() if value is not None]
 
 
 class ItemResult(Struct, frozen=True, kw_only=True):
@@ -69,20 +65,43 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         return self.is_failed and not (self.is_retryable or self.is_poison)
 
 
-class SearchCluster(Protocol):
+class SearchCluster(ABC):
     """Elasticsearch or OpenSearch. Every method raises SearchClusterError if the whole request failed."""
+
+    engine: ClassVar[str]
+
+    @abstractmethod
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401  JSON
+        """POST lines of JSON or an object once, and return the response. ``deliver`` retries, not the client."""
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
         """Search once and return the response as JSON."""
-        ...
+        with self._checked_response():
+            found: Mapping[str, object] = self.request(f"/{index}/_search", body, timeout_seconds)
+            return found
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        """Read the source of a document, which may have been written a moment ago; None if it does not exist."""
-        ...
+        """Read the source of a document, which may have been written a moment ago; None if it does not exist.
+
+        A multi-get has the id in its body: no proxy or signature changes its slash.
+        """
+        with self._checked_response():
+            response = self.request(f"/{index}/_mget", {"ids": [document_id]}, timeout_seconds)
+        found = next(mappings(mapping(response).get("docs")), {})
+        return mapping(found.get("_source")) or None
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """Write documents as upserts in one request. Returns a result for each document, in order."""
-        ...
+        lines = "".join(f"{line}\n" for line in bulk_lines(documents))
+        with self._checked_response():
+            return bulk_results(self.request("/_bulk", lines, timeout_seconds), len(documents))
+
+    @contextmanager
+    def _checked_response(self) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise SearchClusterError(f"{self.engine} sent an invalid response: {error}.", status=0) from error
 
 
 def authorization(credentials: Credentials) -> dict[str, str]:
@@ -153,14 +172,6 @@ def bulk_results(response: object, count: int) -> list[ItemResult]:
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"the response does not contain a result for each of {count} documents")
     return [_result(item) for item in items]
-
-
-def document_source(response: object) -> Mapping[str, object] | None:
-    """Return the source of the only document in the response to a multi-get; None if it does not exist."""
-    documents = response.get("docs") if isinstance(response, dict) else None
-    document = documents[0] if isinstance(documents, list) and documents else None
-    source = document.get("_source") if isinstance(document, dict) and document.get("found") is True else None
-    return source if isinstance(source, dict) else None
 
 
 def rejection_message(engine: str, status: int | None, error: object) -> str:

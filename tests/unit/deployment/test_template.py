@@ -206,16 +206,6 @@ def test_every_variable_is_a_setting_of_the_function_and_every_setting_is_reache
     assert known - reached == set(NOT_REACHED)
 
 
-def test_settings_come_from_parameters_or_from_what_the_stack_makes() -> None:
-    for function in FUNCTIONS:
-        for name, value in variables(function).items():
-            source = value["Ref"] if "Ref" in value else value["Fn::If"][0]
-            made = {"FAILED_ITEMS_QUEUE_URL": "FailedItemsQueue", "IDEMPOTENCY_TABLE": "IdempotencyTable"}
-            if source in ("HasCluster", "ForwardsNotices", "ExportsRuns"):
-                source = value["Fn::If"][1]["Ref"]
-            assert source in {*PARAMETERS, "SignsRequests", "HasEventBus", made.get(name)}, name
-
-
 # Logs Insights
 
 QUERIES = {name: one["Text"] for name, one in template()["Mappings"]["Query"].items()}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, FamilyMemory, Measures, compare, find_unusual
+from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, FamilyMemory, Measures, find_unusual
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
 from profiler.record.family_identity import UsualDuration
@@ -98,15 +98,19 @@ def success() -> EndedTask:
     return in_task(replace(NOTICE, report_line=report_line(record)), cluster="jobs", execution_stopped_at=finished)
 
 
+def compare(cluster: AnsweringSearch, notice: EndedTask) -> Comparison | None:
+    return FamilyMemory(cluster=cluster, prefix="task", timeout_seconds=5).compare(notice)
+
+
 def unusual(notice: EndedTask, *sources: dict[str, Any]) -> tuple[UnusualMeasure, ...]:
-    comparison = compare(cluster_with(*sources), notice, prefix="task")
+    comparison = compare(cluster_with(*sources), notice)
     assert comparison is not None
     return comparison.unusual
 
 
 def test_one_search_is_enough_for_duration_and_measures() -> None:
     cluster = cluster_with(*[source(USUAL)] * 30)
-    comparison = compare(cluster, success(), prefix="task")
+    comparison = compare(cluster, success())
     assert comparison is not None
     assert comparison.text == "400.0× shorter than the median of the last 20 successful runs."
     assert comparison.unusual == find_unusual(NOTHING, STEADY)
@@ -168,7 +172,7 @@ def test_the_duration_is_compared_with_recent_runs(
 ) -> None:
     """Those in the same ECS cluster are preferred."""
     expected = None if sentence is None else Comparison(text=sentence, is_slow=duration_ms == 3100)
-    assert compare(cluster_with(*runs), lasted(duration_ms), prefix="task") == expected
+    assert compare(cluster_with(*runs), lasted(duration_ms)) == expected
 
 
 XEON_8259CL = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
@@ -189,7 +193,7 @@ def test_a_processor_other_than_that_of_the_last_success_is_named(
 ) -> None:
     """The first answer of the search is the last success; what the runs before it ran on does not count."""
     cluster = cluster_with(*timed(1000.0, model=last_success), *timed(*[1000.0] * 5, model="Neoverse-N1"))
-    comparison = compare(cluster, lasted(1000, processor=Processor(model=own)), prefix="task")
+    comparison = compare(cluster, lasted(1000, processor=Processor(model=own)))
     assert comparison is not None
     assert comparison.text == "About as long as the median of the last 6 successful runs." + words
     assert "host.cpu.model" in cluster.bodies[0]["_source"]
@@ -204,7 +208,7 @@ def test_a_processor_other_than_that_of_the_last_success_is_named(
     ],
 )
 def test_an_unexpected_search_response_gives_no_comparison(cluster: AnsweringSearch) -> None:
-    assert compare(cluster, lasted(5), prefix="task") is None
+    assert compare(cluster, lasted(5)) is None
 
 
 def test_a_family_has_the_usual_duration_of_its_successes_in_a_cluster_if_there_are_enough() -> None:
@@ -214,7 +218,7 @@ def test_a_family_has_the_usual_duration_of_its_successes_in_a_cluster_if_there_
         for name, values in durations.items()
     ]
     families = [{"key": "etl", "clusters": {"buckets": clusters}}]
-    search: Any = AnsweringSearch({"aggregations": {"families": {"buckets": families}}})
+    search = AnsweringSearch({"aggregations": {"families": {"buckets": families}}})
     memory = FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
     assert memory.durations({"load", "etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs") == {
         ("etl", "jobs"): UsualDuration(median_ms=10500, p95_ms=19050, runs=20)

@@ -19,30 +19,19 @@ from profiler.forwarder.invocation import SettingsError
 SECRET = "hunter2-hunter2"
 
 
-def test_all_settings() -> None:
+def test_settings_that_the_test_of_the_deployed_template_does_not_set() -> None:
     environment = {
-        "ELASTICSEARCH_URL": "https://search:9200",
-        "SEARCH_ENGINE": "opensearch",
+        "SEARCH_ENGINE": "OpenSearch",
         "ELASTICSEARCH_USERNAME": "me",
         "ELASTICSEARCH_PASSWORD": SECRET,
         "ELASTICSEARCH_SECRET_ID": "ssm:/x",
         "OPENSEARCH_AWS_AUTH": "TRUE",
-        "INDEX_PREFIX": "team-a",
         "INDEX_PERIOD": "Day",
-        "FORWARD_LOG_LINES": "true",
-        "FAILED_ITEMS_QUEUE_URL": "https://sqs/q",
         "AWS_REGION": "eu-west-1",
     }
+    credentials = Credentials(username="me", password=SECRET, aws=True)
     assert read_settings(environment) == ForwarderSettings(
-        url="https://search:9200",
-        engine="opensearch",
-        credentials=Credentials(username="me", password=SECRET, aws=True),
-        secret_id="ssm:/x",
-        region="eu-west-1",
-        index_prefix="team-a",
-        index_period="day",
-        forward_log_lines=True,
-        failed_items_queue_url="https://sqs/q",
+        engine="opensearch", credentials=credentials, secret_id="ssm:/x", region="eu-west-1", index_period="day"
     )
 
 
@@ -129,10 +118,6 @@ def test_notify_lists_what_is_announced(notify: str, subjects: set[str]) -> None
     assert set(read_notice_settings({"NOTIFY": notify}).subjects) == subjects
 
 
-def test_the_grace_of_schedules_is_in_minutes() -> None:
-    assert [read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text}) for text in ("", "7.5")] == [15, 7.5]
-
-
 def test_the_headers_of_an_export_may_be_in_a_secret() -> None:
     environment = {**OTLP, "OTLP_SECRET_ID": "ssm:/otlp"}
     secret = '{"otlp_headers":"api-key=a%20b"}'
@@ -157,7 +142,8 @@ def test_cloudwatch_gets_log_records_in_the_stream_of_the_function() -> None:
     assert dict(named["logs"].headers) == {"X-Aws-Log-Group": "/runs"}
 
 
-def test_the_bounds_of_a_retry() -> None:
+def test_the_grace_of_schedules_and_the_bounds_of_a_retry() -> None:
+    assert [read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text}) for text in ("", "7.5")] == [15, 7.5]
     assert read_retry_settings({}) == RetrySettings(families=(), max_memory_mb=61_440)
     read = read_retry_settings({"RETRY_OUT_OF_MEMORY": "a-*, b", "RETRY_MAX_MEMORY_MB": "8192"})
     assert read == RetrySettings(families=("a-*", "b"), max_memory_mb=8192)

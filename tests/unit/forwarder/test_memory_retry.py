@@ -26,14 +26,13 @@ from profiler.forwarder.notices.slack_messages import ended_task_message
 from tests.fake_search import AnsweringSearch
 from tests.notices import report_line as read
 from tests.unit.forwarder.test_retry_plan import CLUSTER, FAMILY_ARN, KILLED, batch, ended, report_line
-from tests.unit.forwarder.test_task_event import ARN, container, definition
-from tests.unit.forwarder.test_task_stopped import report
+from tests.unit.forwarder.test_task_event import ARN
+from tests.unit.forwarder.test_task_stopped import WITH_MONITOR, report
 
 TASK_ID = ARN.rsplit("/", 1)[-1]
 NEW_ID = "99999999aaaa4bbbb8cccc9dddd0eeee"
 NEW_ARN = f"arn:aws:ecs:us-west-2:111122223333:task/jobs/{NEW_ID}"
 STOPPED = datetime(2026, 3, 1, 10, 12, 56, tzinfo=UTC)
-DESCRIBED = definition(container("task-monitor", essential=False), container("batch"))
 TARGET = {
     "Arn": CLUSTER,
     "RoleArn": "arn:aws:iam::111122223333:role/scheduler",
@@ -155,10 +154,10 @@ class World:
             self.kept[key] = work()
         return self.kept[key]
 
-    def handle(self, run: EndedTask | None = None, described: Any = DESCRIBED) -> MemoryRetry | None:
+    def handle(self, run: EndedTask | None = None, described: Any = WITH_MONITOR) -> MemoryRetry | None:
         return self.retries.handle(ended() if run is None else run, described)
 
-    def refusal(self, run: EndedTask | None = None, described: Any = DESCRIBED) -> str:
+    def refusal(self, run: EndedTask | None = None, described: Any = WITH_MONITOR) -> str:
         """What a run that is not started again leaves: the sentence, and the warning with the task's id."""
         retry = self.handle(run, described)
         assert retry is not None
@@ -190,10 +189,13 @@ def of_rule(world: World, operation: str = "ListTargetsByRule") -> EndedTask:
     return ended(startedBy="events-rule/nightly") if operation == "ListTargetsByRule" else ended()
 
 
-def test_a_rule_is_read_by_its_name() -> None:
-    world = World()
+def test_a_rule_is_read_by_its_name_and_a_cut_name_finds_its_schedule() -> None:
+    world, other = World(), World()
     assert world.handle(of_rule(world)) == STARTED
     assert world.aws.calls == ["ListTargetsByRule", "RunTask"]
+    name = "a-name-of-more-than-nineteen-characters"
+    other.aws.targets = {("nights", name): TARGET}
+    assert other.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
 
 
 @pytest.mark.parametrize("has_table", [True, False])
@@ -246,25 +248,14 @@ def test_an_answer_that_is_lost_does_not_start_it_twice(operation: str) -> None:
     assert len(world.aws.tasks) == 1
 
 
-REFUSED = {
-    "refused": (
-        {"errors": {"RunTask": [(400, "ClientException", "It is inactive.")]}},
-        "(ClientException: It is inactive.)",
-    ),
+OF_ANOTHER = {**TARGET, "EcsParameters": {"TaskDefinitionArn": f"{FAMILY_ARN}-2"}}
+INACTIVE, DENIED = (400, "ClientException", "It is inactive."), (403, "AccessDeniedException", "not authorized")
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "refused": ({"errors": {"RunTask": [INACTIVE]}}, "(ClientException: It is inactive.)"),
     "failures": ({"failures": [{"arn": "x", "reason": "RESOURCE:MEMORY"}]}, "ECS did not start it (RESOURCE:MEMORY)."),
-    "unreadable": (
-        {"errors": {"GetSchedule": [(403, "AccessDeniedException", "not authorized")]}},
-        "its schedule could not be read (AccessDeniedException: not authorized",
-    ),
+    "unreadable": ({"errors": {"GetSchedule": [DENIED]}}, "its schedule could not be read (AccessDeniedException: not"),
     "gone": ({"targets": {("default", "nightly-2"): TARGET}}, "its schedule no longer exists."),
-    "of another family": (
-        {
-            "targets": {
-                ("default", "nightly"): {**TARGET, "EcsParameters": {"TaskDefinitionArn": f"{FAMILY_ARN}-2"}},
-            }
-        },
-        "its schedule no longer exists.",
-    ),
+    "of another family": ({"targets": {("default", "nightly"): OF_ANOTHER}}, "its schedule no longer exists."),
 }
 
 
@@ -286,19 +277,17 @@ def test_schedules_that_cannot_be_distinguished_start_nothing_unless_they_say_th
     assert not other.aws.requests
 
 
-def test_a_cut_name_finds_its_schedule() -> None:
-    world = World()
-    name = "a-name-of-more-than-nineteen-characters"
-    world.aws.targets = {("nights", name): TARGET}
-    assert world.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
-
-
 @pytest.mark.parametrize(
     ("run", "described", "hours", "reason"),
     [
         (ended(), None, 0, "its task definition could not be read"),
-        (ended(launchType="EC2"), DESCRIBED, 0, "its batch container has no memory limit of its own"),
-        (ended(), DESCRIBED, 13, "it ended more than 12 hours ago"),  # ECS forgets its tokens, and the table its keys
+        (ended(launchType="EC2"), WITH_MONITOR, 0, "its batch container has no memory limit of its own"),
+        (
+            ended(),
+            WITH_MONITOR,
+            13,
+            "it ended more than 12 hours ago",
+        ),  # ECS forgets its tokens, the table its keys
     ],
 )
 def test_what_cannot_be_retried_asks_nothing_of_aws(run: EndedTask, described: Any, hours: int, reason: str) -> None:

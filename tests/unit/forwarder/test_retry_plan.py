@@ -21,23 +21,22 @@ from profiler.forwarder.notices.announcements import EndedTask
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from tests.notices import report_line as read
 from tests.unit.forwarder.test_task_event import container, definition, task
-from tests.unit.forwarder.test_task_stopped import report
+from tests.unit.forwarder.test_task_stopped import WITH_MONITOR, report
 
 KILLED = "OutOfMemoryError: Container killed due to memory usage"
-WITH_MONITOR = definition(container("task-monitor", essential=False), container("batch"))
 BATCH = {"name": "batch", "exitCode": 137, "reason": KILLED}
 MAX_MB = 61_440
 
 
-def report_line(evidence: str | None = "kernel-counter", kind: str = "task.report", name: str = "batch") -> ReportLine:
-    return read(report(kind, container={"name": name}, outOfMemoryEvidence=evidence))
+def report_line(evidence: str | None = "kernel-counter", kind: str = "task.report") -> ReportLine:
+    return read(report(kind, outOfMemoryEvidence=evidence))
 
 
 def ended(*, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any) -> EndedTask:
     stopped = task(**{"containers": [BATCH], "cpu": "256", "memory": "512", **detail})
-    judgement = judge(stopped, identify_containers(described, stopped))
-    name = None if judgement.batch is None else judgement.batch.name
-    return EndedTask(task=stopped, outcome=judgement.outcome, container=name, report_line=line)
+    outcome, found = judge(stopped, identify_containers(described, stopped))
+    name = None if found is None else found.name
+    return EndedTask(task=stopped, outcome=outcome, container=name, report_line=line)
 
 
 def batch(exit_code: int | None, reason: str | None = None) -> list[dict[str, Any]]:
@@ -61,7 +60,6 @@ MONITOR_KILLED = {"name": "task-monitor", "exitCode": 137, "reason": KILLED}
         (ended(containers=batch(137), line=report_line("exit-137-at-limit")), False),
         (ended(containers=batch(137), line=report_line("a-later-word")), False),
         (ended(containers=batch(1), line=report_line(kind="task.checkpoint")), False),
-        (ended(containers=batch(1), line=report_line(name="other")), False),
         (ended(containers=[*batch(1), MONITOR_KILLED]), False),
         (ended(containers=[*batch(137), MONITOR_KILLED], stoppedReason=KILLED), False),
         # no failure

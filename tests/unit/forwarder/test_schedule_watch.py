@@ -17,7 +17,7 @@ from profiler.record.family_identity import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import ClusterTasks, RuleMemory, Schedule, StartedTask, TaskMemory
-from tests.notices import FakeChannel, KeyTable
+from tests.notices import KeyTable, fake_channel
 from tests.scheduled_account import FakeCloudTrail, event, run_task
 from tests.unit.schedules.test_due_outcomes import CLUSTER, MINUTE, at, schedule, task
 
@@ -44,7 +44,7 @@ class World:
         self.unread = 0
         self.broken: dict[str, str] = {}
         self.trail = FakeCloudTrail()
-        self.channels = [FakeChannel("slack", "failure"), FakeChannel("event-bus", "failure")]
+        self.channels = [fake_channel("slack", "failure"), fake_channel("event-bus", "failure")]
         self.stored: list[ScheduleNoticeLine] = []
         self.table = KeyTable()
         self.finished: set[str] = set()
@@ -73,7 +73,7 @@ class World:
             account,
             announcer,
             grace_minutes=15,
-            now_ns=lambda: at(now),
+            now_ns=at(now),
             may_read=lambda: self._count("clusters_left"),
             may_announce=lambda: self._count("notices_left"),
         )

@@ -5,6 +5,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -15,20 +16,24 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.documents import Document, report_document
-from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, PayloadError
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure, deliver, message_body
+from profiler.forwarder.notices.announcements import TaskNotices
+from profiler.forwarder.search_cluster.document_delivery import (
+    DeliverDocuments,
+    DeliveryResult,
+    Failure,
+    deliver,
+    message_body,
+)
 from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.subscription import (
     MAX_PAYLOAD_BYTES,
     Counts,
+    LineForwarder,
     LogEvent,
     Payload,
-    StreamResult,
     decode_event,
-    forward,
-    forward_records,
-    is_stream_event,
     read_event,
 )
 from profiler.forwarder.task_lines import InvalidReport, read_line
@@ -70,6 +75,11 @@ def packed(data: bytes) -> dict[str, Any]:
 
 def event(document: object, compress: Any = gzip.compress) -> dict[str, Any]:
     return packed(compress(json.dumps(document).encode()))
+
+
+def forwarder(deliver: DeliverDocuments, store: list[Failure], settings: ForwarderSettings) -> LineForwarder:
+    no_notices = TaskNotices(NoticeSettings, channels=lambda _settings: [], now=lambda: datetime.now(UTC))
+    return LineForwarder(settings, deliver, store.extend, no_notices)
 
 
 DECODED = Payload(
@@ -183,7 +193,7 @@ def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
     line = json.dumps({**REPORT, "record": {**REPORT["record"], **record}})  # type: ignore[dict-item]
     payload = event({**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]})
     store, writer = list[Failure](), RecordingWriter()
-    counts = forward(decode_event(payload), ForwarderSettings(), writer.deliver, store.extend)
+    counts = forwarder(writer.deliver, store, ForwarderSettings()).forward(decode_event(payload))
     assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
     assert all(failure.document == line and "not trusted" in failure.reason for failure in store)
 
@@ -199,7 +209,7 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     events = tuple(LogEvent(str(number), 1, "x" * (number % 7000)) for number in range(10_000))
     settings = ForwarderSettings(forward_log_lines=True)
     payloads = [Payload(log_events=events[:1]), Payload(log_events=events[1:])]
-    counts = forward(payloads, settings, Measuring().deliver, list[Failure]().extend)
+    counts = forwarder(Measuring().deliver, [], settings).forward(payloads)
     assert counts.indexed == len(events)
     assert max(held) <= 5 * 1024 * 1024
     assert len(held) > sum(held) // (5 * 1024 * 1024)
@@ -244,7 +254,7 @@ class RecordingWriter:
         self.cluster = FakeCluster(takes_all)
 
     def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-        delivered = deliver(self.cluster, FakeInvocationTime(), lambda: 0.5, documents)
+        delivered = deliver(self.cluster, FakeInvocationTime(), documents)
         bulk_lines(documents if not delivered.rejected else [])
         return delivered
 
@@ -262,7 +272,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     except PayloadError:
         return
     settings = ForwarderSettings(forward_log_lines=forward_log_lines)
-    counts = forward(payloads, settings, RecordingWriter().deliver, store.extend)
+    counts = forwarder(RecordingWriter().deliver, store, settings).forward(payloads)
     assert counts.indexed + counts.skipped + counts.failed == len(events)
     assert counts.failed == len(store)
     assert all(json.loads(message_body(failure)) for failure in store)
@@ -311,7 +321,7 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
 
     lines = [line, json.dumps(REPORT), *quoted]
     payload = Payload(log_events=tuple(LogEvent(str(number), 1, text) for number, text in enumerate(lines)))
-    counts = forward([payload], ForwarderSettings(forward_log_lines=forward_log_lines), write, store.extend)
+    counts = forwarder(write, store, ForwarderSettings(forward_log_lines=forward_log_lines)).forward([payload])
     skipped = 1 if forward_log_lines else 4
     assert counts == Counts(indexed=5 - skipped, skipped=skipped)
     assert store == []
@@ -373,19 +383,19 @@ def reports(*task_ids: str) -> str:
 
 def forwarded(
     cluster: FakeCluster, store: list[Failure], settings: ForwarderSettings, *records: dict[str, Any]
-) -> tuple[StreamResult, list[str]]:
+) -> tuple[Counts, tuple[str, ...], list[str]]:
+    """The counts, the records to deliver again, and the warnings."""
     warnings: list[str] = []
-    deliver_documents = partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5)
-    event = {"Records": list(records)}
-    return forward_records(event, settings, deliver_documents, store.extend, warnings.append), warnings
+    deliver_documents = partial(deliver, cluster, FakeInvocationTime())
+    counts, repeated = forwarder(deliver_documents, store, settings).forward_records(records, warnings.append)
+    return counts, repeated, warnings
 
 
 def test_all_records_are_one_bulk_request() -> None:
     cluster = FakeCluster(takes_all)
     records = [record(number, reports(f"a{number}", f"b{number}")) for number in range(100)]
-    result, _ = forwarded(cluster, list[Failure](), WITH_QUEUE, *records, record(100, packed_data(CONTROL)))
-    assert result == StreamResult(counts=Counts(indexed=200))
-    assert result.as_response() == {"batchItemFailures": []}
+    counts, repeated, _ = forwarded(cluster, list[Failure](), WITH_QUEUE, *records, record(100, packed_data(CONTROL)))
+    assert (counts, repeated) == (Counts(indexed=200), ())
     assert [len(request) for request in cluster.batches] == [200]
 
 
@@ -397,15 +407,15 @@ BAD_DATA: list[object] = [None, 5, "no base64!", base64.b64encode(b"plain").deco
 def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object, settings: ForwarderSettings) -> None:
     cluster, store = FakeCluster(takes_all), list[Failure]()
     records = record(1, reports("a")), record(2, data), record(3, reports("b"))
-    result, warnings = forwarded(cluster, store, settings, *records)
+    counts, repeated, warnings = forwarded(cluster, store, settings, *records)
     assert set(cluster.taken) == {"a/batch", "b/batch"}
     if settings is WITH_QUEUE:
-        assert result == StreamResult(counts=Counts(indexed=2, failed=1))
+        assert (counts, repeated) == (Counts(indexed=2, failed=1), ())
         assert [failure.document for failure in store] == [
             {"eventID": "shardId-000000000000:2", "eventSourceARN": STREAM, "sequenceNumber": "2", "data": data}
         ]
     else:
-        assert result.as_response() == {"batchItemFailures": [{"itemIdentifier": "2"}]}
+        assert repeated == ("2",)
         assert store == []
         assert "Record 2 of the stream cannot be decoded" in warnings[0]
 
@@ -417,13 +427,6 @@ def test_a_cluster_that_stays_down_fails_the_invocation_and_nothing_is_kept() ->
     assert store == []
 
 
-def test_records_of_another_source_are_an_error() -> None:
-    event = {"Records": [{"eventSource": "aws:sqs", "body": "{}"}]}
-    assert is_stream_event(event)
-    with pytest.raises(PayloadError, match="correct the function's trigger"):
-        forward_records(event, WITH_QUEUE, RecordingWriter().deliver, list[Failure]().extend, print)
-
-
 GOOD_DATA = (reports("a", "b"), packed_data(CONTROL), packed_data({**DOCUMENT, "logEvents": [5, "x"]}))
 bad_data = st.none() | st.text(max_size=9) | st.binary(max_size=30).map(lambda data: packed_data(data.hex()))
 
@@ -432,10 +435,10 @@ bad_data = st.none() | st.text(max_size=9) | st.binary(max_size=30).map(lambda d
 def test_every_record_is_indexed_kept_or_reported(all_data: Sequence[object], settings: ForwarderSettings) -> None:
     store = list[Failure]()
     records = [record(number, data) for number, data in enumerate(all_data)]
-    result, _ = forwarded(FakeCluster(takes_all), store, settings, *records)
+    counts, repeated, _ = forwarded(FakeCluster(takes_all), store, settings, *records)
     kept = {one.document["sequenceNumber"] for one in store if isinstance(one.document, dict)}
     for number, data in enumerate(all_data):
-        assert (str(number) in kept) + (str(number) in result.repeated) == (data not in GOOD_DATA)
-    assert result.counts.indexed == 2 * all_data.count(GOOD_DATA[0])
-    assert result.counts.failed == len(store)
-    assert not result.repeated or settings is WITHOUT_QUEUE
+        assert (str(number) in kept) + (str(number) in repeated) == (data not in GOOD_DATA)
+    assert counts.indexed == 2 * all_data.count(GOOD_DATA[0])
+    assert counts.failed == len(store)
+    assert not repeated or settings is WITHOUT_QUEUE

@@ -68,12 +68,8 @@ def task(**detail: Any) -> StoppedTask:
 
 def test_a_stopped_task_is_parsed() -> None:
     parsed = task()
-    assert (parsed.id, parsed.cluster, parsed.family, parsed.revision) == (
-        ARN.rsplit("/", 1)[-1],
-        "jobs",
-        "nightly",
-        "5",
-    )
+    assert (parsed.id, parsed.cluster) == (ARN.rsplit("/", 1)[-1], "jobs")
+    assert (parsed.family, parsed.revision) == ("nightly", "5")
     assert (parsed.region, parsed.account_id, parsed.launch_type) == ("us-west-2", "111122223333", "FARGATE")
     assert parsed.duration_ms == 63216
     assert not parsed.is_service_task
@@ -149,13 +145,7 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
     (None, "Your Spot Task was interrupted.", None, None, "stopped spot"),
     (None, "userinitiated: deploy", 0, None, "stopped user"),
     (None, "Host EC2 (instance i-1) terminated.", 137, None, "stopped infrastructure"),
-    (
-        "ServiceSchedulerInitiated",
-        "Scaling activity initiated by (deployment ecs-svc/1)",
-        143,
-        None,
-        "stopped scheduler",
-    ),
+    ("ServiceSchedulerInitiated", "Scaling activity by (deployment ecs-svc/1)", 143, None, "stopped scheduler"),
     ("ServiceSchedulerInitiated", GENERIC, 137, OOM, "stopped scheduler"),
     ("ServiceSchedulerInitiatedNewly", "ServiceSchedulerInitiated", 1, None, "failure exit"),  # a code is exact
     (None, "Task failed ELB health checks in (target-group arn:aws:x)", 0, None, "stopped scheduler"),
@@ -214,23 +204,15 @@ def container(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "image": "x", "logConfiguration": awslogs(region="us-west-2"), **more}
 
 
-@pytest.mark.parametrize(
-    "monitor",
-    [
-        container("task-monitor", essential=False),
-        container("watch", essential=False, image="registry/task-profiler:1"),
-        container("watch", essential=False, command=["task-profiler", "monitor"]),
-    ],
-)
-def test_the_batch_is_the_essential_container_next_to_the_monitor(monitor: dict[str, Any]) -> None:
+def test_the_batch_is_the_essential_container_next_to_the_monitor() -> None:
     parsed = task()
-    side = container("proxy", essential=False)
+    side, monitor = container("proxy", essential=False), container("task-monitor", essential=False)
     router = {"name": "log_router", "essential": True, "firelensConfiguration": {"type": "fluentbit"}}
     chosen = identify_containers(definition(side, router, monitor, container("batch")), parsed)
-    assert (chosen.batch, chosen.monitor is not None) == ("batch", True)
+    assert (chosen.batch, chosen.monitor) == ("batch", "task-monitor")
     assert chosen.batch_log == LogStream(group="/ecs/jobs", stream=f"ecs/batch/{parsed.id}", region="us-west-2")
     assert chosen.monitor_log is not None
-    assert chosen.monitor_log.stream == f"ecs/{monitor['name']}/{parsed.id}"
+    assert chosen.monitor_log.stream == f"ecs/task-monitor/{parsed.id}"
 
 
 @pytest.mark.parametrize("wanted", ["renamed", "Batch", ""])
@@ -242,44 +224,31 @@ def test_a_setting_that_names_a_missing_container_is_ignored(wanted: str) -> Non
     assert chosen.batch_log is not None
 
 
-ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
-OWN = f"{ECR}/task-profiler:0.1.0"
+OWN = "111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0"
 
 
-@pytest.mark.parametrize(
-    "started",
-    [
-        {"image": OWN, "command": ["monitor"]},
-        {"image": "acme/base", "entryPoint": ["task-profiler"], "command": ["monitor"]},
-    ],
-)
-def test_a_container_that_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> None:
+def test_a_container_that_starts_the_monitor_is_never_the_batch() -> None:
     """Even if no other container is essential: the batch is then unknown."""
-    chosen = identify_containers(definition(container("watch", **started), container("batch", essential=False)), task())
-    assert (chosen.batch, chosen.monitor is not None) == (None, True)
+    watch = container("watch", image=OWN, command=["monitor"])
+    chosen = identify_containers(definition(watch, container("batch", essential=False)), task())
+    assert (chosen.batch, chosen.monitor) == (None, "watch")
 
 
 @pytest.mark.parametrize(
-    ("images", "batch", "has_monitor"),
+    ("images", "batch", "monitor"),
     [
-        ({"batch": OWN, "task-monitor": OWN}, "batch", True),
-        ({"batch": OWN}, "batch", False),
+        ({"batch": OWN, "task-monitor": OWN}, "batch", "task-monitor"),
+        ({"batch": OWN}, "batch", None),
+        ({"a": "x", "b": "x"}, None, None),
+        ({}, None, None),
     ],
 )
-def test_without_a_definition_the_monitor_is_recognized_by_its_image(
-    images: dict[str, str], batch: str | None, *, has_monitor: bool
+def test_without_a_definition_the_image_shows_the_monitor_and_a_single_candidate_is_the_batch(
+    images: dict[str, str], batch: str | None, monitor: str | None
 ) -> None:
     parsed = task(containers=[{"name": name, "image": image} for name, image in images.items()])
     chosen = identify_containers(None, parsed)
-    assert (chosen.batch, chosen.monitor is not None) == (batch, has_monitor)
-
-
-@pytest.mark.parametrize("broken", [None, {}])
-def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[str, Any] | None) -> None:
-    assert identify_containers(broken, task()).batch == "batch"
-    two = task(containers=[{"name": "a"}, {"name": "b"}])
-    assert identify_containers(broken, two).batch is None
-    assert identify_containers(broken, task(containers=[])).batch is None
+    assert (chosen.batch, chosen.monitor) == (batch, monitor)
 
 
 # The exit codes of the essential containers by name, or OOM; the expected status, batch and exit code. The definition
@@ -308,15 +277,14 @@ def test_possible_batch_containers_are_judged_together(
     ]
     parsed = task(containers=listed[::-1] if is_reversed else listed)
     monitor = container("task-monitor", essential=False)
-    judged = judge(parsed, identify_containers(definition(container("xray"), container("batch"), monitor), parsed))
-    assert judged.batch is not None
-    assert (judged.outcome.status, judged.batch.name, judged.outcome.exit_code) == (status, batch, exit_code)
-    assert judged.warning is not None
-    assert "xray, batch" in judged.warning
+    described = definition(container("xray"), container("batch"), monitor)
+    outcome, judged = judge(parsed, identify_containers(described, parsed))
+    assert judged is not None
+    assert (outcome.status, judged.name, outcome.exit_code) == (status, batch, exit_code)
 
 
 def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:
     """The order of the containers in the event has no meaning."""
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
-    judged = judge(parsed, identify_containers(None, parsed))
-    assert (judged.batch, judged.outcome.status) == (None, "success")
+    outcome, batch = judge(parsed, identify_containers(None, parsed))
+    assert (batch, outcome.status) == (None, "success")

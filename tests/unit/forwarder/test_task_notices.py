@@ -20,16 +20,15 @@ from profiler.forwarder.notices.announcements import (
     MAX_AGE,
     MAX_NOTICES_OF_A_STREAM,
     Announcement,
-    ChannelKind,
     TaskNotices,
 )
 from profiler.forwarder.notices.event_details import bus_event
 from profiler.forwarder.notices.slack_messages import message_of
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
-from profiler.forwarder.subscription import Counts, decode_event, forward, forward_records
+from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.notice_model import NoticeLine, encode_notice
 from tests.fake_slack import violations
-from tests.notices import FakeChannel, KeyTable
+from tests.notices import FakeChannel, KeyTable, fake_channel
 from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.test_subscription import DOCUMENT, packed_data, record
 
@@ -44,7 +43,8 @@ class World:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = NoticeSettings(**settings)
-        self.slack, self.bus = FakeChannel("slack", "failure"), FakeChannel("event-bus", "failure")
+        self.settings_error: SettingsError | None = None
+        self.slack, self.bus = fake_channel("slack", "failure"), fake_channel("event-bus", "failure")
         self.documents: list[Document] = []
         self.cluster_error: DeliveryError | None = None
         self.store = list[Failure]()
@@ -58,19 +58,28 @@ class World:
         self.documents += documents
         return DeliveryResult(indexed=len(documents))
 
-    def notices(self) -> TaskNotices:
-        return TaskNotices(
-            lambda: self.settings,
+    def read_settings(self) -> NoticeSettings:
+        if self.settings_error is not None:
+            raise self.settings_error
+        return self.settings
+
+    def lines(self) -> LineForwarder:
+        notices = TaskNotices(
+            self.read_settings,
             channels=lambda _settings: [self.slack, self.bus],
             once=lambda _settings: self.table.once,
             now=lambda: self.now,
             warn=self.warnings.append,
         )
+        return LineForwarder(ForwarderSettings(), self.deliver, self.store.extend, notices)
 
     def forward(self, *lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> Counts:
         document = json.loads(packed_lines(*lines, stream=stream, owner=owner))
-        items = decode_event({"awslogs": {"data": packed_data(document)}})
-        return forward(items, ForwarderSettings(), self.deliver, self.store.extend, notices=self.notices())
+        return self.lines().forward(decode_event({"awslogs": {"data": packed_data(document)}}))
+
+    def forward_records(self, *records: dict[str, Any]) -> tuple[str, ...]:
+        """The records to deliver again."""
+        return self.lines().forward_records(records, self.warnings.append)[1]
 
     @property
     def ids(self) -> list[str]:
@@ -148,9 +157,7 @@ def test_a_replayed_notice_is_indexed_and_not_announced() -> None:
     world = World()
     events = [{"logStreamName": STREAM, "eventId": "1", "timestamp": 1, "message": line().decode()}]
     items = decode_event(build_subscription_event(events, "/ecs/jobs"))
-    notices = world.notices()
-    deliver, keep = world.deliver, world.store.extend
-    assert forward(items, ForwarderSettings(), deliver, keep, notices=notices) == Counts(indexed=1)
+    assert world.lines().forward(items) == Counts(indexed=1)
     assert world.slack.posted == []
 
 
@@ -193,51 +200,38 @@ def of_task(number: int) -> tuple[str, bytes]:
     return f"ecs/task-monitor/{task_id}", line(record=replace(STUCK.record, task_id=task_id, task_arn=arn))
 
 
-def stream_event(*numbers: int) -> dict[str, Any]:
-    records = []
-    for number in numbers:
-        stream, text = of_task(number)
-        records.append(record(number, packed_data(json.loads(packed_lines(text, stream=stream)))))
-    return {"Records": records}
+def records(*numbers: int) -> list[dict[str, Any]]:
+    """The records of a stream, each with the notice of a task."""
+    lines = ((number, *of_task(number)) for number in numbers)
+    return [record(number, packed_data(json.loads(packed_lines(text, stream=name)))) for number, name, text in lines]
 
 
-class ChannelThatRefuses(FakeChannel):
+def channel_that_refuses(*numbers: int) -> FakeChannel:
     """Refuses the notices of these tasks."""
+    refused = {f"{number:032x}" for number in numbers}
 
-    def __init__(self, *numbers: int) -> None:
-        super().__init__()
-        self.refused = {f"{number:032x}" for number in numbers}
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+    def check(announcement: Announcement) -> None:
         assert isinstance(announcement, NoticeLine)
-        if announcement.record.task_id in self.refused:
+        if announcement.record.task_id in refused:
             raise NoticeError("Slack is away.")
-        super().post(announcement, kind)
+
+    return fake_channel(check=check)
 
 
 @pytest.mark.parametrize("minutes", [20, -20])
 def test_a_channel_that_stays_away_does_not_hold_up_a_shard(minutes: int) -> None:
     world = World()
-    world.slack = ChannelThatRefuses(2)
+    world.slack = channel_that_refuses(2)
     world.now = NOW + timedelta(minutes=minutes)
-    deliver, keep, warn = world.deliver, world.store.extend, world.warnings.append
-    result = forward_records(stream_event(1, 2), ForwarderSettings(), deliver, keep, warn, notices=world.notices())
-    assert result.as_response() == {"batchItemFailures": []}
+    assert world.forward_records(*records(1, 2)) == ()
     assert "Slack is away." in world.warnings[0]
 
 
 def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
     world = World()
-
-    def refuse() -> NoticeSettings:
-        raise SettingsError("NOTIFY must be.")
-
-    notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
-    event = stream_event(1)
-    event["Records"].append(record(2, packed_data(json.loads(packed_lines("hello")))))
-    deliver, keep, warn = world.deliver, world.store.extend, world.warnings.append
-    result = forward_records(event, ForwarderSettings(), deliver, keep, warn, notices=notices)
-    assert result.repeated == ("1",)
+    world.settings_error = SettingsError("NOTIFY must be.")
+    ordinary = record(2, packed_data(json.loads(packed_lines("hello"))))
+    assert world.forward_records(*records(1), ordinary) == ("1",)
 
 
 @settings(deadline=None, max_examples=30)
@@ -247,28 +241,22 @@ def test_every_notice_is_posted_once_however_often_channels_fail(
 ) -> None:
     world = World()
     for refused in (failing, also_failing, set[int]()):
-        world.slack = ChannelThatRefuses(*refused)
-        deliver, keep = world.deliver, world.store.extend
-        result = forward_records(
-            stream_event(*numbers), ForwarderSettings(), deliver, keep, world.warnings.append, notices=world.notices()
-        )
+        world.slack = channel_that_refuses(*refused)
+        repeated = world.forward_records(*records(*numbers))
         done = {int(key.split("#")[0][-32:], 16) for key in world.table.done if key.endswith("#slack")}
-        assert set(result.repeated) == {str(number) for number in (set(numbers) & refused) - done}
+        assert set(repeated) == {str(number) for number in (set(numbers) & refused) - done}
     assert len(world.bus.posted) == len(set(numbers))
     assert world.store == []
 
 
-class CheckingChannel(FakeChannel):
-    """Builds Slack's message and the event, as the real channels do."""
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        sent = message_of(announcement, kibana_url="https://kibana.example.com")
-        text = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False)
-        assert violations(json.loads(text.encode())) == []
-        assert "<!" not in text
-        detail = msgspec.json.encode(bus_event(announcement, kibana_url=None).detail)
-        assert len(detail) < 32 * 1024
-        super().post(announcement, kind)
+def check_both(announcement: Announcement) -> None:
+    """Build Slack's message and the event, as the real channels do."""
+    sent = message_of(announcement, kibana_url="https://kibana.example.com")
+    text = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False)
+    assert violations(json.loads(text.encode())) == []
+    assert "<!" not in text
+    _, detail = bus_event(announcement, kibana_url=None)
+    assert len(msgspec.json.encode(detail)) < 32 * 1024
 
 
 LEAVES = sorted(
@@ -294,7 +282,7 @@ def test_a_hostile_notice_is_announced_safely_or_kept(changes: dict[tuple[str, .
             inside = inside[parent]
         inside[name] = value
     world = World()
-    world.slack = CheckingChannel()
+    world.slack = fake_channel(check=check_both)
     counts = world.forward(json.dumps(document))
     assert counts.indexed + counts.failed == 1
     assert len(world.slack.posted) <= counts.indexed

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from profiler.forwarder.batch_report import LogStream, ReportFinder, ReportLine
@@ -27,16 +29,19 @@ from profiler.forwarder.notices.announcements import (
     NoticeChannel,
     UnusualMeasure,
 )
+from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
+from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
-from profiler.record.task_end import EventContainer, StoppedTask
+from profiler.record.task_end import EventContainer, StoppedTask, parse_stopped_task
 from tests.fakes import FakeInvocationTime
-from tests.notices import FakeChannel, KeyTable, report_line
+from tests.notices import KeyTable, fake_channel, report_line
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.unit.core.test_ecs_terms import INJECTED, ROUTER, SIDECARS
-from tests.unit.forwarder.test_task_event import container, definition, task
+from tests.unit.forwarder.test_task_event import EVENT, container, definition, task
+from tests.unit.otlp.test_run_signals import check
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
@@ -79,10 +84,7 @@ class World:
         self.time = FakeInvocationTime(300)
         self.documents: list[Document] = []
         self.notices: list[tuple[EndedTask, str]] = []
-        self.cluster_error: DeliveryError | None = None
-        self.slack_error: DeliveryError | None = None
-        self.index_error: SettingsError | None = None
-        self.channel_error: SettingsError | None = None
+        self.errors: dict[str, ForwarderError] = {}  # by what fails: cluster, slack, index, channel
         self.comparison = AS_EVER
         self.rejected: tuple[Failure, ...] = ()
         self.log_errors: list[DeliveryError] = []
@@ -99,14 +101,28 @@ class World:
             raise self.log_errors.pop(0)
         yield self.lines.get(place.stream, [])[::-1]
 
+    def may_fail(self, what: str) -> None:
+        if what in self.errors:
+            raise self.errors[what]
+
+    @property
+    def notice(self) -> EndedTask:
+        return self.notices[0][0]
+
+    @property
+    def cost(self) -> Cost | None:
+        """The cost in the notice, which the export has too."""
+        assert self.notice.record is not None
+        assert self.exported[0][0].record == self.notice.record
+        return self.notice.record.cost
+
     @property
     def runs(self) -> set[str]:
         """The ids of the written documents."""
         return {document.id for document in self.documents}
 
     def index(self) -> Index:
-        if self.index_error is not None:
-            raise self.index_error
+        self.may_fail("index")
         return Index(settings=ForwarderSettings(), deliver=self.deliver, find=self.find, compare=self.compare)
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
@@ -118,15 +134,11 @@ class World:
             raise found
         return found
 
-    name = "world"
-    is_selective = True
-
     def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
-        return [self, *self.other_channels]
+        return [NoticeChannel("world", self.post, self.accepts), *self.other_channels]
 
     def accepts(self, kind: ChannelKind) -> bool:
-        if self.channel_error is not None:
-            raise self.channel_error
+        self.may_fail("channel")
         return True
 
     def compare(self, notice: EndedTask) -> Comparison | None:
@@ -137,15 +149,13 @@ class World:
         return self.described
 
     def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-        if self.cluster_error is not None:
-            raise self.cluster_error
+        self.may_fail("cluster")
         self.documents += documents
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
     def post(self, announcement: Announcement, kind: ChannelKind) -> None:
         assert isinstance(announcement, EndedTask)
-        if self.slack_error is not None:
-            raise self.slack_error
+        self.may_fail("slack")
         self.notices.append((announcement, kind))
 
     def handle(
@@ -215,7 +225,7 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     )
     world.handle(report_wait_seconds=5.0)
     assert world.time.pauses == [2.0, 2.0, 1.0]
-    notice = world.notices[0][0]
+    notice = world.notice
     assert not notice.is_complete
     assert (notice.metrics.max_memory_used_mb, notice.duration_ms) == (500, 63216)
     (document,) = world.documents
@@ -242,51 +252,51 @@ def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
     world = World(described=WITHOUT_MONITOR)
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     assert world.time.pauses == []
-    assert world.notices[0][0].duration_ms == 63216
-    assert (world.documents[0].index, world.documents[0].id) == (
-        "task-reports-2026.03",
-        "4dd5853f44b341ee8281f38229bee377/batch",
-    )
+    assert world.notice.duration_ms == 63216
+    assert (world.documents[0].index, world.runs) == ("task-reports-2026.03", {f"{task().id}/batch"})
 
 
-NO_LOGS = definition({"name": "task-monitor", "essential": False}, {"name": "batch"})
 BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
 NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
 
 
-@pytest.mark.parametrize(("described", "detail"), [(None, BOTH), (NO_LOGS, BOTH), (WITH_MONITOR, NOT_STARTED)])
-def test_unknown_log_streams_and_tasks_that_never_started_cause_no_wait(
-    described: Mapping[str, Any] | None, detail: dict[str, Any]
+SILENT = {"name": "batch"}, {"name": "task-monitor", "essential": False}
+KNOWN = container("task-monitor", essential=False), container("batch")
+
+
+@pytest.mark.parametrize(
+    ("described", "detail", "left", "pauses"),
+    [
+        (None, BOTH, 300, []),
+        (definition(*SILENT), BOTH, 300, []),
+        (WITH_MONITOR, NOT_STARTED, 300, []),
+        (definition(SILENT[0], KNOWN[0]), {}, 300, [2, 2, 1]),
+        (definition(SILENT[1], KNOWN[1]), {}, 300, [2, 2, 1]),
+        (WITH_MONITOR, {}, 14, [2, 2]),
+    ],
+    ids=[
+        "no definition",
+        "no logs",
+        "never started",
+        "only the monitor's log",
+        "only the batch's log",
+        "ten seconds left",
+    ],
+)
+def test_how_long_a_report_is_waited_for(
+    described: Mapping[str, Any] | None, detail: dict[str, Any], left: float, pauses: list[float]
 ) -> None:
     world = World(described=described)
-    world.handle(task(**detail))
-    assert world.time.pauses == []
-    assert world.reads == 0 or described is WITH_MONITOR
+    world.time.left = left
+    world.handle(task(**detail), report_wait_seconds=5.0)
+    assert world.time.pauses == pauses
     assert len(world.runs) == len(world.notices) == 1
-
-
-def test_the_wait_ends_ten_seconds_before_the_invocation() -> None:
-    world = World()
-    world.time.left = 15
-    world.handle(report_wait_seconds=60.0)
-    assert sum(world.time.pauses) <= 5
-
-
-@pytest.mark.parametrize("silent", ["task-monitor", "batch"])
-def test_one_known_log_stream_is_enough_to_wait(silent: str) -> None:
-    known = [container("task-monitor", essential=False), container("batch")]
-    for one in known:
-        if one["name"] == silent:
-            del one["logConfiguration"]
-    world = World(described=definition(*known))
-    world.handle(report_wait_seconds=4.0)
-    assert world.time.pauses == [2.0, 2.0]
 
 
 def test_reports_of_other_containers_and_tasks_are_ignored() -> None:
     world = World({BATCH_STREAM: [report(taskId="other"), report(container={"name": "proxy"})]})
     world.handle(report_wait_seconds=0.0)
-    assert not world.notices[0][0].is_complete
+    assert not world.notice.is_complete
 
 
 CLUSTER, SLACK, BUS = (DeliveryError(f"{name} is away.") for name in ("The cluster", "Slack", "The bus"))
@@ -296,56 +306,66 @@ NO_SECRET = SettingsError("The secret cannot be read.")
 @pytest.mark.parametrize(
     ("failing", "message", "documents", "notices"),
     [
-        ({"cluster_error": CLUSTER}, "The cluster is away.", 0, 1),
-        ({"rejected": (Failure({}, "bad mapping"),)}, "The cluster refused the task's document: bad mapping", 2, 1),
-        ({"slack_error": SLACK}, "Slack is away.", 2, 0),
-        ({"index_error": NO_SECRET}, "The secret cannot be read.", 0, 1),
-        ({"channel_error": NO_SECRET}, "The secret cannot be read.", 2, 0),
-        ({"index_error": NO_SECRET, "slack_error": SLACK}, "The secret cannot be read. Slack is away.", 0, 0),
-        ({"bus_error": BUS, "slack_error": SLACK}, "Slack is away. The bus is away.", 2, 0),
+        ({"cluster": CLUSTER}, "The cluster is away.", 0, 1),
+        ({"rejected": None}, "The cluster refused the task's document: bad mapping", 2, 1),
+        ({"slack": SLACK}, "Slack is away.", 2, 0),
+        ({"index": NO_SECRET}, "The secret cannot be read.", 0, 1),
+        ({"channel": NO_SECRET}, "The secret cannot be read.", 2, 0),
+        ({"index": NO_SECRET, "slack": SLACK}, "The secret cannot be read. Slack is away.", 0, 0),
+        ({"bus": BUS, "slack": SLACK}, "Slack is away. The bus is away.", 2, 0),
     ],
 )
 def test_what_fails_is_raised_after_everything_else_is_done(
     failing: dict[str, Any], message: str, documents: int, notices: int
 ) -> None:
-    world, other = World({BATCH_STREAM: [report()]}), FakeChannel("other", error=failing.get("bus_error"))
+    world, other = World({BATCH_STREAM: [report()]}), fake_channel("other")
     world.other_channels = [other]
-    for name, error in failing.items():
-        setattr(world, name, error)
+    world.errors, other.error = failing, failing.get("bus")
+    world.rejected = (Failure({}, "bad mapping"),) if "rejected" in failing else ()
     with pytest.raises(ForwarderError) as raised:
         world.handle()
     assert str(raised.value) == message
-    assert (len(world.documents), len(world.notices), len(other.posted)) == (
-        documents,
-        notices,
-        int(other.error is None),
-    )
-    assert len(world.exported) == 1
+    assert (len(world.documents), len(world.notices), len(world.exported)) == (documents, notices, 1)
+    assert len(other.posted) == (other.error is None)
 
 
 UNUSUAL = Comparison(text="", unusual=(UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
 
 
+SUCCEEDED = {"containers": [{"name": "batch", "exitCode": 0}]}
+FAILURES: dict[str, Any] = {"subjects": frozenset({"failure"})}
+AS_FAILURES: dict[str, Any] = {"unusual_as_failures": True}
+
+
 @pytest.mark.parametrize(
-    ("comparison", "settings", "notified"),
+    ("detail", "comparison", "settings", "notified"),
     [
-        (UNUSUAL, {}, "success"),
-        (UNUSUAL, {"unusual_as_failures": True}, "failure"),
-        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"failure"})}, "failure"),
-        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"running"})}, None),
-        (UNUSUAL, {"unusual_as_failures": True, "families": ("weekly",)}, None),
-        (UNUSUAL, {"subjects": frozenset({"failure"})}, None),
-        (AS_EVER, {"unusual_as_failures": True}, "success"),
+        ({}, AS_EVER, {}, "failure"),
+        (SUCCEEDED, AS_EVER, {}, "success"),
+        (SUCCEEDED, AS_EVER, FAILURES, None),
+        ({"stopCode": "UserInitiated"}, AS_EVER, FAILURES, "failure"),
+        ({}, AS_EVER, {"families": ("week*", "night*")}, "failure"),
+        ({}, AS_EVER, {"families": ("week*",)}, None),
+        ({"group": "service:web"}, AS_EVER, {}, None),
+        ({"group": "service:web"}, AS_EVER, {"services": True}, "failure"),
+        (SUCCEEDED, UNUSUAL, {}, "success"),
+        (SUCCEEDED, UNUSUAL, AS_FAILURES, "failure"),
+        (SUCCEEDED, UNUSUAL, AS_FAILURES | FAILURES, "failure"),
+        (SUCCEEDED, UNUSUAL, AS_FAILURES | {"subjects": frozenset({"running"})}, None),
+        (SUCCEEDED, UNUSUAL, AS_FAILURES | {"families": ("weekly",)}, None),
+        (SUCCEEDED, UNUSUAL, FAILURES, None),
+        (SUCCEEDED, AS_EVER, AS_FAILURES, "success"),
     ],
 )
-def test_a_success_unlike_its_family_is_announced_as_a_failure_if_wanted(
-    comparison: Comparison, settings: dict[str, Any], notified: str | None
+def test_the_settings_select_the_tasks_that_get_a_notice(
+    detail: dict[str, Any], comparison: Comparison, settings: dict[str, Any], notified: str | None
 ) -> None:
-    world = World({BATCH_STREAM: [report(status="success", exitCode=0)]})
+    """A success unlike its family is announced as a failure if that is wanted."""
+    world = World(described=WITHOUT_MONITOR)
     world.comparison = comparison
-    succeeded = task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor", "exitCode": 0}])
-    assert world.handle(succeeded, **settings) == {"status": "success", "indexed": True, "notified": notified}
+    assert world.handle(task(**detail), **settings)["notified"] == notified
     assert [kind for _, kind in world.notices] == ([] if notified is None else [notified])
+    assert len(world.runs) == 1
 
 
 def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
@@ -353,7 +373,7 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     world.indexed_reports = [None, None, report_line(report())]
     world.handle()
     assert (world.reads, world.time.pauses) == (0, [2.0, 2.0])
-    assert world.notices[0][0].is_complete
+    assert world.notice.is_complete
 
 
 def test_without_a_response_from_the_cluster_the_wait_is_spent_on_the_log_streams() -> None:
@@ -381,7 +401,7 @@ def test_only_a_failure_shows_the_last_lines_of_the_batch(
 ) -> None:
     world = World({BATCH_STREAM: LINES})
     world.handle(task(**detail), log_lines=count)
-    assert world.notices[0][0].log_lines == shown
+    assert world.notice.log_lines == shown
 
 
 def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_shown() -> None:
@@ -397,7 +417,7 @@ def test_a_failure_is_announced_without_log_lines_that_cannot_be_read() -> None:
     world.indexed_reports = [report_line(report())]
     world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]
     assert world.handle(log_lines=5)["notified"] == "failure"
-    assert (world.notices[0][0].log_lines, world.notices[0][0].duration_ms) == ((), 60000)
+    assert (world.notice.log_lines, world.notice.duration_ms) == ((), 60000)
     (warning,) = world.warnings
     assert warning.endswith("has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException).")
 
@@ -406,14 +426,10 @@ def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> N
     basis = "us-west-2 FARGATE X86_64 2026-09 on-demand price"
     world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
     world.handle(task(capacityProviderName="FARGATE_SPOT"))
-    ((notice, _),) = world.notices
-    assert notice.record is not None
-    assert notice.record.cost == Cost(usd=0.006, price_basis=f"at least, on FARGATE_SPOT: 30% of {basis}")
-    assert world.exported[0][0].record == notice.record
+    assert world.cost == Cost(usd=0.006, price_basis=f"at least, on FARGATE_SPOT: 30% of {basis}")
     world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
     world.handle()
-    assert world.notices[0][0].record is not None
-    assert world.notices[0][0].record.cost == Cost(usd=0.02, price_basis=basis)
+    assert world.cost == Cost(usd=0.02, price_basis=basis)
 
 
 @pytest.mark.parametrize("stream", [BATCH_STREAM.replace("/batch/", "/xray/"), MONITOR_STREAM])
@@ -424,33 +440,8 @@ def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(stream: str
     cost = {"usd": 0.0123, "priceBasis": "us-west-2 FARGATE X86_64 2026-09"}
     world = World({BATCH_STREAM: [report()], stream: [report(container={"name": "xray"}, cost=cost)]}, described)
     world.handle(task(containers=[{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]))
-    ((notice, _),) = world.notices
-    assert notice.record is not None
-    assert notice.record.container.name == "batch"
-    assert notice.record.cost == Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09")
-    assert world.exported[0][0].record == notice.record
+    assert world.cost == Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09")
     assert all("cost" not in document.fields for document in world.documents)
-
-
-@pytest.mark.parametrize(
-    ("detail", "settings", "notified"),
-    [
-        ({}, {}, "failure"),
-        ({"containers": [{"name": "batch", "exitCode": 0}]}, {}, "success"),
-        ({"containers": [{"name": "batch", "exitCode": 0}]}, {"subjects": frozenset({"failure"})}, None),
-        ({"stopCode": "UserInitiated"}, {"subjects": frozenset({"failure"})}, "failure"),
-        ({}, {"families": ("week*", "night*")}, "failure"),
-        ({}, {"families": ("week*",)}, None),
-        ({"group": "service:web"}, {}, None),
-        ({"group": "service:web"}, {"services": True}, "failure"),
-    ],
-)
-def test_the_settings_select_the_tasks_that_get_a_notice(
-    detail: dict[str, Any], settings: dict[str, Any], notified: str | None
-) -> None:
-    world = World(described=WITHOUT_MONITOR)
-    assert world.handle(task(**detail), **settings)["notified"] == notified
-    assert len(world.runs) == 1
 
 
 def test_a_task_with_an_unknown_batch_gets_a_notice_but_no_document() -> None:
@@ -479,7 +470,7 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert document.upsert["container"] == {"name": "batch"}
     assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == ("failure", "resources")
     assert "duration_ms" not in document.upsert.get("usage", {})
-    assert world.notices[0][0].container == "batch"
+    assert world.notice.container == "batch"
 
 
 @pytest.mark.parametrize("sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"])
@@ -494,7 +485,7 @@ def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     codes = {**{one["name"]: 0 for one in INJECTED}, "task-monitor": 0, "batch": code, sidecar["name"]: sidecar_code}
     ended = task(containers=[{"name": name, "exitCode": exit_code} for name, exit_code in codes.items()])
     assert world.handle(ended) == {"status": status, "indexed": True, "notified": status}
-    assert sidecar is ROUTER or "TASK_PROFILER_CONTAINER" in world.warnings[0]
+    assert sidecar is ROUTER or f"containers ({sidecar['name']}, batch), which" in world.warnings[0]
     document = world.documents[-1]
     assert (document.id.rpartition("/")[2], document.fields["task"]["exit_code"]) == ("batch", code)
     assert document.fields["event"]["outcome"] == status
@@ -516,3 +507,79 @@ def test_every_ended_run_is_exported_last(settings: dict[str, Any]) -> None:
     world.handle(cluster=False, **settings)
     ((ended, notices),) = world.exported
     assert (ended.is_complete, notices) == (True, len(world.notices))
+
+
+# Any event
+
+
+TIMES = st.sampled_from(
+    [
+        None,
+        "2026-03-01T10:11:29.1Z",
+        "0001-01-01T00:00:00+14:00",
+        "0001-01-01T00:00:00Z",
+        "9999-12-31T23:59:59.999-14:00",
+        "10000-01-01T00:00:00Z",
+        "1969-12-31T23:59:59Z",
+    ]
+)
+TEXTS = st.none() | st.text(st.characters(codec=None), max_size=20) | st.sampled_from(["\ud800", "x" * 600, ""])
+EXIT_CODES = st.none() | st.integers() | st.sampled_from([0, 1, 137, 2**31, 2**70, -(2**70), True, 1.5, "1"])
+ANYTHING = (
+    TEXTS | EXIT_CODES | TIMES | st.lists(TEXTS, max_size=2) | st.dictionaries(st.text(max_size=3), TEXTS, max_size=2)
+)
+CONTAINERS = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from(["batch", "task-monitor", "proxy", "\udcff"]) | ANYTHING})
+    | st.fixed_dictionaries({"name": st.just("batch"), "exitCode": EXIT_CODES, "reason": TEXTS}),
+    max_size=3,
+)
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(
+        ("createdAt", "pullStartedAt", "pullStoppedAt", "startedAt", "executionStoppedAt", "stoppedAt"),
+        TIMES | ANYTHING,
+    ),
+    **dict.fromkeys(("stopCode", "stoppedReason", "startedBy", "group", "launchType", "clusterArn"), TEXTS | ANYTHING),
+    "containers": CONTAINERS | ANYTHING,
+    "lastStatus": st.sampled_from(["STOPPED", "STOPPED", "STOPPED", "RUNNING"]) | ANYTHING,
+}
+EVENTS = st.fixed_dictionaries({}, optional=FIELDS).map(
+    lambda detail: {**EVENT, "detail": {**EVENT["detail"], **detail}}
+)
+FAILING = st.sampled_from(["", "cluster", "refused", "slack", "other", "cluster and slack"])
+
+
+@settings(deadline=None)
+@given(event=EVENTS, failing=FAILING, is_described=st.booleans(), has_report=st.booleans())
+def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
+    event: dict[str, Any], failing: str, *, is_described: bool, has_report: bool
+) -> None:
+    task = parse_stopped_task(event)
+    if task is None:
+        assert event["detail"]["lastStatus"] != "STOPPED"
+        return
+    world, other = World({BATCH_STREAM: [report()]} if has_report else {}), fake_channel("other")
+    world.other_channels = [other]
+    world.described = world.described if is_described else None
+    errors = {"cluster": SearchClusterError("away", status=None), "slack": DeliveryError("Slack is away.")}
+    world.errors = {name: error for name, error in errors.items() if name in failing}
+    world.rejected = (Failure({}, "bad mapping"),) if failing == "refused" else ()
+    other.error = DeliveryError("The bus is away.") if failing == "other" else None
+    raised = ""
+    indexed = False
+    try:
+        indexed = world.handle(task, services=True, report_wait_seconds=0.0)["indexed"] is True
+    except ForwarderError as error:
+        raised = str(error)
+    is_named = any(task.id in sentence for sentence in world.warnings)
+    assert indexed or raised or is_named
+    assert is_named or bool(world.documents) or "away" in raised
+    assert bool(world.notices) != ("Slack is away." in raised)
+    assert bool(other.posted) != ("The bus is away." in raised)
+    ((ended, _),) = world.exported
+    check(exported_run(ended, 1))
+    msgspec.json.encode(bulk_lines(world.documents))  # valid JSON and UTF-8, whatever the event contained
+    for document in world.documents:
+        assert document.index.startswith("task-reports-20")
+        task_fields = document.initial_fields["task"]
+        assert -(2**31) <= task_fields.get("exit_code", 0) < 2**31
+        assert task_fields["status"] in {"success", "failure", "stopped", "unknown"}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notices.announcements import Announcement, EndedTask
-from profiler.forwarder.notices.channels import EventBusChannel, LogLineChannel
+from profiler.forwarder.notices.channels import event_bus_channel, log_line_channel
 from profiler.forwarder.notices.event_details import DETAILS
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.model_base import describe_type
@@ -69,13 +69,13 @@ class Bus:
 )
 def test_a_bus_that_rejects_the_event_is_named(answer: dict[str, Any] | Exception, code: str) -> None:
     with pytest.raises(NoticeError, match=rf"^The event bus runs did not accept the event \({code}\).*EVENT_BUS_NAME"):
-        EventBusChannel("runs", lambda: Bus(answer)).post(RUN, "failure")
+        event_bus_channel("runs", lambda: Bus(answer), None).post(RUN, "failure")
 
 
 def event(announcement: Announcement) -> tuple[dict[str, Any], dict[str, Any]]:
     """The entry on the bus, and its detail."""
-    bus = Bus({"FailedEntryCount": 0})
-    EventBusChannel("default", lambda: bus, kibana_url=KIBANA).post(announcement, "failure")
+    bus = Bus({"FailedEntryCount": 0, "Entries": [{"EventId": "1"}]})
+    event_bus_channel("default", lambda: bus, KIBANA).post(announcement, "failure")
     (entry,) = bus.entries
     assert len(entry["Detail"].encode()) < MAX_DETAIL_BYTES
     return entry, json.loads(entry["Detail"])
@@ -133,7 +133,7 @@ def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> No
 
 def test_the_line_is_the_detail_with_its_type() -> None:
     lines: list[str] = []
-    LogLineChannel(lines.append, kibana_url=KIBANA).post(RUN, "success")
+    log_line_channel(lines.append, KIBANA).post(RUN, "success")
     (line,) = lines
     assert "\n" not in line
     assert json.loads(line) == {"type": "task.ended", **detail(RUN)}
@@ -197,22 +197,16 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(notice: En
 
 def test_the_event_of_a_stuck_run() -> None:
     line = stuck_notice()
+    record = line.record
     entry, detail = event(line)
-    assert (entry["Source"], entry["DetailType"], entry["Resources"]) == (
-        "task-profiler", "Task Run Notice", [line.record.task_arn]
-    )  # fmt: skip
+    assert (entry["Source"], entry["DetailType"]) == ("task-profiler", "Task Run Notice")
+    assert entry["Resources"] == [record.task_arn] == [detail["taskArn"]]
     assert detail["text"] == f"nightly-etl:26 has been stuck for 30 minutes. {line.notice.message}"
     assert detail["notice"] == msgspec.to_builtins(line.notice)
-    named = {name: detail[name] for name in ("taskId", "cluster", "family", "revision", "container", "startedAt")}
-    assert named == {
-        "taskId": line.record.task_id,
-        "cluster": "jobs",
-        "family": "nightly-etl",
-        "revision": "26",
-        "container": "batch",
-        "startedAt": line.record.started_at,
-    }
-    assert detail["metrics"]["vcpuSize"] == line.record.metrics.vcpu_size
+    assert (detail["taskId"], detail["startedAt"]) == (record.task_id, record.started_at)
+    named = [detail[name] for name in ("cluster", "family", "revision", "container")]
+    assert named == ["jobs", "nightly-etl", "26", "batch"]
+    assert detail["metrics"]["vcpuSize"] == record.metrics.vcpu_size
     assert set(detail["links"]) == {"logStream", "ecsTask", "kibana"}
 
 
