@@ -88,7 +88,7 @@ class Schedules:
             )
             of_rules = tuple(target for rule in rules for target in self.targets_of_rule(rule))
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            of_schedules = map(self.target_of_schedule, self.summaries())
+            of_schedules = (self.target_of_schedule(one["Name"], one["GroupName"]) for one in self.summaries())
             return (*of_rules, *(target for target in of_schedules if target is not None))
 
     def timed_rules(self) -> Iterator[Mapping[str, Any]]:
@@ -110,12 +110,15 @@ class Schedules:
             if ":cluster/" in str(summary.get("Target", {}).get("Arn")):
                 yield summary
 
-    def target_of_schedule(self, summary: Mapping[str, Any]) -> ScheduledTarget | None:
-        """The target of a schedule; None if it no longer starts a task."""
+    def target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
+        """The target of a schedule; None if it no longer exists or no longer starts a task."""
         try:
-            return self._target_of_schedule(summary["Name"], summary["GroupName"])
+            self._scheduler.get_schedule(Name=name, GroupName=group)
         except self._scheduler.exceptions.ResourceNotFoundException:
             return None
+        schedule = _without_nulls(json.loads(self._schedule_body.content))
+        target = schedule["Target"]
+        return _target("schedule", name, group, target, content=schedule) if _PARAMETERS in target else None
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> None:
         """Let a target that was just read start another revision. Only its revision changes."""
@@ -137,22 +140,13 @@ class Schedules:
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
         """The target as it is now; None if it no longer exists."""
         with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
+            if target.kind == "schedule":
+                return self.target_of_schedule(target.name, target.group)
             try:
-                if target.kind == "schedule":
-                    return self._target_of_schedule(target.name, target.group)
                 of_rule = self.targets_of_rule(target.rule)
                 return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
-            except (
-                self._events.exceptions.ResourceNotFoundException,
-                self._scheduler.exceptions.ResourceNotFoundException,
-            ):
+            except self._events.exceptions.ResourceNotFoundException:
                 return None
-
-    def _target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
-        self._scheduler.get_schedule(Name=name, GroupName=group)
-        schedule = _without_nulls(json.loads(self._schedule_body.content))
-        target = schedule["Target"]
-        return _target("schedule", name, group, target, content=schedule) if _PARAMETERS in target else None
 
     @staticmethod
     def _pages(
@@ -239,7 +233,7 @@ class AccountSchedules:
                     with noted_errors(
                         problems.append, f"The schedule {summary['Name']} could not be read", LIST_SCHEDULES
                     ):
-                        known[key] = self._targets.target_of_schedule(summary)
+                        known[key] = self._targets.target_of_schedule(summary["Name"], summary["GroupName"])
                 else:
                     unread.append(summary["Name"])
         self._known = known

@@ -303,7 +303,7 @@ def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, .
             return
         for summary in schedules.summaries(starter.removeprefix(STARTERS["schedule"])):
             if may_be_starter("schedule", summary["Name"], starter):
-                yield schedules.target_of_schedule(summary)
+                yield schedules.target_of_schedule(summary["Name"], summary["GroupName"])
 
     found = _called("its schedule could not be read", lambda: tuple(read()))
     return tuple(target for target in found if target is not None and target.family == ended.task.family)

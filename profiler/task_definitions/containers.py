@@ -181,19 +181,6 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     return next(container for container in containers if container.name == essential[0])
 
 
-def depends_on(containers: Sequence[Container], name: str, other: str) -> bool:
-    """Whether the container depends on the other one, directly or indirectly."""
-    edges = {container.name: container.depends_on for container in containers}
-    reached: set[str] = set()
-    pending = [name]
-    while pending:
-        current = pending.pop()
-        if current not in reached:
-            reached.add(current)
-            pending.extend(edges.get(current, ()))
-    return other in reached - {name}
-
-
 def _container(raw: Mapping[str, object]) -> Container:
     logs, linux = mapping(raw.get("logConfiguration")), mapping(raw.get("linuxParameters"))
     return Container(

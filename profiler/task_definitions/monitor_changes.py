@@ -15,7 +15,6 @@ from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
     REPORT_STREAM_VARIABLE,
     Container,
-    depends_on,
     environment_of,
     find_batch,
     find_monitor,
@@ -127,7 +126,7 @@ def _with_existing_monitor(
             "remove it from the definition first."
         )
     present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
-    is_stricter = depends_on(containers, batch.name, existing.name)
+    is_stricter = existing.name in batch.depends_on
     parts = list(_raw_containers(definition))
     old, has_image = parts.pop(containers.index(existing)), options.image is not None
     own, changes = refresh(old, present, has_image=has_image, is_stricter=is_stricter)
