@@ -16,7 +16,7 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes, starters_of_families
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
-from profiler.task_definitions.containers import has_monitor, has_own_report_stream, own_log_group
+from profiler.task_definitions.containers import has_own_report_stream, monitor_of, own_log_group
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
@@ -256,7 +256,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 continue
             try:
                 end = _PINS[self._pin_difference(planned, target)]
-                starts_monitor = has_monitor(self._pinned_definition(target), self.image)
+                starts_monitor = monitor_of(self._pinned_definition(target), self.image) is not None
             except TaskProfilerError as error:
                 end, starts_monitor = f". {error}", True
             if end is None:

@@ -36,7 +36,6 @@ _AHEAD_NS = 366 * 86_400 * NS_PER_SECOND
 _MINUTE = timedelta(minutes=1)
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_SATURDAY = 7
 _MONDAY_TO_FRIDAY = range(2, 7)
 
 _DayRule = Callable[[int, int], Iterator[int]]
@@ -135,27 +134,16 @@ def _length(year: int, month: int) -> int:
     return calendar.monthrange(year, month)[1]
 
 
-def _weekday(year: int, month: int, day: int) -> int:
-    """AWS's number of a weekday: 1 is Sunday."""
-    return date(year, month, day).isoweekday() % 7 + 1
-
-
-def _on_weekdays(year: int, month: int, weekdays: tuple[int, ...]) -> list[int]:
-    first = _weekday(year, month, 1)
-    return [day for day in range(1, _length(year, month) + 1) if (first + day - 2) % 7 + 1 in weekdays]
+def _on_weekdays(year: int, month: int, weekdays: Sequence[int]) -> list[int]:
+    """The days of a month on these weekdays in AWS's numbers, of which 1 is Sunday."""
+    first = date(year, month, 1).isoweekday()
+    return [day for day in range(1, _length(year, month) + 1) if (first + day - 1) % 7 + 1 in weekdays]
 
 
 def _nearest_weekday(year: int, month: int, day: int) -> Iterator[int]:
     """The day from Monday to Friday that is nearest to a day, in the same month."""
-    length = _length(year, month)
-    if day > length:
-        return
-    near = (day, day - 1, day + 1) if _weekday(year, month, day) == _SATURDAY else (day, day + 1, day - 1)
-    yield next(
-        other
-        for other in (*near, day + 2, day - 2)
-        if 1 <= other <= length and _weekday(year, month, other) in _MONDAY_TO_FRIDAY
-    )
+    if day <= _length(year, month):
+        yield min(_on_weekdays(year, month, _MONDAY_TO_FRIDAY), key=lambda other: abs(other - day))
 
 
 class ScheduleExpressionError(TaskProfilerError):

@@ -93,11 +93,6 @@ def monitor_of(definition: Mapping[str, object], image: str | None = None) -> Co
         return None
 
 
-def has_monitor(definition: Mapping[str, object], image: str | None = None) -> bool:
-    """Whether the definition has the monitor."""
-    return monitor_of(definition, image) is not None
-
-
 def roles_of(
     containers: Sequence[Container], image: str | None = None, *, requested: str | None = None
 ) -> ContainerRoles:

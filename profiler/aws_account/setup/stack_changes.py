@@ -1,7 +1,7 @@
 """Change sets of a CloudFormation stack: created, applied, and followed to the end event by event."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from msgspec import Struct
@@ -195,20 +195,8 @@ class StackChanges(Struct):
             for event in reversed(new)
         ]
 
-    @contextmanager
-    def _errors(self, what: str, permission: str) -> Iterator[None]:
-        """As ``aws_errors``; CloudFormation's own errors are passed on unchanged."""
-        from botocore.exceptions import ClientError  # slow to import
-
-        with aws_errors(f"The stack {self.name} {what}", permission):
-            try:
-                yield
-            except ClientError as error:
-                details = error.response.get("Error", {})
-                if details.get("Code") == "ValidationError":
-                    reason = " ".join(str(details.get("Message")).split()).rstrip(".")
-                    raise TaskProfilerError(f"The stack {self.name} {what}: {reason}.") from error
-                raise
+    def _errors(self, what: str, permission: str) -> AbstractContextManager[None]:
+        return aws_errors(f"The stack {self.name} {what}", permission)
 
 
 def _causes(failed: Sequence[StackEvent]) -> str:
