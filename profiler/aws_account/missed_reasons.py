@@ -19,7 +19,7 @@ from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.schedules.schedule_model import Schedule, family_of_schedule, started_by
+from profiler.schedules.schedule_model import Schedule
 
 _MAX_LOOKUPS = 20
 _MAX_PAGES_OF_A_PERIOD = 4
@@ -158,13 +158,13 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
     message = text(event.get("errorMessage")) or ""
     if request:
         is_its = (
-            request.get("startedBy") == started_by(schedule)
-            and family_of(str(request.get("taskDefinition"))) == family_of_schedule(schedule)
+            request.get("startedBy") == schedule.started_by
+            and family_of(str(request.get("taskDefinition"))) == schedule.family
             and cluster_name(text(request.get("cluster"))) == cluster_name(schedule.cluster_arn)
         )
     else:  # a refused call has no parameters, but its message has the task definition; people call from an address
         is_its = str(event.get("sourceIPAddress")).endswith(".amazonaws.com") and (
-            f":task-definition/{family_of_schedule(schedule)}:" in f"{message} ".replace(" ", ":")
+            f":task-definition/{schedule.family}:" in f"{message} ".replace(" ", ":")
         )
     if not is_its:
         return None

@@ -33,7 +33,6 @@ from profiler.schedules.schedule_model import (
     DueTime,
     Schedule,
     StartedTask,
-    family_of_schedule,
 )
 
 _USUAL_NS = 14 * 86_400 * NS_PER_SECOND
@@ -100,8 +99,7 @@ def read_schedules(open_client: OpenClient, cluster: str | None, families: Colle
     schedules = [
         one
         for one in found.schedules
-        if cluster in (None, cluster_name(one.cluster_arn), one.cluster_arn)
-        and matches_any(family_of_schedule(one), families)
+        if cluster in (None, cluster_name(one.cluster_arn), one.cluster_arn) and matches_any(one.family, families)
     ]
     if schedules:
         return schedules
@@ -114,7 +112,7 @@ def read_schedules(open_client: OpenClient, cluster: str | None, families: Colle
 def family_key_of(schedule: Schedule) -> FamilyKey:
     """The family that a schedule starts, in the account and the Region of its cluster."""
     arn = schedule.cluster_arn
-    return FamilyKey(family_of_schedule(schedule), arn_account(arn), arn_region(arn))
+    return FamilyKey(schedule.family, arn_account(arn), arn_region(arn))
 
 
 def judge_account(
@@ -251,7 +249,7 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
             "expression": schedule.expression,
             "timeZone": schedule.time_zone,
             "cluster": self.cluster,
-            "family": family_of_schedule(schedule),
+            "family": schedule.family,
             "lastDue": _iso(self.last_ns),
             "outcome": self.outcome,
             "reason": self.reason,

@@ -39,7 +39,6 @@ from profiler.schedules.schedule_model import (
     Schedule,
     StartedTask,
     did_start,
-    family_of_schedule,
 )
 
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
@@ -140,7 +139,7 @@ def _line(
         ),
         schedule=NoticedSchedule(**{name: getattr(schedule, name) for name in NoticedSchedule.__struct_fields__}),
         cluster=cluster_name(schedule.cluster_arn),
-        family=family_of_schedule(schedule),
+        family=schedule.family,
         region=arn_region(schedule.cluster_arn),
         account_id=arn_account(schedule.cluster_arn),
     )
@@ -279,10 +278,10 @@ class ScheduleWatch(Struct, frozen=True):
         running = list(_running(schedules, clusters))
         if self.account.usual is None or not running:
             return
-        families = {family_of_schedule(schedule) for schedule, _ in running}
+        families = {schedule.family for schedule, _ in running}
         usual = self.account.usual(families, running[0][0].cluster_arn)
         for schedule, task in running:
-            duration = usual.get((family_of_schedule(schedule), cluster_name(schedule.cluster_arn) or ""))
+            duration = usual.get((schedule.family, cluster_name(schedule.cluster_arn) or ""))
             elapsed_ms = (now_ns - (task.started_ns or now_ns)) / NS_PER_MS
             if duration is not None and elapsed_ms > 1.5 * duration.p95_ms:
                 yield _slow_line(schedule, task, duration, elapsed_ms=elapsed_ms, now_ns=now_ns)
@@ -294,7 +293,7 @@ def _running(
     """The running tasks that schedules started, each with one of the schedules that can have started it."""
     by_family: dict[tuple[str, str], list[Schedule]] = {}
     for schedule in schedules:
-        by_family.setdefault((schedule.cluster_arn, family_of_schedule(schedule)), []).append(schedule)
+        by_family.setdefault((schedule.cluster_arn, schedule.family), []).append(schedule)
     for arn, cluster in clusters.items():
         for task in cluster.tasks or ():
             if task.stopped_ns is None and task.started_ns is not None:

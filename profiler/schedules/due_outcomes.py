@@ -30,8 +30,6 @@ from profiler.schedules.schedule_model import (
     TaskSlot,
     assign_tasks,
     cut_started_by,
-    family_of_schedule,
-    started_by,
 )
 
 # ECS shows a stopped task for an hour; the rest is for differing clocks and the time that reading takes.
@@ -74,7 +72,7 @@ def judge_schedules(
     judge = _Judge(now_ns=now_ns, since_ns=since_ns, grace_ns=grace_ns)
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for place, schedule in enumerate(schedules):
-        groups[schedule.cluster_arn, family_of_schedule(schedule), started_by(schedule)].append(place)
+        groups[schedule.cluster_arn, schedule.family, schedule.started_by].append(place)
     tasks: defaultdict[tuple[str, str, str], list[StartedTask]] = defaultdict(list)
     for arn, cluster in clusters.items():
         for task in sorted(cluster.tasks or (), key=lambda task: (task.created_ns, task.arn)):

@@ -51,10 +51,10 @@ class OwnLog(Struct, frozen=True, kw_only=True):
     stream_prefix: str = DEFAULT_STREAM_PREFIX
     is_requested: bool = False
 
-    def configuration(self) -> Mapping[str, object]:
+    @property
+    def options(self) -> Mapping[str, object]:
         region = {} if self.region is None else {"awslogs-region": self.region}
-        options = {"awslogs-group": self.group, **region, "awslogs-stream-prefix": self.stream_prefix}
-        return {"logDriver": AWSLOGS, "options": options}
+        return {"awslogs-group": self.group, **region, "awslogs-stream-prefix": self.stream_prefix}
 
 
 class MonitorContainer(Struct, frozen=True, kw_only=True):
@@ -108,11 +108,10 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             devices = [dict(device) for device in self.batch.neuron_devices]
             access = {"capabilities": {"add": [*neuron, *ptrace]}}
             definition["linuxParameters"] = {**access, "devices": devices} if devices else access
-        if self.own_log is not None:
-            definition["logConfiguration"] = self.own_log.configuration()
-        elif self.batch.log_driver == AWSLOGS:
-            options = {name: value for name, value in self.batch.log_options.items() if name not in MULTILINE_OPTIONS}
-            definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
+        if self.own_log is not None or self.batch.log_driver == AWSLOGS:
+            options = self.batch.log_options if self.own_log is None else self.own_log.options
+            kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
+            definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": kept}
         return definition
 
 

@@ -18,7 +18,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
-from profiler.schedules.schedule_model import Schedule, family_of_schedule
+from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.containers import (
     Container,
     has_own_report_stream,
@@ -127,7 +127,7 @@ class ClusterChecks:
         self._is_indexed = is_indexed
         self._schedules: dict[str, list[Schedule]] = {}
         for schedule in schedules:
-            self._schedules.setdefault(family_of_schedule(schedule), []).append(schedule)
+            self._schedules.setdefault(schedule.family, []).append(schedule)
 
     def judged(self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]) -> Iterator[FamilyHealth]:
         """The families with their last reports and the findings."""
