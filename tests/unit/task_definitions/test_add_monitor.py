@@ -185,14 +185,6 @@ def test_a_log_group_is_set_in_an_existing_monitor_and_kept_by_the_next_run(batc
     assert added(dict(moved.definition), region="us-west-2").definition == moved.definition
 
 
-@pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
-def test_arm64_is_noted_for_an_image_that_is_not_known_to_have_it(image: str, notes: int) -> None:
-    arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
-    result = added(arm, image=image)
-    assert len([note for note in result.notes if "ARM64" in note]) == notes
-    assert added(dict(result.definition), image=image).notes == ()
-
-
 OWN_STREAM = {"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}
 
 
@@ -228,27 +220,6 @@ def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
     assert difference(before, result.definition) == "monitor"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        HELPER,
-        {"name": "aws-guardduty-agent-x1", "image": "guardduty"},
-        {"name": "ecs-service-connect-x1", "image": "envoy"},
-        {"name": "router", "image": "own", "firelensConfiguration": {"type": "fluentbit"}},
-    ],
-)
-def test_the_batch_is_essential_which_is_the_default_and_not_injected(other: dict[str, Any]) -> None:
-    silent = {name: value for name, value in BATCH.items() if name != "essential"}
-    monitor = monitor_in(added(definition(other, silent)))
-    assert monitor["dependsOn"][0]["containerName"] == "batch"
-
-
-def test_the_chosen_container_is_the_batch_and_set_in_the_monitors_environment() -> None:
-    monitor = monitor_in(added(definition(BATCH, SECOND), container="second"))
-    assert monitor["dependsOn"][0]["containerName"] == "second"
-    assert monitor["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
-
-
 TEN = [BATCH, *({**HELPER, "name": f"helper-{number}"} for number in range(9))]
 WINDOWS = {"runtimePlatform": {"operatingSystemFamily": "windows_server_2019_full"}}
 FOREIGN = "'task-monitor' is not Task Profiler's"
@@ -274,18 +245,6 @@ FOREIGN = "'task-monitor' is not Task Profiler's"
 def test_what_is_refused_and_why(given_definition: dict[str, Any], options: dict[str, Any], words: Any) -> None:
     message = refusal(given_definition, **options)
     assert [word for word in words if word not in message] == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "note"),
-    [
-        ({"taskRoleArn": ""}, "no taskRoleArn"),
-        ({"networkMode": "none"}, "reaches neither the task metadata endpoint nor CloudWatch Logs"),
-    ],
-)
-def test_a_report_that_cannot_arrive_is_noted(fields: dict[str, str], note: str) -> None:
-    assert [note in one for one in added(definition(BATCH, **fields)).notes] == [True]
-    assert not [one for one in added(definition(BATCH, **fields), log_group="/ecs/own").notes if "taskRoleArn" in one]
 
 
 @pytest.mark.parametrize(
@@ -333,20 +292,9 @@ def test_a_second_run_changes_nothing_but_the_image() -> None:
     assert result.notes == (f"The monitor's image changes from {IMAGE} to {IMAGE}.1.",)
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
-        {"image": "registry.example.com:5000/team/task-profiler@sha256:0"},
-        {"image": "team-task-profiler:1"},
-        {"image": "own:1", "entryPoint": ["task-profiler"], "command": ["monitor"]},
-    ],
-)
-def test_a_monitor_is_known_by_its_repository_or_its_command(own: dict[str, Any]) -> None:
-    result = added(definition(BATCH, {"name": "task-monitor", **own}), image=None)
-    assert (monitor_in(result)["image"], result.had_monitor) == (own["image"], True)
-
-
-def test_a_monitor_of_another_name_is_known_by_the_image_option_or_the_command() -> None:
+def test_a_monitor_is_known_by_its_repository_the_image_option_or_the_command() -> None:
+    ours = {"name": "task-monitor", "image": "team-task-profiler:1"}
+    assert monitor_in(added(definition(BATCH, ours), image=None))["image"] == ours["image"]
     once = added(definition(BATCH), image="own:1")
     assert monitor_in(added(dict(once.definition), image="own:2"))["image"] == "own:2"
     assert "own:1" in refusal(dict(once.definition), image="different:2")
@@ -400,6 +348,7 @@ def test_a_stricter_dependency_of_an_existing_monitor_does_not_change() -> None:
 
 def test_an_existing_monitor_is_not_replaced_for_another_container() -> None:
     once = added(definition(BATCH, SECOND), container="second")
+    assert monitor_in(once)["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
     again = added(dict(once.definition), container="batch")
     assert again.definition == once.definition
     assert "'batch'" in again.notes[0]
