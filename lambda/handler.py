@@ -172,7 +172,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             tasks=lambda arn, now_ns: read_clusters(_client("ecs"), [arn], now_ns)[arn],
             remember=tasks.add,
             rules=rules,
-            reasons=MissedReasons(lambda: _client("cloudtrail"), lambda: _client("sqs"), pause=whole.sleep, warn=_warn),
+            reasons=MissedReasons(_client, pause=whole.sleep, warn=_warn),
             usual=(lambda families, place: _families(storing.remaining_seconds()).durations(families, place))
             if _has_cluster()
             else None,

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import noted_errors
-from profiler.core.aws_clients import AwsClient
+from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
@@ -51,11 +50,9 @@ class MissedReasons(Struct):
     be read.
     """
 
-    cloudtrail: Callable[[], AwsClient]
-    sqs: Callable[[], AwsClient]
+    open_client: OpenClient
     pause: Callable[[float], None]
     warn: Callable[[str], None] = lambda _sentence: None
-    _cloudtrail: AwsClient = None
     _lookups_left: int = _MAX_LOOKUPS
     _known: dict[tuple[str, int, int], tuple[_Event | None, ...]] = {}
     _reads_left: int = _MAX_READS_OF_QUEUES
@@ -107,11 +104,9 @@ class MissedReasons(Struct):
                 return
             page = None
             with noted_errors(self.warn, "The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
-                if self._cloudtrail is None:
-                    self._cloudtrail = self.cloudtrail()
-                else:
+                if self._lookups_left < _MAX_LOOKUPS:
                     self.pause(_SECONDS_BETWEEN_LOOKUPS)
-                page = self._cloudtrail.lookup_events(**arguments)
+                page = self.open_client("cloudtrail").lookup_events(**arguments)
             # After an error, the next requests would take as long, and fail as well.
             self._lookups_left = 0 if page is None else self._lookups_left - 1
             if page is None:
@@ -137,7 +132,7 @@ class MissedReasons(Struct):
         *_, account, name = arn.split(":")
         actions = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
         with noted_errors(self.warn, f"The dead-letter queue {name} cannot be read", actions):
-            sqs = self.sqs()
+            sqs = self.open_client("sqs")
             url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
             policy = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
             if policy.get("Attributes"):

@@ -128,9 +128,7 @@ def judge_account(
         except TaskProfilerError as error:
             warn(f"Due times of more than an hour ago are unknown. {error}")
     problems: set[str] = set()
-    reasons = MissedReasons(
-        lambda: open_client("cloudtrail"), lambda: open_client("sqs"), pause=clock.sleep, warn=problems.add
-    )
+    reasons = MissedReasons(open_client, pause=clock.sleep, warn=problems.add)
     explained = [_with_reason(one, reasons, now_ns) for one in judged]
     for problem in sorted(problems):
         warn(problem)

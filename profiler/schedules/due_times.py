@@ -79,30 +79,24 @@ def _parse_cron(text: str) -> _Cron:
 
 
 def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tuple[int, ...]:
-    parts = (_part_values(part, first, last, names) for part in text.split(","))
-    return tuple(sorted({value for values in parts for value in values}))
-
-
-def _part_values(text: str, first: int, last: int, names: Sequence[str]) -> Iterator[int]:
-    """The values of ``*``, ``4``, ``4-6``, ``4/2``, ``*/2`` or ``4-6/2``."""
-    found = re.fullmatch(r"(?:\*|(\w+)(?:-(\w+))?)(?:/([0-9]{1,4}))?", text, re.ASCII)
-    if not found:
-        raise ValueError(text)
-    begin_text, end_text, step_text = found.groups()
-
-    def number(value: str) -> int:
-        given = first + names.index(value) if value in names else int(value)
-        if not first <= given <= last:
-            raise ValueError(text)
-        return given
-
-    begin = first if begin_text is None else number(begin_text)
-    end = number(end_text) if end_text else begin if begin_text is not None and step_text is None else last
-    step = int(step_text or 1)
+    """The values of a list of ``*``, ``4``, ``4-6``, ``4/2``, ``*/2`` or ``4-6/2``."""
+    for number, name in enumerate(names, first):
+        text = text.replace(name, str(number))
     count = last - first + 1
-    # FRI-MON and 22-2 go on after the end of the week or of the day.
-    length = end - begin if end >= begin else end - begin + count
-    return (first + (begin - first + offset) % count for offset in range(0, length + 1, step))
+    values: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"(?:\*|([0-9]{1,4})(?:-([0-9]{1,4}))?)(?:/([0-9]{1,4}))?", part)
+        if found is None:
+            raise ValueError(part)
+        begin_text, end_text, step_text = found.groups()
+        begin = int(begin_text or first)
+        end = int(end_text) if end_text else begin if begin_text and not step_text else last
+        if not (first <= begin <= last and first <= end <= last):
+            raise ValueError(part)
+        # FRI-MON and 22-2 go on after the end of the week or of the day.
+        steps = range(0, (end - begin) % count + 1, int(step_text or 1))
+        values.update(first + (begin - first + step) % count for step in steps)
+    return tuple(sorted(values))
 
 
 def _day_of_month(text: str) -> _DayRule:

@@ -133,10 +133,6 @@ class TaskSlot(Struct, kw_only=True):
         """Whether the first of the tasks was created at the due time, or in the window."""
         return bool(self.tasks) and self.tasks[0].created_ns <= self.window_end_ns + _PROMPT_NS
 
-    def contains(self, moment_ns: int) -> bool:
-        """Whether the moment is before the next due time, or in the window."""
-        return self.next_ns is None or moment_ns < max(self.next_ns, self.window_end_ns)
-
 
 def cut_started_by(starter: str | None) -> str:
     """A task's ``startedBy`` in the length that is certain; ECS accepts a longer one today."""
@@ -187,7 +183,8 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
     for task, end in left:
         for slot in reversed(slots[:end]):
             is_retry = task.created_ns - slot.window_end_ns <= _MAX_RETRY_NS
-            is_lacking = slot.due_ns >= known_since_ns or slot.contains(task.created_ns)
+            is_next_later = slot.next_ns is None or task.created_ns < max(slot.next_ns, slot.window_end_ns)
+            is_lacking = slot.due_ns >= known_since_ns or is_next_later
             if is_retry and slot.is_open and is_lacking and did_start(slot.schedule, task):
                 slot.tasks.append(task)
                 slot.tasks.sort(key=lambda other: other.created_ns)

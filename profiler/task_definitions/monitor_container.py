@@ -174,26 +174,14 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
 def _with_variables(
     old: list[Mapping[str, object]], new: list[Mapping[str, object]], present: MonitorContainer
 ) -> list[Mapping[str, object]]:
-    names = {variable.get("name") for variable in old}
-    is_own_log_set = bool(names & {LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM"})
-    own_log = present.own_log
-    requested = dict[object, object](present.settings)
-    if present.stacks is not None:
-        requested[STACKS_VARIABLE] = present.stacks
-    if own_log is not None and (own_log.is_requested or not is_own_log_set):
-        requested[LOG_GROUP_VARIABLE] = own_log.group
-    if any(variable.get("name") == CONTAINER_VARIABLE and isinstance(variable.get("value"), str) for variable in old):
-        requested[CONTAINER_VARIABLE] = present.batch.name  # another name belongs to a container that was renamed
-    kept = [
-        {**variable, "value": requested[name]} if (name := variable.get("name")) in requested else variable
-        for variable in old
-    ]
-    missing = [
-        variable
-        for variable in new
-        if variable.get("name") not in names and not (variable.get("name") == LOG_GROUP_VARIABLE and is_own_log_set)
-    ]
-    return [*kept, *missing]
+    """The owner's variables with the new ones; the owner's values stay for GPUs and for a log group by default."""
+    given = {str(variable.get("name")): variable for variable in old}
+    kept = given.keys() & (GPU_VARIABLES.keys() - present.settings.keys())
+    is_requested = present.own_log is not None and present.own_log.is_requested
+    if not is_requested and not given.keys().isdisjoint((LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM")):
+        kept.add(LOG_GROUP_VARIABLE)
+    wanted = {str(variable["name"]): variable for variable in new if variable["name"] not in kept}
+    return list((given | {name: {**given.get(name, {}), **one} for name, one in wanted.items()}).values())
 
 
 def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
