@@ -54,7 +54,7 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
-    from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules
+    from profiler.aws_account.scheduled_targets import Schedules
     from profiler.schedules.schedule_model import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -168,7 +168,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     tasks, rules, finished = _watch_memory()
     watch = ScheduleWatch(
         Account(
-            schedules=lambda: _account_schedules().read(lambda: reading.remaining_seconds() > 0),
+            schedules=lambda: _schedules().timed(lambda: reading.remaining_seconds() > 0),
             tasks=lambda arn, now_ns: read_clusters(_client("ecs"), [arn], now_ns)[arn],
             remember=tasks.add,
             rules=rules,
@@ -343,16 +343,9 @@ _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 @cache
 def _schedules() -> "Schedules":
-    from profiler.aws_account.scheduled_targets import Schedules  # only for a retry
+    from profiler.aws_account.scheduled_targets import Schedules  # as in watch_schedules, and only for a retry
 
-    return Schedules(_client("events"), _client("scheduler"))
-
-
-@cache
-def _account_schedules() -> "AccountSchedules":
-    from profiler.aws_account.scheduled_targets import AccountSchedules  # as in watch_schedules
-
-    return AccountSchedules(_client("events"), _client("scheduler"))
+    return Schedules(_client)
 
 
 @cache

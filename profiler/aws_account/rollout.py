@@ -163,7 +163,7 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _schedules(self) -> Schedules:
-        return Schedules(self.open_client("events"), self.open_client("scheduler"))
+        return Schedules(self.open_client)
 
     @cached_property
     def targets(self) -> tuple[ScheduledTarget, ...]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.missed_reasons import MissedReasons
-from profiler.aws_account.scheduled_targets import AccountSchedules
+from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
@@ -89,7 +89,7 @@ def read_schedules(open_client: OpenClient, cluster: str | None, families: Colle
 
     Raises TaskProfilerError if there is none, or nothing can be read.
     """
-    found = AccountSchedules(open_client("events"), open_client("scheduler")).read()
+    found = Schedules(open_client).timed()
     if found.problems and not found.schedules:
         raise TaskProfilerError(found.problems[0])
     for problem in found.problems[:_MAX_PROBLEMS]:

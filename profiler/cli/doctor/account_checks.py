@@ -105,7 +105,7 @@ def _findings(document: TaskDefinitionDocument, command: str) -> Iterator[Findin
 def _pinned_schedules(
     open_client: OpenClient, definitions: TaskDefinitions, revision_arn: str
 ) -> Iterator[tuple[ScheduledTarget, Mapping[str, object]]]:
-    for target in Schedules(open_client("events"), open_client("scheduler")).targets():
+    for target in Schedules(open_client).targets():
         if target.is_pin_of(revision_arn):
             revision = target.pinned_revision or ""
             yield target, read_document(definitions.describe(revision), revision).definition
