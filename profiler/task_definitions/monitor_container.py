@@ -6,8 +6,8 @@ them, unless the monitor must be root.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -222,11 +222,8 @@ def _note(field: str, old: object, new: object) -> str:
     return f"The monitor's {field} changes: {', '.join(_differences(old, new)) or 'its order'}."
 
 
-def _differences(old: object, new: object) -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in sorted({*old, *new}):
-            if old.get(name) != new.get(name):
-                yield str(name)
-    elif isinstance(old, list) and isinstance(new, list):
-        for item in [item for item in new if item not in old] or [item for item in old if item not in new]:
-            yield str(mapping(item).get("name") or mapping(item).get("containerName") or item)
+def _differences(old: Any, new: Any) -> list[str]:  # noqa: ANN401  a field of a definition
+    if isinstance(new, dict):
+        return [str(name) for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    items = [item for item in new if item not in old] or [item for item in old if item not in new]
+    return [str(mapping(item).get("name") or mapping(item).get("containerName") or item) for item in items]

@@ -70,20 +70,6 @@ def test_a_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status:
     assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * deletes
 
 
-@pytest.mark.parametrize(
-    ("refusal", "said"),
-    [
-        (("ValidationError", "Template error: x"), r"^The stack tp cannot be changed: Template error: x\.$"),
-        (("AccessDenied", "no"), r"^The stack tp cannot be changed: AWS refused .*: allow cloudf.*:CreateChangeSet"),
-    ],
-)
-def test_what_aws_refuses_is_one_sentence(refusal: tuple[str, str], said: str) -> None:
-    changes, _, _ = changes_of(FakeCloudFormation(refuses={"CreateChangeSet": refusal}))
-    with pytest.raises(TaskProfilerError, match=said) as error:
-        changes.prepare(URL, [], is_new=False)
-    assert "\n" not in str(error.value)
-
-
 def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
     """An update's cleanup is still part of it."""
     aws = FakeCloudFormation(stack={"StackStatus": "UPDATE_COMPLETE", "StackId": STACK_ID})
