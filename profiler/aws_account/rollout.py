@@ -206,14 +206,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         seen: set[str] | None = None
         if request.clusters or request.scheduled:
             seen = started_by_schedules.union(self._seen if request.clusters and not request.scheduled else ())
-        selected: set[str] = set()
-        unmatched = []
-        for glob in request.globs or ("*",):
-            families = definitions.families(glob)
-            matching = families if seen is None else families & seen
-            selected |= matching
-            if not matching:
-                unmatched.append(glob)
+        matching = {
+            glob: definitions.families(glob) if seen is None else definitions.families(glob) & seen
+            for glob in request.globs or ("*",)
+        }
+        selected = set[str]().union(*matching.values())
+        unmatched = [glob for glob, families in matching.items() if not families]
         where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
         started = " that a schedule or a rule starts" if request.scheduled else ""
         unselected = f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the"
