@@ -87,7 +87,7 @@ def add_monitor(
     else:
         added = _with_new_monitor(definition, containers, options, image)
     if options.shared_pids or options.stacks is not None:
-        return _with_shared_pids(added, image)
+        return _with_shared_pids(added)
     return added
 
 
@@ -215,7 +215,7 @@ def _raw_containers(definition: Mapping[str, object]) -> Iterator[Mapping[str, o
     return mappings(definition.get("containerDefinitions"))
 
 
-def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDefinition:
+def _with_shared_pids(added: ChangedDefinition) -> ChangedDefinition:
     """Set pidMode. A label of the monitor remembers that it was not set, for ``taskdef remove-monitor``."""
     mode = added.definition.get("pidMode")
     if mode == "host":
@@ -223,15 +223,11 @@ def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDef
         return replace(added, notes=(*added.notes, note))
     if mode == "task":
         return added
-    containers = read_containers(added.definition)
-    own = find_monitor(containers, image)
-    parts = [
-        {**raw, "dockerLabels": {**mapping(raw.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED}}
-        if container == own
-        else raw
-        for raw, container in zip(_raw_containers(added.definition), containers, strict=True)
-    ]
-    return replace(added, definition={**added.definition, "containerDefinitions": parts, "pidMode": "task"})
+    *others, own = _raw_containers(added.definition)  # the monitor is the last one
+    labelled = {**own, "dockerLabels": {**mapping(own.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED}}
+    return replace(
+        added, definition={**added.definition, "containerDefinitions": [*others, labelled], "pidMode": "task"}
+    )
 
 
 def check_platform(definition: Mapping[str, object]) -> None:

@@ -52,14 +52,14 @@ def judge(
     schedules: Schedule | list[Schedule],
     *tasks: StartedTask,
     now: float,
-    since: float = 0,
+    since: float | None = 0,
     known_since: float | None = None,
 ) -> list[JudgedSchedule]:
     return judge_schedules(
         schedules if isinstance(schedules, list) else [schedules],
         known(*tasks, now=now, since=known_since),
         now_ns=at(now),
-        since_ns=at(since),
+        since_ns=None if since is None else at(since),
         grace_ns=GRACE * MINUTE,
     )
 
@@ -235,35 +235,35 @@ def test_schedules_that_ecs_does_not_distinguish_are_judged_together() -> None:
     assert "does not distinguish" in (short[1].due_times[0].reason or "")
 
 
-def test_a_task_belongs_to_the_similar_schedule_that_was_due() -> None:
-    hourly, daily = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
-    by = hourly.started_by
-    judged = judge([hourly, daily], task(0.1, 1, by=by), task(60.1, 61, by=by), since=0, now=80, known_since=0)
-    assert [[due.outcome for due in row.due_times] for row in judged] == [["ran", "ran"], ["missed"]]
+HOURLY, DAILY = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
+SIX_HOURS, ONCE = (
+    schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0)),
+    schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)"),
+)
 
 
-def test_the_previous_run_of_a_similar_schedule_is_from_before_the_first_due_time() -> None:
-    pair = [schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0)), schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)")]
-    by = pair[0].started_by
-    judged = judge(pair, task(0.1, 400, by=by), task(360.1, by=by), since=350, now=420)
-    assert [[due.outcome for due in row.due_times] for row in judged] == [["overlapped"], []]
+@pytest.mark.parametrize(
+    ("rows", "times", "period", "expected"),
+    [
+        ([HOURLY, DAILY], [(0.1, 1), (60.1, 61)], {"now": 80, "known_since": 0}, [["ran", "ran"], ["missed"]]),
+        ([DAILY, HOURLY], [(60.1, None), (120.1, 121)], {"since": None, "now": 122}, [["unknown"], ["overlapped"]]),
+        # The previous run is from before the first due time.
+        ([SIX_HOURS, ONCE], [(0.1, 400), (360.1, None)], {"since": 350, "now": 420}, [["overlapped"], []]),
+    ],
+)
+def test_a_task_belongs_to_the_similar_schedule_that_was_due(
+    rows: list[Schedule], times: list[tuple[float, float | None]], period: dict[str, Any], expected: list[list[str]]
+) -> None:
+    judged = judge(rows, *(task(created, stopped, by=HOURLY.started_by) for created, stopped in times), **period)
+    assert [[due.outcome for due in row.due_times] for row in judged] == expected
 
 
 def test_the_last_due_time_of_each() -> None:
     daily = schedule("daily", "cron(30 0 * * ? *)")
     rows = [schedule(), daily, schedule("later", "at(2027-01-01T00:00:00)"), schedule("bad", "cron()")]
-    tasks = known(task(60.1, 61), now=80)
-    judged = judge_schedules(rows, tasks, now_ns=at(80), grace_ns=GRACE * MINUTE)
+    judged = judge(rows, task(60.1, 61), now=80, since=None)
     assert [[due.outcome for due in row.due_times] for row in judged] == [["ran"], ["missed"], [], []]
     assert judged[3].problem is not None
-
-
-def test_the_last_due_times_of_similar_schedules() -> None:
-    hourly, daily = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
-    by = hourly.started_by
-    tasks = known(task(60.1, by=by), task(120.1, 121, by=by), now=122)
-    judged = judge_schedules([daily, hourly], tasks, now_ns=at(122), grace_ns=GRACE * MINUTE)
-    assert [[due.outcome for due in row.due_times] for row in judged] == [["unknown"], ["overlapped"]]
 
 
 @settings(max_examples=60)

@@ -197,16 +197,6 @@ def test_the_own_stream_is_one_variable_and_needs_no_role() -> None:
     assert added(given, report_stream="batch") == added(given)
 
 
-def test_the_stream_of_an_existing_monitor_changes_only_by_the_option() -> None:
-    chosen = added(definition(BATCH), report_stream="monitor").definition
-    assert added(dict(chosen)).definition == chosen
-    back = added(dict(chosen), report_stream="batch")
-    assert monitor_in(back)["environment"] == [*NAMES_BATCH, {**OWN_STREAM, "value": "batch"}]
-    assert back.changes == ("The monitor's environment changes: TASK_PROFILER_REPORT_STREAM.",)
-    assert added(dict(back.definition)).changes == ()
-    assert added(dict(back.definition), report_stream="monitor").definition == chosen
-
-
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
     """Airflow reads the log stream of the first container."""
@@ -280,11 +270,7 @@ def test_the_default_image_is_noted_and_without_an_account_it_has_no_registry() 
     assert default_image(None, "1.2.3") == default_image("odd", "1.2.3") == "task-profiler:1.2.3"
 
 
-def test_a_second_run_changes_nothing_but_the_image() -> None:
-    chosen = added(definition(BATCH, SECOND), container="second", shared_pids=True)
-    for image in (IMAGE, None):
-        again = added(dict(chosen.definition), image=image)
-        assert (again.definition, again.notes) == (chosen.definition, ())
+def test_another_image_changes_nothing_but_the_image() -> None:
     once: Any = added(definition(BATCH)).definition
     result = added(once, image=f"{IMAGE}.1")
     batch, monitor = once["containerDefinitions"]
