@@ -57,53 +57,17 @@ def refusal(given_definition: dict[str, Any], **options: Any) -> str:
     return message
 
 
-def test_the_added_container_is_the_documented_one() -> None:
-    result = added(definition(BATCH))
-    assert monitor_in(result) == {
-        "name": "task-monitor",
-        "image": IMAGE,
-        "command": ["monitor"],
-        "essential": False,
-        "dependsOn": [{"containerName": "batch", "condition": "START"}],
-        "stopTimeout": 120,
-        "memoryReservation": 32,
-        "memory": 128,
-        "user": "65532",
-        "readonlyRootFilesystem": True,
-        "environment": NAMES_BATCH,
-        "logConfiguration": LOGS,
-    }
-    assert result.notes == ()
-
-
-def test_a_task_with_a_gpu_requirement_shows_its_gpus_to_the_monitor_without_requiring_one() -> None:
-    batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
-    monitor = monitor_in(added(definition(batch)))
-    assert monitor["environment"] == [
-        *NAMES_BATCH,
-        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
-        {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
-    ]
-    assert (monitor["memory"], monitor["memoryReservation"], monitor["user"]) == (192, 32, "65532")
-    assert "resourceRequirements" not in monitor
-
-
-def test_a_neuron_task_gives_the_monitor_the_batchs_devices() -> None:
-    other = {"hostPath": "/dev/infiniband/uverbs0"}
-    batch = {**BATCH, "linuxParameters": {"devices": [NEURON_0, other], "sharedMemorySize": 64}}
-    monitor = monitor_in(added(definition(batch)))
-    assert monitor["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK"]}, "devices": [NEURON_0]}
-    assert (monitor["memory"], monitor["memoryReservation"], monitor["user"]) == (512, 32, "root")
-    assert monitor["readonlyRootFilesystem"] is True
-    # Devices by requirement are noted as invisible for the monitor.
-    batch = {**BATCH, "resourceRequirements": [{"type": "NeuronDevice", "value": "ALL"}]}
-    result = added(definition(batch))
-    assert monitor_in(result)["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+def test_the_monitor_gets_neuron_devices_alone_and_those_by_requirement_are_noted() -> None:
+    """tests/unit/deployment/test_taskdef_files.py has the whole containers of all kinds."""
+    batch = {**BATCH, "linuxParameters": {"devices": [NEURON_0, {"hostPath": "/dev/infiniband/uverbs0"}]}}
+    capabilities = {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert monitor_in(added(definition(batch)))["linuxParameters"] == {**capabilities, "devices": [NEURON_0]}
+    result = added(definition({**BATCH, "resourceRequirements": [{"type": "NeuronDevice", "value": "ALL"}]}))
+    assert monitor_in(result)["linuxParameters"] == capabilities
     assert "linuxParameters.devices" in result.notes[0]
 
 
-def test_pid_shares_process_ids_and_does_not_change_pid_mode_host() -> None:
-    assert added(definition(BATCH), shared_pids=True).definition["pidMode"] == "task"
+def test_pid_mode_host_does_not_change() -> None:
     result = added(definition(BATCH, pidMode="host"), shared_pids=True)
     assert result.definition["pidMode"] == "host"
     assert "pidMode is host" in result.notes[0]
