@@ -54,7 +54,7 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
-    from profiler.aws_account.scheduled_targets import AccountSchedules
+    from profiler.aws_account.scheduled_targets import Schedules
     from profiler.schedules.schedule_model import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -169,11 +169,11 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     tasks, rules, finished = _watch_memory()
     watch = ScheduleWatch(
         Account(
-            schedules=lambda: _account_schedules().read(lambda: reading.remaining_seconds() > 0),
+            schedules=lambda: _schedules().timed(lambda: reading.remaining_seconds() > 0),
             tasks=lambda arn, now_ns: read_clusters(_client("ecs"), [arn], now_ns)[arn],
             remember=tasks.add,
             rules=rules,
-            reasons=MissedReasons(lambda: _client("cloudtrail"), lambda: _client("sqs"), pause=whole.sleep, warn=_warn),
+            reasons=MissedReasons(_client, pause=whole.sleep, warn=_warn),
             usual=(lambda families, place: _families(storing.remaining_seconds()).durations(families, place))
             if _has_cluster()
             else None,
@@ -348,10 +348,10 @@ _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 
 @cache
-def _account_schedules() -> "AccountSchedules":
-    from profiler.aws_account.scheduled_targets import AccountSchedules  # as in watch_schedules
+def _schedules() -> "Schedules":
+    from profiler.aws_account.scheduled_targets import Schedules  # as in watch_schedules, and only for a retry
 
-    return AccountSchedules(_client("events"), _client("scheduler"))
+    return Schedules(_client)
 
 
 @cache

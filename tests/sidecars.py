@@ -61,9 +61,7 @@ DATADOG: dict[str, Any] = {
     "name": "datadog-agent",
     "image": "public.ecr.aws/datadog/agent:7",
     "essential": True,
-    "environment": [{"name": "ECS_FARGATE", "value": "true"}, {"name": "DD_SITE", "value": "datadoghq.com"}],
     "secrets": [{"name": "DD_API_KEY", "valueFrom": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/datadog"}],
-    "portMappings": [{"containerPort": 8125, "protocol": "udp"}, {"containerPort": 8126, "protocol": "tcp"}],
     "healthCheck": {"command": ["CMD-SHELL", "agent health"], "interval": 30, "timeout": 5, "retries": 3},
 }
 ENVOY: dict[str, Any] = {
@@ -72,15 +70,7 @@ ENVOY: dict[str, Any] = {
     "essential": True,
     "user": "1337",
     "memory": 500,
-    "environment": [
-        {"name": "APPMESH_RESOURCE_ARN", "value": f"arn:aws:appmesh:{REGION}:{ACCOUNT}:mesh/jobs/virtualNode/etl"}
-    ],
-    "healthCheck": {
-        "command": ["CMD-SHELL", "curl -s http://localhost:9901/server_info | grep state | grep -q LIVE"],
-        "interval": 5,
-        "timeout": 2,
-        "retries": 3,
-    },
+    "healthCheck": {"command": ["CMD-SHELL", "curl -s http://localhost:9901/server_info"], "interval": 5, "retries": 3},
 }
 PROXY: dict[str, Any] = {
     "type": "APPMESH",

@@ -79,6 +79,7 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
             f"AWS KMS refused ({said}): check the key's state, and allow kms:Decrypt and kms:GenerateDataKey on it.",
         ),
         (code in _NOT_FOUND, f"AWS cannot find it ({message}): check the name, --region and --profile."),
+        (code == "ValidationError", f"{message}."),  # CloudFormation's own sentence
         (code in _OTHER_REGION, f"it is in another Region ({said}): use --region."),
     )
     other = f"AWS returned {code} ({message}): check the name, --region and --profile."

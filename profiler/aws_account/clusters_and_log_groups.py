@@ -43,18 +43,15 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
 
     AWS is asked only for names with a wildcard. Raises TaskProfilerError if one of them matches no group.
     """
-    return tuple(dict.fromkeys(group for name in names for group in _matching(open_client, name)))
-
-
-def _matching(open_client: OpenClient, name: str) -> Iterable[str]:
-    prefix = glob_prefix(name)
-    if prefix == name:
-        return (name,)
-    listed = (str(group["logGroupName"]) for group in listed_groups(open_client, prefix))
-    found = [group for group in listed if fnmatchcase(group, name)]
-    if not found:
-        raise TaskProfilerError(f"No log group matches {name!r}: check --log-group, --region and --profile.")
-    return found
+    found: dict[str, None] = {}
+    for name in names:
+        prefix = glob_prefix(name)
+        listed = [name] if prefix == name else (str(one["logGroupName"]) for one in listed_groups(open_client, prefix))
+        matching = [group for group in listed if group == name or fnmatchcase(group, name)]
+        if not matching:
+            raise TaskProfilerError(f"No log group matches {name!r}: check --log-group, --region and --profile.")
+        found |= dict.fromkeys(matching)
+    return tuple(found)
 
 
 def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str, object]]:

@@ -65,9 +65,9 @@ class FamilyMonitors:
     ) -> None:
         options = AddMonitorOptions()
         self._rollout = Rollout(
-            open_client,
-            RolloutRequest(clusters=clusters, scheduled=scheduled),
-            lambda family, document, started_by: plan_addition(family, document, options, started_by),
+            open_client=open_client,
+            request=RolloutRequest(clusters=clusters, scheduled=scheduled),
+            plan_change=lambda family, document, started_by: plan_addition(family, document, options, started_by),
             image=None,
             names_starters=not scheduled,  # a schedule starts them
             on_step=on_problem,

@@ -5,22 +5,20 @@ Both are asked for a due time that seems missed, and the requests are bounded. N
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import aws_errors
-from profiler.core.aws_clients import AwsClient
+from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.schedules.schedule_model import Schedule, family_of_schedule, started_by
+from profiler.schedules.schedule_model import Schedule
 
 _MAX_LOOKUPS = 20
 _MAX_PAGES_OF_A_PERIOD = 4
@@ -52,11 +50,9 @@ class MissedReasons(Struct):
     be read.
     """
 
-    cloudtrail: Callable[[], AwsClient]
-    sqs: Callable[[], AwsClient]
+    open_client: OpenClient
     pause: Callable[[float], None]
     warn: Callable[[str], None] = lambda _sentence: None
-    _cloudtrail: AwsClient = None
     _lookups_left: int = _MAX_LOOKUPS
     _known: dict[tuple[str, int, int], tuple[_Event | None, ...]] = {}
     _reads_left: int = _MAX_READS_OF_QUEUES
@@ -94,7 +90,7 @@ class MissedReasons(Struct):
         """The calls of a period, as far as they were read; None after the last of them."""
         period = (name, since_ns // _NS_PER_MINUTE, -(-until_ns // _NS_PER_MINUTE))
         if period not in self._known:
-            self._known[period] = tuple(self._guarded(partial(self._look_up, *period)))
+            self._known[period] = tuple(self._look_up(*period))
         return self._known[period]
 
     def _look_up(self, name: str, since_minute: int, until_minute: int) -> Iterator[_Event | None]:
@@ -106,17 +102,15 @@ class MissedReasons(Struct):
         for _ in range(_MAX_PAGES_OF_A_PERIOD):
             if not self._lookups_left:
                 return
-            if self._cloudtrail is None:
-                self._cloudtrail = self.cloudtrail()
-            else:
-                self.pause(_SECONDS_BETWEEN_LOOKUPS)
-            self._lookups_left -= 1
-            try:
-                with aws_errors("The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
-                    page = self._cloudtrail.lookup_events(**arguments)
-            except TaskProfilerError:
-                self._lookups_left = 0  # the next requests would take as long, and fail as well
-                raise
+            page = None
+            with noted_errors(self.warn, "The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
+                if self._lookups_left < _MAX_LOOKUPS:
+                    self.pause(_SECONDS_BETWEEN_LOOKUPS)
+                page = self.open_client("cloudtrail").lookup_events(**arguments)
+            # After an error, the next requests would take as long, and fail as well.
+            self._lookups_left = 0 if page is None else self._lookups_left - 1
+            if page is None:
+                return
             yield from (_decode(event.get("CloudTrailEvent")) for event in page["Events"])
             if not page.get("NextToken"):
                 yield None
@@ -127,7 +121,7 @@ class MissedReasons(Struct):
         if arn is None:
             return ()
         if arn not in self._letters:
-            self._letters[arn] = tuple(self._guarded(partial(self._read_queue, arn)))
+            self._letters[arn] = tuple(self._read_queue(arn))
         return self._letters[arn]
 
     def _read_queue(self, arn: str) -> Iterator[_DeadLetter]:
@@ -137,8 +131,8 @@ class MissedReasons(Struct):
         """
         *_, account, name = arn.split(":")
         actions = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
-        with aws_errors(f"The dead-letter queue {name} cannot be read", actions):
-            sqs = self.sqs()
+        with noted_errors(self.warn, f"The dead-letter queue {name} cannot be read", actions):
+            sqs = self.open_client("sqs")
             url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
             policy = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
             if policy.get("Attributes"):
@@ -150,14 +144,7 @@ class MissedReasons(Struct):
                     if not messages:
                         return
                     yield from filter(None, map(_dead_letter, messages))
-        raise TaskProfilerError(f"The dead-letter queue {name} has too many messages to read all: delete old ones.")
-
-    def _guarded(self, read: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """The readable part: a notice without a reason is better than none."""
-        try:
-            yield from read()
-        except TaskProfilerError as error:
-            self.warn(str(error))
+            raise TaskProfilerError(f"The dead-letter queue {name} has too many messages to read all: delete old ones.")
 
 
 def _failure(event: _Event, schedule: Schedule) -> str | None:
@@ -166,13 +153,13 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
     message = text(event.get("errorMessage")) or ""
     if request:
         is_its = (
-            request.get("startedBy") == started_by(schedule)
-            and family_of(str(request.get("taskDefinition"))) == family_of_schedule(schedule)
+            request.get("startedBy") == schedule.started_by
+            and family_of(str(request.get("taskDefinition"))) == schedule.family
             and cluster_name(text(request.get("cluster"))) == cluster_name(schedule.cluster_arn)
         )
     else:  # a refused call has no parameters, but its message has the task definition; people call from an address
         is_its = str(event.get("sourceIPAddress")).endswith(".amazonaws.com") and (
-            f":task-definition/{family_of_schedule(schedule)}:" in f"{message} ".replace(" ", ":")
+            f":task-definition/{schedule.family}:" in f"{message} ".replace(" ", ":")
         )
     if not is_its:
         return None

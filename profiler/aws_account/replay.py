@@ -36,35 +36,34 @@ class _SavedProgress(Struct, frozen=True):
     done_until_ms: int
 
 
-class ReplayProgressFile:
+class ReplayProgressFile(Struct, frozen=True):
     """The stored progress of a replay that begins at ``start_ms``. A later replay of another time replaces it."""
 
-    def __init__(self, path: Path, start_ms: int) -> None:
-        self._path = path
-        self._start_ms = start_ms
+    path: Path
+    start_ms: int
 
     def create_directory(self) -> None:
         """Create the directory of the file. Raises OSError."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def resume_ms(self) -> int:
         """Return the time to start from: ``start_ms``, or the point at which an earlier replay of this time stopped."""
         try:
-            earlier = msgspec.json.decode(self._path.read_bytes(), type=_SavedProgress)
+            earlier = msgspec.json.decode(self.path.read_bytes(), type=_SavedProgress)
         except (OSError, msgspec.DecodeError):
-            return self._start_ms
-        is_of_this_time = earlier.start_ms <= self._start_ms <= earlier.done_until_ms
-        return earlier.done_until_ms if is_of_this_time else self._start_ms
+            return self.start_ms
+        is_of_this_time = earlier.start_ms <= self.start_ms <= earlier.done_until_ms
+        return earlier.done_until_ms if is_of_this_time else self.start_ms
 
     def save(self, done_until_ms: int) -> None:
         """Store the progress. The file is replaced atomically."""
-        new_file = self._path.with_suffix(".new")
-        new_file.write_bytes(msgspec.json.encode(_SavedProgress(self._start_ms, done_until_ms)))
-        new_file.replace(self._path)
+        new_file = self.path.with_suffix(".new")
+        new_file.write_bytes(msgspec.json.encode(_SavedProgress(self.start_ms, done_until_ms)))
+        new_file.replace(self.path)
 
     def clear(self) -> None:
         """Remove the file: the next replay starts from its beginning."""
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
 
 class ReplayCounts(Struct, frozen=True, kw_only=True):
@@ -163,17 +162,13 @@ def build_subscription_event(events: Sequence[_Event], group: str) -> dict[str, 
 
 def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
     """Read the counts of the function's response. Raises TaskProfilerError if it failed or is not the forwarder."""
-    try:
-        response = msgspec.json.decode(payload) if payload else None
-    except msgspec.DecodeError:
-        response = None
     if function_error is not None:
-        message = response.get("errorMessage") if isinstance(response, dict) else None
+        message = msgspec.json.decode(payload, type=dict[str, object]).get("errorMessage")
         raise TaskProfilerError(
             f"The function failed ({message or function_error}): read its log, then run replay again."
         )
     try:
-        counts = msgspec.convert(response, dict[str, int])
+        counts = msgspec.json.decode(payload, type=dict[str, int])
         return ReplayCounts(indexed=counts["indexed"], skipped=counts["skipped"], failed=counts["failed"])
-    except (msgspec.ValidationError, KeyError) as error:
+    except (msgspec.DecodeError, KeyError) as error:
         raise TaskProfilerError("The function does not respond like the forwarder: check --function.") from error

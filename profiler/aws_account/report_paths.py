@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -35,11 +35,9 @@ def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> 
     """The policy that allows these streams, too. The role is read, and does not change. Raises TaskProfilerError."""
     iam = open_client("iam")
     with aws_errors(f"The policy of the role {role!r} was not changed", "iam:GetRolePolicy and iam:ListRolePolicies"):
-        existing = inline_policy(iam, role, POLICY_NAME)
-        planned = planned_policy(role, streams, existing)
-        if planned.document is None:
-            return planned
-        others = sum(characters(document) for document in _inline_policies(iam, role, without=POLICY_NAME))
+        documents = _inline_policies(iam, role)
+    existing = documents.pop(POLICY_NAME, None)
+    others = sum(map(characters, documents.values()))
     return planned_policy(role, streams, existing, other_characters=others)
 
 
@@ -54,13 +52,11 @@ def attach_policy(open_client: OpenClient, policy: RolePolicy) -> bool:
     return True
 
 
-def _inline_policies(iam: AwsClient, role: str, *, without: str | None = None) -> Iterator[Mapping[str, object]]:
+def _inline_policies(iam: AwsClient, role: str) -> dict[str, Mapping[str, object]]:
     """The documents of a role's inline policies. Raises boto3's errors, also if the role does not exist."""
-    for page in iam.get_paginator("list_role_policies").paginate(RoleName=role):
-        for name in page["PolicyNames"]:
-            document = None if name == without else inline_policy(iam, role, name)
-            if document is not None:
-                yield document
+    pages = iam.get_paginator("list_role_policies").paginate(RoleName=role)
+    found = {name: inline_policy(iam, role, name) for page in pages for name in page["PolicyNames"]}
+    return {name: document for name, document in found.items() if document is not None}
 
 
 def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] | None:
@@ -160,7 +156,7 @@ class ReportPaths:
         """All policies of a role; None if there is no such role."""
         iam = self._open("iam")
         try:
-            documents = [*_inline_policies(iam, role)]
+            documents = [*_inline_policies(iam, role).values()]
             for page in iam.get_paginator("list_attached_role_policies").paginate(RoleName=role):
                 documents += [self._managed_policy(one["PolicyArn"]) for one in page["AttachedPolicies"]]
         except iam.exceptions.NoSuchEntityException:

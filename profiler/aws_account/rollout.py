@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
@@ -16,7 +16,7 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes, starters_of_families
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
-from profiler.task_definitions.containers import has_monitor, has_own_report_stream, own_log_group
+from profiler.task_definitions.containers import has_own_report_stream, monitor_of, own_log_group
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
@@ -33,6 +33,12 @@ from profiler.task_definitions.permissions import POLICY_NAME, RolePolicy, plann
 Action = Literal[
     "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"
 ]
+# The end of the note on a target that is pinned to a revision with this difference.
+_PINS: dict[Difference, str | None] = {
+    "none": None,
+    "monitor": ".",
+    "other": ", which differs by more than the monitor: --update-schedules skips it.",
+}
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
@@ -131,7 +137,7 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
     services: bool = False
 
 
-class Rollout:
+class Rollout(Struct, kw_only=True, dict=True):
     """Plans and changes the families of one account and Region.
 
     ``image`` is the monitor's, if its repository has a name of the user's own. ``names_starters``: whether to find out
@@ -139,35 +145,25 @@ class Rollout:
     failed. ``counts`` are the numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
     """
 
-    def __init__(
-        self,
-        open_client: OpenClient,
-        request: RolloutRequest,
-        plan_change: PlanChange,
-        *,
-        image: str | None,
-        names_starters: bool,
-        on_step: Callable[[str], object],
-        on_problem: Callable[[str], object],
-    ) -> None:
-        self._open = open_client
-        self._request = request
-        self._plan_change = plan_change
-        self._image = image
-        self._names_starters = names_starters
-        self._on_step = on_step
-        self._on_problem = on_problem
-        self._groups: set[str] = set()
-        self._pinned: dict[str, Mapping[str, object]] = {}
-        self.counts: Counter[str] = Counter()
+    open_client: OpenClient
+    request: RolloutRequest
+    plan_change: PlanChange
+    image: str | None
+    names_starters: bool
+    on_step: Callable[[str], object]
+    on_problem: Callable[[str], object]
+    counts: Counter[str] = field(default_factory=Counter)
+    _groups: set[str] = set()
+    # The definitions by ``family:revision``: many schedules may start one revision, which never changes.
+    _revisions: dict[str, Mapping[str, object]] = {}
 
     @cached_property
     def _definitions(self) -> TaskDefinitions:
-        return TaskDefinitions(self._open("ecs"))
+        return TaskDefinitions(self.open_client("ecs"))
 
     @cached_property
     def _schedules(self) -> Schedules:
-        return Schedules(self._open("events"), self._open("scheduler"))
+        return Schedules(self.open_client)
 
     @cached_property
     def targets(self) -> tuple[ScheduledTarget, ...]:
@@ -175,15 +171,15 @@ class Rollout:
         try:
             return self._schedules.targets()
         except TaskProfilerError as error:
-            if self._request.update_schedules or self._request.clusters or self._request.scheduled:
+            if self.request.update_schedules or self.request.clusters or self.request.scheduled:
                 raise
-            self._on_problem(f"{error} The plan lacks pinned schedules.")
+            self.on_problem(f"{error} The plan lacks pinned schedules.")
             return ()
 
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets in the clusters of the request."""
-        clusters = self._request.clusters
+        clusters = self.request.clusters
         return tuple(
             target for target in self.targets if not clusters or any(target.is_in(cluster) for cluster in clusters)
         )
@@ -191,33 +187,31 @@ class Rollout:
     @cached_property
     def _seen(self) -> Mapping[str, tuple[str, ...]]:
         """The families of the tasks in the clusters, and who started them. Raises TaskProfilerError."""
-        return starters_of_families(self._open("ecs"), self._request.clusters or self._definitions.clusters())
+        return starters_of_families(self.open_client("ecs"), self.request.clusters or self._definitions.clusters())
 
     @cached_property
     def _starters(self) -> Mapping[str, tuple[str, ...]]:
-        if not self._names_starters:
+        if not self.names_starters:
             return {}
         try:
             return self._seen
         except TaskProfilerError as error:
-            self._on_problem(f"{error} Without it, the plan does not show who starts the families.")
+            self.on_problem(f"{error} Without it, the plan does not show who starts the families.")
             return {}
 
     def families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported. Raises TaskProfilerError if none is selected."""
-        request, definitions = self._request, self._definitions
+        request, definitions = self.request, self._definitions
         started_by_schedules = {target.family for target in self.selected_targets}
         seen: set[str] | None = None
         if request.clusters or request.scheduled:
             seen = started_by_schedules.union(self._seen if request.clusters and not request.scheduled else ())
-        selected: set[str] = set()
-        unmatched = []
-        for glob in request.globs or ("*",):
-            families = definitions.families(glob)
-            matching = families if seen is None else families & seen
-            selected |= matching
-            if not matching:
-                unmatched.append(glob)
+        matching = {
+            glob: definitions.families(glob) if seen is None else definitions.families(glob) & seen
+            for glob in request.globs or ("*",)
+        }
+        selected = set[str]().union(*matching.values())
+        unmatched = [glob for glob, families in matching.items() if not families]
         where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
         started = " that a schedule or a rule starts" if request.scheduled else ""
         unselected = f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the"
@@ -227,20 +221,20 @@ class Rollout:
                 "Region."
             )
         if unmatched:
-            self._on_problem(f"No task definition family with an active revision{unselected} glob and the Region.")
+            self.on_problem(f"No task definition family with an active revision{unselected} glob and the Region.")
             self.counts["unmatched"] = len(unmatched)
         return tuple(sorted(selected))
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
-        of_services = frozenset() if self._request.services else self._definitions.families_of_services()
+        of_services = frozenset() if self.request.services else self._definitions.families_of_services()
         for family in families:
             if family in of_services:
                 planned = PlannedFamily(
                     family=family, action="skipped", notes=("A service runs it: --services includes it.",)
                 )
             else:
-                planned = self._with_log_group_note(self._plan(family))
+                planned = self._plan(family)
             yield replace(planned, started_by=self._starters.get(family, ()))
 
     def _plan(self, family: str) -> PlannedFamily:
@@ -250,64 +244,43 @@ class Rollout:
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
         try:
-            planned = self._plan_change(family, document, self._starters.get(family, ()))
+            planned = self.plan_change(family, document, self._starters.get(family, ()))
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="refused", notes=(str(error),), document=document)
-        pins = tuple(self._pins(planned))
-        pinned = tuple(target for target, _ in pins)
-        return replace(
-            planned,
-            notes=(*planned.notes, *(note for _, note in pins)),
-            pinned=pinned,
-            unmonitored=tuple(target for target in pinned if not self._starts_monitor(planned, target)),
-        )
-
-    def _pins(self, planned: PlannedFamily) -> Iterator[tuple[ScheduledTarget, str]]:
-        """The targets that are pinned to another revision, each with a note."""
+        self._revisions[planned.revision] = document.definition
+        notes, pinned, unmonitored = [*planned.notes], [], []
         for target in self.targets:
             if not target.is_pin_of(planned.revision_arn):
                 continue
-            note = f"The {target.title} is pinned to {target.pinned_revision}"
             try:
-                pinned_difference = self._pin_difference(planned, target)
+                end = _PINS[self._pin_difference(planned, target)]
+                starts_monitor = monitor_of(self._pinned_definition(target), self.image) is not None
             except TaskProfilerError as error:
-                yield target, f"{note}. {error}"
+                end, starts_monitor = f". {error}", True
+            if end is None:
                 continue
-            if pinned_difference == "monitor":
-                yield target, f"{note}."
-            elif pinned_difference == "other":
-                yield target, f"{note}, which differs by more than the monitor: --update-schedules skips it."
+            pinned.append(target)
+            notes.append(f"The {target.title} is pinned to {target.pinned_revision}{end}")
+            if not starts_monitor:
+                unmonitored.append(target)
+        if planned.log_group is not None and planned.is_new_revision:
+            notes.append(f"--register creates the log group {planned.log_group} if it does not exist.")
+        return replace(planned, notes=tuple(notes), pinned=tuple(pinned), unmonitored=tuple(unmonitored))
 
     def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
         """How the revision of a pinned target differs from the one that the plan ends with.
 
         The revision that the plan starts from differs by the monitor alone. Raises TaskProfilerError.
         """
-        pinned = target.pinned_revision or ""
-        if pinned == planned.revision:
+        if target.pinned_revision == planned.revision:
             return "monitor" if planned.is_new_revision else "none"
-        return difference(self._pinned_definition(pinned), planned.definition, self._image)
+        return difference(self._pinned_definition(target), planned.definition, self.image)
 
-    def _pinned_definition(self, revision: str) -> Mapping[str, object]:
-        if revision not in self._pinned:  # many schedules may start one revision, which never changes
-            self._pinned[revision] = read_document(self._definitions.describe(revision), revision).definition
-        return self._pinned[revision]
-
-    def _starts_monitor(self, planned: PlannedFamily, target: ScheduledTarget) -> bool:
+    def _pinned_definition(self, target: ScheduledTarget) -> Mapping[str, object]:
         revision = target.pinned_revision or ""
-        if planned.document is not None and revision == planned.revision:
-            return has_monitor(planned.document.definition, self._image)
-        try:
-            return has_monitor(self._pinned_definition(revision), self._image)
-        except TaskProfilerError:  # the note reports that it cannot be read
-            return True
-
-    @staticmethod
-    def _with_log_group_note(planned: PlannedFamily) -> PlannedFamily:
-        if planned.log_group is None or not planned.is_new_revision:
-            return planned
-        note = f"--register creates the log group {planned.log_group} if it does not exist."
-        return replace(planned, notes=(*planned.notes, note))
+        if revision not in self._revisions:
+            self._revisions[revision] = read_document(self._definitions.describe(revision), revision).definition
+        return self._revisions[revision]
 
     def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
         """Carry the plan out. Returns the executed plans: another plan if a definition has changed meanwhile."""
@@ -321,7 +294,7 @@ class Rollout:
             arn = planned.revision_arn
             if planned.is_new_revision:
                 arn = self._definitions.register(planned.definition)
-                self._on_step(f"registered {revision_of(arn)}")
+                self.on_step(f"registered {revision_of(arn)}")
                 self.counts["registered"] += 1
         except TaskProfilerError as error:
             self._fail(planned.family, error)
@@ -334,19 +307,19 @@ class Rollout:
         return planned
 
     def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
-        return planned.pinned if self._request.update_schedules else ()
+        return planned.pinned if self.request.update_schedules else ()
 
     def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
         """The plan from the present definition, so that the new revision undoes no deployment."""
         self._create_log_group(planned)
         current = self._plan(planned.family)
         if current.document != planned.document:
-            notes = " ".join(self._with_log_group_note(current).notes)
+            notes = " ".join(current.notes)
             if current.action == "failed":
-                self._on_problem(f"{current.family}: {notes}")
+                self.on_problem(f"{current.family}: {notes}")
             else:
                 start = f"{current.family} changed meanwhile, so it is planned again from {current.revision}"
-                self._on_step(f"{start}: {current.action} {notes}".rstrip())
+                self.on_step(f"{start}: {current.action} {notes}".rstrip())
             self._create_log_group(current)
         return current
 
@@ -354,8 +327,8 @@ class Rollout:
         group = planned.log_group
         if group is None or not planned.is_new_revision or group in self._groups:
             return
-        if create_log_group(self._open, group):
-            self._on_step(f"created the log group {group}")
+        if create_log_group(self.open_client, group):
+            self.on_step(f"created the log group {group}")
         self._groups.add(group)
 
     def _move(self, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
@@ -369,15 +342,15 @@ class Rollout:
             self._skip(current, f"pinned to {current.pinned_revision}")
         elif pinned_difference == "monitor":
             self._schedules.move(current, arn)
-            self._on_step(f"moved {current.title} to {revision_of(arn)}")
+            self.on_step(f"moved {current.title} to {revision_of(arn)}")
             self.counts["moved"] += 1
 
     def _skip(self, target: ScheduledTarget, reason: str) -> None:
-        self._on_step(f"{target.title} skipped: {reason}")
+        self.on_step(f"{target.title} skipped: {reason}")
         self.counts["skipped"] += 1
 
     def _fail(self, subject: str, error: TaskProfilerError) -> None:
-        self._on_problem(f"{subject}: {error}")
+        self.on_problem(f"{subject}: {error}")
         self.counts["failed"] += 1
 
     def policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:
@@ -388,20 +361,20 @@ class Rollout:
             if role_arn is not None and family.streams:
                 role = role_arn.rpartition("/")[2]
                 streams[role] = streams.get(role, frozenset()) | family.streams
-        plan = partial(plan_policy, self._open) if self._request.attach_policy else planned_policy
+        plan = partial(plan_policy, self.open_client) if self.request.attach_policy else planned_policy
         for role, needed_streams in sorted(streams.items()):
             try:
                 yield plan(role, needed_streams)
             except TaskProfilerError as error:
-                if self._request.attach_policy:
+                if self.request.attach_policy:
                     self._fail(role, error)
 
     def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
         """Attach the policies. A role that cannot be changed is a failure."""
         for policy in policies:
             try:
-                if attach_policy(self._open, policy):
-                    self._on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
+                if attach_policy(self.open_client, policy):
+                    self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
                     self.counts["attached"] += 1
             except TaskProfilerError as error:
                 self._fail(policy.role, error)

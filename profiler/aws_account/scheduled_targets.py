@@ -12,9 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import aws_errors, noted_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.registered_definitions import LastBody, revision_of
-from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import json_moment_ns
@@ -68,14 +67,26 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         return cluster_name(self.cluster_arn) == cluster_name(cluster)
 
 
+class FoundSchedules(Struct, frozen=True, kw_only=True):
+    """The schedules and rules, and sentences about unreadable parts.
+
+    ``unread`` is the number of schedules for which the time did not suffice: the next call continues with them.
+    """
+
+    schedules: tuple[Schedule, ...]
+    problems: tuple[str, ...] = ()
+    unread: int = 0
+
+
 class Schedules:
     """EventBridge's rules and EventBridge Scheduler's schedules. Methods raise TaskProfilerError with AWS's reason."""
 
-    def __init__(self, events: AwsClient, scheduler: AwsClient) -> None:
-        self._events = events
-        self._scheduler = scheduler
-        self._targets_body = LastBody(events, "ListTargetsByRule")
-        self._schedule_body = LastBody(scheduler, "GetSchedule")
+    def __init__(self, open_client: OpenClient) -> None:
+        self._events, self._scheduler = open_client("events"), open_client("scheduler")
+        self._targets_body = LastBody(self._events, "ListTargetsByRule")
+        self._schedule_body = LastBody(self._scheduler, "GetSchedule")
+        # By group, name and last change, since the last call of ``timed``.
+        self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
 
     def targets(self) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks."""
@@ -88,12 +99,8 @@ class Schedules:
             )
             of_rules = tuple(target for rule in rules for target in self.targets_of_rule(rule))
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            of_schedules = map(self.target_of_schedule, self.summaries())
+            of_schedules = (self.target_of_schedule(one["Name"], one["GroupName"]) for one in self.summaries())
             return (*of_rules, *(target for target in of_schedules if target is not None))
-
-    def timed_rules(self) -> Iterator[Mapping[str, Any]]:
-        """The rules with a schedule, as ListRules returns them. EventBridge accepts these on the default bus only."""
-        return (rule for rule in self._pages(self._events.list_rules, "Rules") if rule.get("ScheduleExpression"))
 
     def targets_of_rule(self, rule: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
         """The targets of a rule that start ECS tasks."""
@@ -110,12 +117,15 @@ class Schedules:
             if ":cluster/" in str(summary.get("Target", {}).get("Arn")):
                 yield summary
 
-    def target_of_schedule(self, summary: Mapping[str, Any]) -> ScheduledTarget | None:
-        """The target of a schedule; None if it no longer starts a task."""
+    def target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
+        """The target of a schedule; None if it no longer exists or no longer starts a task."""
         try:
-            return self._target_of_schedule(summary["Name"], summary["GroupName"])
+            self._scheduler.get_schedule(Name=name, GroupName=group)
         except self._scheduler.exceptions.ResourceNotFoundException:
             return None
+        schedule = _without_nulls(json.loads(self._schedule_body.content))
+        target = schedule["Target"]
+        return _target("schedule", name, group, target, content=schedule) if _PARAMETERS in target else None
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> None:
         """Let a target that was just read start another revision. Only its revision changes."""
@@ -137,22 +147,51 @@ class Schedules:
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
         """The target as it is now; None if it no longer exists."""
         with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
+            if target.kind == "schedule":
+                return self.target_of_schedule(target.name, target.group)
             try:
-                if target.kind == "schedule":
-                    return self._target_of_schedule(target.name, target.group)
                 of_rule = self.targets_of_rule(target.rule)
                 return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
-            except (
-                self._events.exceptions.ResourceNotFoundException,
-                self._scheduler.exceptions.ResourceNotFoundException,
-            ):
+            except self._events.exceptions.ResourceNotFoundException:
                 return None
 
-    def _target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
-        self._scheduler.get_schedule(Name=name, GroupName=group)
-        schedule = _without_nulls(json.loads(self._schedule_body.content))
-        target = schedule["Target"]
-        return _target("schedule", name, group, target, content=schedule) if _PARAMETERS in target else None
+    def timed(self, may_continue: Callable[[], bool] = lambda: True) -> FoundSchedules:
+        """The schedules and timed rules. An unreadable part is a problem, and does not hide the others.
+
+        ``may_continue``: whether there is time for another schedule, which takes a call if it is new or was changed.
+        """
+        problems: list[str] = []
+        unread: list[str] = []
+        targets = (*self._of_rules(problems), *self._of_schedules(problems, unread, may_continue))
+        return FoundSchedules(schedules=tuple(map(schedule_of, targets)), problems=tuple(problems), unread=len(unread))
+
+    def _of_rules(self, problems: list[str]) -> Iterator[ScheduledTarget]:
+        with noted_errors(problems.append, "The rules of EventBridge could not be read", LIST_RULES):
+            # EventBridge accepts a rule with a schedule on the default bus only.
+            for rule in (one for one in self._pages(self._events.list_rules, "Rules") if one.get("ScheduleExpression")):
+                with noted_errors(
+                    problems.append, f"The targets of the rule {rule['Name']} could not be read", LIST_RULES
+                ):
+                    yield from self.targets_of_rule(rule)
+
+    def _of_schedules(
+        self, problems: list[str], unread: list[str], may_continue: Callable[[], bool]
+    ) -> Iterator[ScheduledTarget]:
+        known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
+        with noted_errors(problems.append, "The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
+            for summary in self.summaries():
+                key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
+                if key in self._known:
+                    known[key] = self._known[key]
+                elif may_continue():
+                    with noted_errors(
+                        problems.append, f"The schedule {summary['Name']} could not be read", LIST_SCHEDULES
+                    ):
+                        known[key] = self.target_of_schedule(summary["Name"], summary["GroupName"])
+                else:
+                    unread.append(summary["Name"])
+        self._known = known
+        yield from (target for target in known.values() if target is not None)
 
     @staticmethod
     def _pages(
@@ -187,63 +226,6 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     if isinstance(value, dict):
         return {name: _without_nulls(item) for name, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-class FoundSchedules(Struct, frozen=True, kw_only=True):
-    """The schedules and rules, and sentences about unreadable parts.
-
-    ``unread`` is the number of schedules for which the time did not suffice: the next call continues with them.
-    """
-
-    schedules: tuple[Schedule, ...]
-    problems: tuple[str, ...] = ()
-    unread: int = 0
-
-
-class AccountSchedules:
-    """Reads the schedules and rules again and again."""
-
-    def __init__(self, events: AwsClient, scheduler: AwsClient) -> None:
-        self._targets = Schedules(events, scheduler)
-        # By group, name and last change.
-        self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
-
-    def read(self, may_continue: Callable[[], bool] = lambda: True) -> FoundSchedules:
-        """Read all. An unreadable part is a problem, and does not hide the others.
-
-        ``may_continue``: whether there is time for another schedule, which takes a call if it is new or was changed.
-        """
-        problems: list[str] = []
-        unread: list[str] = []
-        targets = (*self._of_rules(problems), *self._of_schedules(problems, unread, may_continue))
-        return FoundSchedules(schedules=tuple(map(schedule_of, targets)), problems=tuple(problems), unread=len(unread))
-
-    def _of_rules(self, problems: list[str]) -> Iterator[ScheduledTarget]:
-        with noted_errors(problems.append, "The rules of EventBridge could not be read", LIST_RULES):
-            for rule in self._targets.timed_rules():
-                with noted_errors(
-                    problems.append, f"The targets of the rule {rule['Name']} could not be read", LIST_RULES
-                ):
-                    yield from self._targets.targets_of_rule(rule)
-
-    def _of_schedules(
-        self, problems: list[str], unread: list[str], may_continue: Callable[[], bool]
-    ) -> Iterator[ScheduledTarget]:
-        known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
-        with noted_errors(problems.append, "The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            for summary in self._targets.summaries():
-                key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
-                if key in self._known:
-                    known[key] = self._known[key]
-                elif may_continue():
-                    with noted_errors(
-                        problems.append, f"The schedule {summary['Name']} could not be read", LIST_SCHEDULES
-                    ):
-                        known[key] = self._targets.target_of_schedule(summary)
-                else:
-                    unread.append(summary["Name"])
-        self._known = known
-        yield from (target for target in known.values() if target is not None)
 
 
 def is_timed(target: ScheduledTarget) -> bool:

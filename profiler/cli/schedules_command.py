@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.missed_reasons import MissedReasons
-from profiler.aws_account.scheduled_targets import AccountSchedules
+from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
@@ -33,7 +33,6 @@ from profiler.schedules.schedule_model import (
     DueTime,
     Schedule,
     StartedTask,
-    family_of_schedule,
 )
 
 _USUAL_NS = 14 * 86_400 * NS_PER_SECOND
@@ -90,7 +89,7 @@ def read_schedules(open_client: OpenClient, cluster: str | None, families: Colle
 
     Raises TaskProfilerError if there is none, or nothing can be read.
     """
-    found = AccountSchedules(open_client("events"), open_client("scheduler")).read()
+    found = Schedules(open_client).timed()
     if found.problems and not found.schedules:
         raise TaskProfilerError(found.problems[0])
     for problem in found.problems[:_MAX_PROBLEMS]:
@@ -100,8 +99,7 @@ def read_schedules(open_client: OpenClient, cluster: str | None, families: Colle
     schedules = [
         one
         for one in found.schedules
-        if cluster in (None, cluster_name(one.cluster_arn), one.cluster_arn)
-        and matches_any(family_of_schedule(one), families)
+        if cluster in (None, cluster_name(one.cluster_arn), one.cluster_arn) and matches_any(one.family, families)
     ]
     if schedules:
         return schedules
@@ -114,7 +112,7 @@ def read_schedules(open_client: OpenClient, cluster: str | None, families: Colle
 def family_key_of(schedule: Schedule) -> FamilyKey:
     """The family that a schedule starts, in the account and the Region of its cluster."""
     arn = schedule.cluster_arn
-    return FamilyKey(family_of_schedule(schedule), arn_account(arn), arn_region(arn))
+    return FamilyKey(schedule.family, arn_account(arn), arn_region(arn))
 
 
 def judge_account(
@@ -130,9 +128,7 @@ def judge_account(
         except TaskProfilerError as error:
             warn(f"Due times of more than an hour ago are unknown. {error}")
     problems: set[str] = set()
-    reasons = MissedReasons(
-        lambda: open_client("cloudtrail"), lambda: open_client("sqs"), pause=clock.sleep, warn=problems.add
-    )
+    reasons = MissedReasons(open_client, pause=clock.sleep, warn=problems.add)
     explained = [_with_reason(one, reasons, now_ns) for one in judged]
     for problem in sorted(problems):
         warn(problem)
@@ -251,7 +247,7 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
             "expression": schedule.expression,
             "timeZone": schedule.time_zone,
             "cluster": self.cluster,
-            "family": family_of_schedule(schedule),
+            "family": schedule.family,
             "lastDue": _iso(self.last_ns),
             "outcome": self.outcome,
             "reason": self.reason,

@@ -263,9 +263,9 @@ def roll_out(
     ``check_plan`` is called before anything is changed.
     """
     rollout = Rollout(
-        open_client,
-        request,
-        plan_change,
+        open_client=open_client,
+        request=request,
+        plan_change=plan_change,
         image=image,
         names_starters=names_starters,
         on_step=partial(click.echo, err=True) if as_json else say,

@@ -67,13 +67,7 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
 def identify_containers(definition: Mapping[str, object] | None, task: StoppedTask) -> TaskContainers:
     """Identify the containers from the definition that ECS describes; without one, from the event's containers."""
     from profiler.core.container_roles import TaskContainer, container_roles  # see above
-    from profiler.task_definitions.containers import (
-        as_task_container,
-        log_target,
-        read_containers,
-        requested_batch,
-        roles_of,
-    )
+    from profiler.task_definitions.containers import log_target, read_containers, requested_batch, roles_of
 
     containers = read_containers(definition or {})
     if not containers:
@@ -81,7 +75,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
         return _from_roles(container_roles(listed))
     requested = requested_batch(containers)
     roles = roles_of(containers, requested=requested)
-    measured = [replace(as_task_container(container), essential=None) for container in containers]
+    measured = [replace(container, essential=None) for container in containers]
     targets = {container.name: log_target(container, task.arn) for container in containers}
     return replace(
         _from_roles(roles),

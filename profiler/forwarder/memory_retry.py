@@ -287,7 +287,7 @@ def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, .
         if rule != starter:
             return [*schedules.targets_of_rule({"Name": rule})]
         named = (one for one in schedules.summaries(name) if may_be_starter("schedule", one["Name"], starter))
-        return [schedules.target_of_schedule(summary) for summary in named]
+        return [schedules.target_of_schedule(one["Name"], one["GroupName"]) for one in named]
 
     found = _called("its schedule could not be read", read)
     return tuple(target for target in found if target is not None and target.family == ended.task.family)

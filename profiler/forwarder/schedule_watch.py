@@ -39,7 +39,6 @@ from profiler.schedules.schedule_model import (
     Schedule,
     StartedTask,
     did_start,
-    family_of_schedule,
 )
 
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
@@ -204,7 +203,7 @@ class ScheduleWatch(Struct, frozen=True):
             ),
             schedule=msgspec.convert(schedule, NoticedSchedule, from_attributes=True),
             cluster=cluster_name(schedule.cluster_arn),
-            family=family_of_schedule(schedule),
+            family=schedule.family,
             region=arn_region(schedule.cluster_arn),
             account_id=arn_account(schedule.cluster_arn),
         )
@@ -240,11 +239,11 @@ class ScheduleWatch(Struct, frozen=True):
         running = list(_running(schedules, clusters))
         if self.account.usual is None or not running:
             return []
-        families = {family_of_schedule(schedule) for schedule, _ in running}
+        families = {schedule.family for schedule, _ in running}
         durations = self.account.usual(families, running[0][0].cluster_arn)
         lines = []
         for schedule, task in running:
-            usual = durations.get((family_of_schedule(schedule), cluster_name(schedule.cluster_arn) or ""))
+            usual = durations.get((schedule.family, cluster_name(schedule.cluster_arn) or ""))
             elapsed_ms = (self.now_ns - (task.started_ns or self.now_ns)) / NS_PER_MS
             if usual is None or elapsed_ms <= 1.5 * usual.p95_ms:
                 continue
@@ -265,7 +264,7 @@ def _running(
     """The running tasks that schedules started, each with one of the schedules that can have started it."""
     by_family: dict[tuple[str, str], list[Schedule]] = {}
     for schedule in schedules:
-        by_family.setdefault((schedule.cluster_arn, family_of_schedule(schedule)), []).append(schedule)
+        by_family.setdefault((schedule.cluster_arn, schedule.family), []).append(schedule)
     for arn, cluster in clusters.items():
         for task in cluster.tasks or ():
             if task.stopped_ns is None and task.started_ns is not None:

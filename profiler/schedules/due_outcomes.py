@@ -5,7 +5,6 @@ found no capacity or no image is ``refused``. Nothing is ``missed`` by guess: a 
 it started could have stopped before the tasks are known, or if the schedule was changed since.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -30,8 +29,6 @@ from profiler.schedules.schedule_model import (
     TaskSlot,
     assign_tasks,
     cut_started_by,
-    family_of_schedule,
-    started_by,
 )
 
 # ECS shows a stopped task for an hour; the rest is for differing clocks and the time that reading takes.
@@ -74,7 +71,7 @@ def judge_schedules(
     judge = _Judge(now_ns=now_ns, since_ns=since_ns, grace_ns=grace_ns)
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for place, schedule in enumerate(schedules):
-        groups[schedule.cluster_arn, family_of_schedule(schedule), started_by(schedule)].append(place)
+        groups[schedule.cluster_arn, schedule.family, schedule.started_by].append(place)
     tasks: defaultdict[tuple[str, str, str], list[StartedTask]] = defaultdict(list)
     for arn, cluster in clusters.items():
         for task in sorted(cluster.tasks or (), key=lambda task: (task.created_ns, task.arn)):
@@ -94,18 +91,6 @@ def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
     if due_time.outcome != "missed" or reason is None:
         return due_time
     return replace(due_time, outcome="refused", reason=reason)
-
-
-class _LatestEnds:
-    """Finds, among the tasks created before another one, the task that ended last."""
-
-    def __init__(self, tasks: Sequence[StartedTask]) -> None:
-        self._created = [task.created_ns for task in tasks]
-        self._latest = [*accumulate(tasks, partial(max, key=_end))]
-
-    def before(self, task: StartedTask) -> StartedTask | None:
-        place = bisect_left(self._created, task.created_ns)
-        return self._latest[place - 1] if place else None
 
 
 def _end(task: StartedTask) -> float:
@@ -150,7 +135,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
                 if len(members) == 1
                 else sorted((t for slot in row for t in slot.tasks), key=attrgetter("created_ns"))
             )
-            last_ends = _LatestEnds(own)
+            # By task: of the tasks created before it, the one that ended last.
+            latest = (None, *accumulate(own, partial(max, key=_end)))
+            last_ends = dict(zip((task.arn for task in own), latest, strict=False))
             others = sorted({other.name for other in members if other is not schedule})
             is_restarted = _may_be_restarted(schedule, row)
             yield JudgedSchedule(
@@ -188,7 +175,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         ]
 
     def _due_time(
-        self, slot: TaskSlot, cluster: ClusterTasks, last_ends: _LatestEnds, others: Sequence[str]
+        self, slot: TaskSlot, cluster: ClusterTasks, last_ends: Mapping[str, StartedTask | None], others: Sequence[str]
     ) -> DueTime:
         outcome, reason = self._without_task(slot, cluster, others) if slot.is_open else (None, None)
         if outcome is None:
@@ -215,7 +202,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         )
         return "missed", " ".join(filter(None, (some, similar if others else None))) or None
 
-    def _with_task(self, slot: TaskSlot, last_ends: _LatestEnds) -> tuple[DueOutcome, str | None]:
+    def _with_task(self, slot: TaskSlot, last_ends: Mapping[str, StartedTask | None]) -> tuple[DueOutcome, str | None]:
         first, last = slot.tasks[0], slot.tasks[-1]
         if all(task.stop_code == _FAILED_TO_START for task in slot.tasks):
             return "refused", f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}"
@@ -225,7 +212,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
                 "late",
                 f"The task started {after} after the {'window' if slot.schedule.window_minutes else 'due time'}.",
             )
-        previous = last_ends.before(first)
+        previous = last_ends[first.arn]
         if previous is not None and (previous.stopped_ns is None or previous.stopped_ns > first.created_ns):
             return (
                 "overlapped",

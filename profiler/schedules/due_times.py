@@ -36,7 +36,6 @@ _AHEAD_NS = 366 * 86_400 * NS_PER_SECOND
 _MINUTE = timedelta(minutes=1)
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_SATURDAY = 7
 _MONDAY_TO_FRIDAY = range(2, 7)
 
 _DayRule = Callable[[int, int], Iterator[int]]
@@ -80,30 +79,24 @@ def _parse_cron(text: str) -> _Cron:
 
 
 def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tuple[int, ...]:
-    parts = (_part_values(part, first, last, names) for part in text.split(","))
-    return tuple(sorted({value for values in parts for value in values}))
-
-
-def _part_values(text: str, first: int, last: int, names: Sequence[str]) -> Iterator[int]:
-    """The values of ``*``, ``4``, ``4-6``, ``4/2``, ``*/2`` or ``4-6/2``."""
-    found = re.fullmatch(r"(?:\*|(\w+)(?:-(\w+))?)(?:/([0-9]{1,4}))?", text, re.ASCII)
-    if not found:
-        raise ValueError(text)
-    begin_text, end_text, step_text = found.groups()
-
-    def number(value: str) -> int:
-        given = first + names.index(value) if value in names else int(value)
-        if not first <= given <= last:
-            raise ValueError(text)
-        return given
-
-    begin = first if begin_text is None else number(begin_text)
-    end = number(end_text) if end_text else begin if begin_text is not None and step_text is None else last
-    step = int(step_text or 1)
+    """The values of a list of ``*``, ``4``, ``4-6``, ``4/2``, ``*/2`` or ``4-6/2``."""
+    for number, name in enumerate(names, first):
+        text = text.replace(name, str(number))
     count = last - first + 1
-    # FRI-MON and 22-2 go on after the end of the week or of the day.
-    length = end - begin if end >= begin else end - begin + count
-    return (first + (begin - first + offset) % count for offset in range(0, length + 1, step))
+    values: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"(?:\*|([0-9]{1,4})(?:-([0-9]{1,4}))?)(?:/([0-9]{1,4}))?", part)
+        if found is None:
+            raise ValueError(part)
+        begin_text, end_text, step_text = found.groups()
+        begin = int(begin_text or first)
+        end = int(end_text) if end_text else begin if begin_text and not step_text else last
+        if not (first <= begin <= last and first <= end <= last):
+            raise ValueError(part)
+        # FRI-MON and 22-2 go on after the end of the week or of the day.
+        steps = range(0, (end - begin) % count + 1, int(step_text or 1))
+        values.update(first + (begin - first + step) % count for step in steps)
+    return tuple(sorted(values))
 
 
 def _day_of_month(text: str) -> _DayRule:
@@ -135,27 +128,16 @@ def _length(year: int, month: int) -> int:
     return calendar.monthrange(year, month)[1]
 
 
-def _weekday(year: int, month: int, day: int) -> int:
-    """AWS's number of a weekday: 1 is Sunday."""
-    return date(year, month, day).isoweekday() % 7 + 1
-
-
-def _on_weekdays(year: int, month: int, weekdays: tuple[int, ...]) -> list[int]:
-    first = _weekday(year, month, 1)
-    return [day for day in range(1, _length(year, month) + 1) if (first + day - 2) % 7 + 1 in weekdays]
+def _on_weekdays(year: int, month: int, weekdays: Sequence[int]) -> list[int]:
+    """The days of a month on these weekdays in AWS's numbers, of which 1 is Sunday."""
+    first = date(year, month, 1).isoweekday()
+    return [day for day in range(1, _length(year, month) + 1) if (first + day - 1) % 7 + 1 in weekdays]
 
 
 def _nearest_weekday(year: int, month: int, day: int) -> Iterator[int]:
     """The day from Monday to Friday that is nearest to a day, in the same month."""
-    length = _length(year, month)
-    if day > length:
-        return
-    near = (day, day - 1, day + 1) if _weekday(year, month, day) == _SATURDAY else (day, day + 1, day - 1)
-    yield next(
-        other
-        for other in (*near, day + 2, day - 2)
-        if 1 <= other <= length and _weekday(year, month, other) in _MONDAY_TO_FRIDAY
-    )
+    if day <= _length(year, month):
+        yield min(_on_weekdays(year, month, _MONDAY_TO_FRIDAY), key=lambda other: abs(other - day))
 
 
 class ScheduleExpressionError(TaskProfilerError):

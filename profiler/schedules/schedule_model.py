@@ -57,6 +57,15 @@ class Schedule(Struct, frozen=True, kw_only=True):
     task_count: int = 1
     dead_letter_arn: str | None = None
 
+    @property
+    def family(self) -> str:
+        return family_of(self.definition_arn)
+
+    @property
+    def started_by(self) -> str:
+        """The ``startedBy`` of the tasks that it starts, as ECS stores it."""
+        return cut_started_by(STARTERS[self.kind] + self.name)
+
 
 class StartedTask(Struct, frozen=True, kw_only=True):
     """A task as ECS shows it. Times are in nanoseconds since 1970; ECS shows a stopped task for an hour."""
@@ -124,20 +133,6 @@ class TaskSlot(Struct, kw_only=True):
         """Whether the first of the tasks was created at the due time, or in the window."""
         return bool(self.tasks) and self.tasks[0].created_ns <= self.window_end_ns + _PROMPT_NS
 
-    def contains(self, moment_ns: int) -> bool:
-        """Whether the moment is before the next due time, or in the window."""
-        return self.next_ns is None or moment_ns < max(self.next_ns, self.window_end_ns)
-
-
-def family_of_schedule(schedule: Schedule) -> str:
-    """The family of the tasks that a schedule starts."""
-    return family_of(schedule.definition_arn)
-
-
-def started_by(schedule: Schedule) -> str:
-    """The ``startedBy`` of the tasks that a schedule starts, as ECS stores it."""
-    return cut_started_by(STARTERS[schedule.kind] + schedule.name)
-
 
 def cut_started_by(starter: str | None) -> str:
     """A task's ``startedBy`` in the length that is certain; ECS accepts a longer one today."""
@@ -150,7 +145,7 @@ def did_start(schedule: Schedule, task: StartedTask) -> bool:
     Schedules whose names agree in the first characters, or in different groups, cannot be distinguished.
     """
     is_its = may_be_starter(schedule.kind, schedule.name, task.started_by or "")
-    return is_its and task.family == family_of_schedule(schedule)
+    return is_its and task.family == schedule.family
 
 
 def may_be_starter(kind: ScheduleKind, name: str, starter: str) -> bool:
@@ -187,10 +182,10 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
             left.append((task, end))
     for task, end in left:
         for slot in reversed(slots[:end]):
-            if task.created_ns - slot.window_end_ns > _MAX_RETRY_NS:
-                continue
-            is_lacking = slot.due_ns >= known_since_ns or slot.contains(task.created_ns)
-            if slot.is_open and is_lacking and did_start(slot.schedule, task):
+            is_retry = task.created_ns - slot.window_end_ns <= _MAX_RETRY_NS
+            is_next_later = slot.next_ns is None or task.created_ns < max(slot.next_ns, slot.window_end_ns)
+            is_lacking = slot.due_ns >= known_since_ns or is_next_later
+            if is_retry and slot.is_open and is_lacking and did_start(slot.schedule, task):
                 slot.tasks.append(task)
                 slot.tasks.sort(key=lambda other: other.created_ns)
                 break

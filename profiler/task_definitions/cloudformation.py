@@ -146,9 +146,8 @@ def _update(
     for name in (*before, *(name for name in after if name not in before)):
         if name in ignored or before.get(name) == after.get(name):
             continue
-        (field,) = mapping(pascal_case({name: None}))
+        ((field, value),) = mapping(pascal_case({name: after.get(name)})).items()
         if name in after:
-            ((_, value),) = mapping(pascal_case({name: after[name]})).items()
             node[field] = _restored(value, functions)
         else:
             del node[field]

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import AWSLOGS, ReportStream
 from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, Container, environment_of
-from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, MonitorContainer, StacksAccess
+from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, MonitorContainer, OwnLog, StacksAccess
 
 ContainerFormat = Literal["json", "terraform", "cloudformation", "cdk"]
 DEFAULT_CONTAINER = "batch"
@@ -35,10 +35,7 @@ class ContainerRequest(Struct, frozen=True, kw_only=True):
 def monitor_container(request: ContainerRequest, *, default_region: str | None = None) -> Mapping[str, object]:
     """The container definition of the monitor for a batch with the awslogs log driver."""
     region = request.region or default_region
-    options: dict[str, object] = {"awslogs-group": request.log_group}
-    if region is not None:
-        options["awslogs-region"] = region
-    options["awslogs-stream-prefix"] = request.stream_prefix
+    options = OwnLog(group=request.log_group, region=region, stream_prefix=request.stream_prefix).options
     batch = Container(name=request.container, log_driver=AWSLOGS, log_options=options)
     settings = {} if request.report_stream == "batch" else {REPORT_STREAM_VARIABLE: request.report_stream}
     return MonitorContainer(image=request.image, batch=batch, stacks=request.stacks, settings=settings).definition()

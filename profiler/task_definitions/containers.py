@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles, repository
 from profiler.core.ecs_terms import (
@@ -27,13 +27,12 @@ _MB_PER_GB = 1024
 _TASK_MEMORY = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(GB)?\s*", re.ASCII | re.IGNORECASE)
 
 
-class Container(Struct, frozen=True, kw_only=True):
+class Container(TaskContainer, frozen=True, kw_only=True):
     """One container definition; None for fields that are not set."""
 
-    name: str
-    image: str | None = None
-    essential: bool = True
-    is_log_router: bool = False
+    command: tuple[str, ...] | None = ()
+    essential: bool | None = True
+    firelens: bool | None = False
     log_driver: str | None = None
     log_options: Mapping[str, object] = {}
     cpu_units: int = 0
@@ -42,7 +41,6 @@ class Container(Struct, frozen=True, kw_only=True):
     requirements: frozenset[str] = frozenset()
     neuron_devices: tuple[Mapping[str, object], ...] = ()
     depends_on: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
     environment: Mapping[str, object] = {}
     user: str | None = None
     capabilities: frozenset[str] = frozenset()
@@ -51,11 +49,6 @@ class Container(Struct, frozen=True, kw_only=True):
     def may_trace(self) -> bool:
         """Whether it may read other processes: an added capability has no effect for another user than root."""
         return self.user in ROOT_USERS and SYS_PTRACE in self.capabilities
-
-    @property
-    def wraps_batch(self) -> bool:
-        """Whether it runs a batch by ``task-profiler run``."""
-        return as_task_container(self, None).wraps_batch
 
     @property
     def uses_gpu(self) -> bool:
@@ -81,7 +74,7 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     monitor = next((container for container in containers if container.name == name), None)
     if monitor is None:
         return None
-    described = as_task_container(monitor, image)
+    described = _with_known_image(monitor, image)
     # Own builds have names such as team-task-profiler.
     is_ours = described.starts_monitor or MONITOR_REPOSITORY in repository(described.image)
     if not is_ours:
@@ -100,16 +93,11 @@ def monitor_of(definition: Mapping[str, object], image: str | None = None) -> Co
         return None
 
 
-def has_monitor(definition: Mapping[str, object], image: str | None = None) -> bool:
-    """Whether the definition has the monitor."""
-    return monitor_of(definition, image) is not None
-
-
 def roles_of(
     containers: Sequence[Container], image: str | None = None, *, requested: str | None = None
 ) -> ContainerRoles:
     """The role of each container; ``requested`` is the value of TASK_PROFILER_CONTAINER."""
-    return container_roles([as_task_container(container, image) for container in containers], requested=requested)
+    return container_roles([_with_known_image(container, image) for container in containers], requested=requested)
 
 
 def requested_batch(containers: Sequence[Container]) -> str | None:
@@ -125,16 +113,10 @@ def log_target(container: Container, task_arn: str | None = None) -> AwslogsTarg
     return awslogs_target({name: str(value) for name, value in options.items() if value}, container.name, task_arn)
 
 
-def as_task_container(container: Container, image: str | None = None) -> TaskContainer:
-    """Describe a container. ``image`` is the monitor's image, if its repository has a name of the user's own."""
+def _with_known_image(container: Container, image: str | None) -> Container:
+    """The container, whose image is known if its repository is the one of ``image``, the user's own for the monitor."""
     is_own_build = image is not None and repository(container.image) == repository(image)
-    return TaskContainer(
-        name=container.name,
-        image=MONITOR_REPOSITORY if is_own_build else container.image,
-        command=container.command,
-        essential=container.essential,
-        firelens=container.is_log_router,
-    )
+    return replace(container, image=MONITOR_REPOSITORY) if is_own_build else container
 
 
 def own_log_group(definition: Mapping[str, object], image: str | None = None) -> str | None:
@@ -194,26 +176,13 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     return next(container for container in containers if container.name == essential[0])
 
 
-def depends_on(containers: Sequence[Container], name: str, other: str) -> bool:
-    """Whether the container depends on the other one, directly or indirectly."""
-    edges = {container.name: container.depends_on for container in containers}
-    reached: set[str] = set()
-    pending = [name]
-    while pending:
-        current = pending.pop()
-        if current not in reached:
-            reached.add(current)
-            pending.extend(edges.get(current, ()))
-    return other in reached - {name}
-
-
 def _container(raw: Mapping[str, object]) -> Container:
     logs, linux = mapping(raw.get("logConfiguration")), mapping(raw.get("linuxParameters"))
     return Container(
         name=text(raw.get("name")) or "",
         image=text(raw.get("image")),
         essential=raw.get("essential") is not False,  # the default is true
-        is_log_router=isinstance(raw.get("firelensConfiguration"), dict),
+        firelens=isinstance(raw.get("firelensConfiguration"), dict),
         log_driver=text(logs.get("logDriver")),
         log_options=mapping(logs.get("options")),
         cpu_units=count(raw.get("cpu")) or 0,

@@ -15,7 +15,6 @@ from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
     REPORT_STREAM_VARIABLE,
     Container,
-    depends_on,
     environment_of,
     find_batch,
     find_monitor,
@@ -88,7 +87,7 @@ def add_monitor(
     else:
         added = _with_new_monitor(definition, containers, options, image)
     if options.shared_pids or options.stacks is not None:
-        return _with_shared_pids(added, image)
+        return _with_shared_pids(added)
     return added
 
 
@@ -127,7 +126,7 @@ def _with_existing_monitor(
             "remove it from the definition first."
         )
     present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
-    is_stricter = depends_on(containers, batch.name, existing.name)
+    is_stricter = existing.name in batch.depends_on
     parts = list(_raw_containers(definition))
     old, has_image = parts.pop(containers.index(existing)), options.image is not None
     own, changes = refresh(old, present, has_image=has_image, is_stricter=is_stricter)
@@ -216,7 +215,7 @@ def _raw_containers(definition: Mapping[str, object]) -> Iterator[Mapping[str, o
     return mappings(definition.get("containerDefinitions"))
 
 
-def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDefinition:
+def _with_shared_pids(added: ChangedDefinition) -> ChangedDefinition:
     """Set pidMode. A label of the monitor remembers that it was not set, for ``taskdef remove-monitor``."""
     mode = added.definition.get("pidMode")
     if mode == "host":
@@ -224,15 +223,11 @@ def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDef
         return replace(added, notes=(*added.notes, note))
     if mode == "task":
         return added
-    containers = read_containers(added.definition)
-    own = find_monitor(containers, image)
-    parts = [
-        {**raw, "dockerLabels": {**mapping(raw.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED}}
-        if container == own
-        else raw
-        for raw, container in zip(_raw_containers(added.definition), containers, strict=True)
-    ]
-    return replace(added, definition={**added.definition, "containerDefinitions": parts, "pidMode": "task"})
+    *others, own = _raw_containers(added.definition)  # the monitor is the last one
+    labelled = {**own, "dockerLabels": {**mapping(own.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED}}
+    return replace(
+        added, definition={**added.definition, "containerDefinitions": [*others, labelled], "pidMode": "task"}
+    )
 
 
 def check_platform(definition: Mapping[str, object]) -> None:

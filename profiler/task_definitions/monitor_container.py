@@ -6,8 +6,8 @@ them, unless the monitor must be root.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -51,10 +51,10 @@ class OwnLog(Struct, frozen=True, kw_only=True):
     stream_prefix: str = DEFAULT_STREAM_PREFIX
     is_requested: bool = False
 
-    def configuration(self) -> Mapping[str, object]:
+    @property
+    def options(self) -> Mapping[str, object]:
         region = {} if self.region is None else {"awslogs-region": self.region}
-        options = {"awslogs-group": self.group, **region, "awslogs-stream-prefix": self.stream_prefix}
-        return {"logDriver": AWSLOGS, "options": options}
+        return {"awslogs-group": self.group, **region, "awslogs-stream-prefix": self.stream_prefix}
 
 
 class MonitorContainer(Struct, frozen=True, kw_only=True):
@@ -108,11 +108,10 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             devices = [dict(device) for device in self.batch.neuron_devices]
             access = {"capabilities": {"add": [*neuron, *ptrace]}}
             definition["linuxParameters"] = {**access, "devices": devices} if devices else access
-        if self.own_log is not None:
-            definition["logConfiguration"] = self.own_log.configuration()
-        elif self.batch.log_driver == AWSLOGS:
-            options = {name: value for name, value in self.batch.log_options.items() if name not in MULTILINE_OPTIONS}
-            definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
+        if self.own_log is not None or self.batch.log_driver == AWSLOGS:
+            options = self.batch.log_options if self.own_log is None else self.own_log.options
+            kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
+            definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": kept}
         return definition
 
 
@@ -175,26 +174,14 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
 def _with_variables(
     old: list[Mapping[str, object]], new: list[Mapping[str, object]], present: MonitorContainer
 ) -> list[Mapping[str, object]]:
-    names = {variable.get("name") for variable in old}
-    is_own_log_set = bool(names & {LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM"})
-    own_log = present.own_log
-    requested = dict[object, object](present.settings)
-    if present.stacks is not None:
-        requested[STACKS_VARIABLE] = present.stacks
-    if own_log is not None and (own_log.is_requested or not is_own_log_set):
-        requested[LOG_GROUP_VARIABLE] = own_log.group
-    if any(variable.get("name") == CONTAINER_VARIABLE and isinstance(variable.get("value"), str) for variable in old):
-        requested[CONTAINER_VARIABLE] = present.batch.name  # another name belongs to a container that was renamed
-    kept = [
-        {**variable, "value": requested[name]} if (name := variable.get("name")) in requested else variable
-        for variable in old
-    ]
-    missing = [
-        variable
-        for variable in new
-        if variable.get("name") not in names and not (variable.get("name") == LOG_GROUP_VARIABLE and is_own_log_set)
-    ]
-    return [*kept, *missing]
+    """The owner's variables with the new ones; the owner's values stay for GPUs and for a log group by default."""
+    given = {str(variable.get("name")): variable for variable in old}
+    kept = given.keys() & (GPU_VARIABLES.keys() - present.settings.keys())
+    is_requested = present.own_log is not None and present.own_log.is_requested
+    if not is_requested and not given.keys().isdisjoint((LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM")):
+        kept.add(LOG_GROUP_VARIABLE)
+    wanted = {str(variable["name"]): variable for variable in new if variable["name"] not in kept}
+    return list((given | {name: {**given.get(name, {}), **one} for name, one in wanted.items()}).values())
 
 
 def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
@@ -235,11 +222,8 @@ def _note(field: str, old: object, new: object) -> str:
     return f"The monitor's {field} changes: {', '.join(_differences(old, new)) or 'its order'}."
 
 
-def _differences(old: object, new: object) -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in sorted({*old, *new}):
-            if old.get(name) != new.get(name):
-                yield str(name)
-    elif isinstance(old, list) and isinstance(new, list):
-        for item in [item for item in new if item not in old] or [item for item in old if item not in new]:
-            yield str(mapping(item).get("name") or mapping(item).get("containerName") or item)
+def _differences(old: Any, new: Any) -> list[str]:  # noqa: ANN401  a field of a definition
+    if isinstance(new, dict):
+        return [str(name) for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    items = [item for item in new if item not in old] or [item for item in old if item not in new]
+    return [str(mapping(item).get("name") or mapping(item).get("containerName") or item) for item in items]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profiler.aws_account.scheduled_targets import AccountSchedules
+from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, local_zone
 from profiler.record.record_model import encode
@@ -83,7 +83,7 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     account.rule("rule", "rate(1 hour)", "first", "second")
     account.rule("off", "rate(1 hour)", "first", State="DISABLED")
     account.rule("event", '{"source": ["x"]}', "first")
-    found = AccountSchedules(account.client("events"), account.client("scheduler")).read()
+    found = Schedules(account.client).timed()
     assert found.problems == ()
     by_title = {f"{one.name} {one.definition_arn.rpartition('/')[2]}": one for one in found.schedules}
     assert set(by_title) == {"whole etl", "plain etl", "rule first:3", "rule second:3", "off first:3"}
@@ -102,25 +102,25 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
 def test_an_unchanged_schedule_is_read_once(account: Account) -> None:
     account.schedule("one", "rate(5 minutes)")
     account.schedule("two", "rate(5 minutes)")
-    reader = AccountSchedules(account.client("events"), account.client("scheduler"))
-    first = reader.read()
+    reader = Schedules(account.client)
+    first = reader.timed()
     account.proxy.operations.clear()
-    assert reader.read() == first
+    assert reader.timed() == first
     assert [name for name in account.proxy.operations if name.startswith("GET /schedules/")] == []
     account.scheduler.delete_schedule(Name="two")
     account.schedule("two", "rate(7 minutes)")
-    assert {one.expression for one in reader.read().schedules} == {"rate(5 minutes)", "rate(7 minutes)"}
+    assert {one.expression for one in reader.timed().schedules} == {"rate(5 minutes)", "rate(7 minutes)"}
 
 
 def test_the_next_call_continues_with_the_schedules_for_which_the_time_did_not_suffice(account: Account) -> None:
     for number in range(5):
         account.schedule(f"s{number}", "rate(5 minutes)")
-    reader = AccountSchedules(account.client("events"), account.client("scheduler"))
+    reader = Schedules(account.client)
     steps = []
     for calls in (2, 2, 1):
         left = iter([True] * calls)
         account.proxy.operations.clear()
-        found = reader.read(lambda left=left: next(left, False))  # type: ignore[misc]
+        found = reader.timed(lambda left=left: next(left, False))  # type: ignore[misc]
         read = [name for name in account.proxy.operations if name.startswith("GET /schedules/")]
         steps.append((len(found.schedules), found.unread, len(read)))
     assert steps == [(2, 3, 2), (4, 1, 2), (5, 0, 1)]
@@ -131,7 +131,7 @@ def test_what_cannot_be_read_does_not_hide_the_others(account: Account) -> None:
         account.schedule(name, "rate(5 minutes)")
     account.rule("rule", "rate(1 hour)", "first")
     account.proxy.refused = {"GET /schedules/two", "ListRules"}
-    found = AccountSchedules(account.client("events"), account.client("scheduler")).read()
+    found = Schedules(account.client).timed()
     assert {one.name for one in found.schedules} == {"one", "three"}
     assert [problem.split(":")[0] for problem in found.problems] == [
         "The rules of EventBridge could not be read",

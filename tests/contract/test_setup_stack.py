@@ -326,7 +326,6 @@ def test_a_pattern_of_log_groups_is_subscribed_as_the_groups_that_exist(account:
 
 def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:
     for words, said in (
-        (("--parameter", "NotifyFamilie=x"), "no parameter 'NotifyFamilie': did you mean NotifyFamilies?"),
         (("--parameter", "hunter2"), "is not NAME=VALUE"),
         (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
         (("--otlp", "https://otlp", "--otlp-headers", "hunter2"), "--otlp-headers is not a list of headers"),
@@ -338,7 +337,6 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"), "leave one out"),
         (("--name", "", "--delete"), "--name '' is not a stack's name"),
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
-        (("--parameter", "Notify=running"), "needs log groups and a channel"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):
         done = account.setup(*words)

@@ -71,14 +71,8 @@ class Account(ProxiedAccount):
         parameters = {
             "TaskDefinitionArn": self.arn(family, revision),
             "TaskCount": 2,
-            "LaunchType": "FARGATE",
             "NetworkConfiguration": NETWORK,
-            "PlatformVersion": "1.4.0",
-            "Group": "nightly",
-            "EnableECSManagedTags": True,
             "EnableExecuteCommand": False,
-            "PropagateTags": "TASK_DEFINITION",
-            "ReferenceId": "r-1",
             "Tags": [{"Key": "team", "Value": "data"}],
         }
         target = {
@@ -115,7 +109,6 @@ class Account(ProxiedAccount):
                     "TaskCount": 1,
                     "CapacityProviderStrategy": [{"capacityProvider": "FARGATE_SPOT", "base": 0, "weight": 1}],
                     "NetworkConfiguration": SCHEDULER_NETWORK,
-                    "PropagateTags": "TASK_DEFINITION",
                 },
             },
         )

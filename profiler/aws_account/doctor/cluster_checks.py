@@ -12,13 +12,13 @@ from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import Permission, ReportPaths
 from profiler.aws_account.started_tasks import AIRFLOW
-from profiler.core.ecs_terms import AWSLOGS, arn_region
+from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_region
 from profiler.core.json_fields import text
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
-from profiler.schedules.schedule_model import Schedule, family_of_schedule
+from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.containers import (
     Container,
     has_own_report_stream,
@@ -127,7 +127,7 @@ class ClusterChecks:
         self._is_indexed = is_indexed
         self._schedules: dict[str, list[Schedule]] = {}
         for schedule in schedules:
-            self._schedules.setdefault(family_of_schedule(schedule), []).append(schedule)
+            self._schedules.setdefault(schedule.family, []).append(schedule)
 
     def judged(self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]) -> Iterator[FamilyHealth]:
         """The families with their last reports and the findings."""
@@ -241,19 +241,16 @@ class LimitedPages:
                 return
 
 
-def newest_reports(
-    source: RunSource,
-    families: frozenset[str],
-    account_id: str | None,
-    region: str | None,
-    now_ns: int,
-) -> Mapping[str, int]:
-    """The start of the newest run of each family, read until each has a run. Raises TaskProfilerError."""
+def newest_reports(source: RunSource, families: frozenset[str], arn: str, now_ns: int) -> Mapping[str, int]:
+    """The start of the newest run of each family, in the account and Region of the ARN. Raises TaskProfilerError.
+
+    The source is read until each family has a run.
+    """
     newest: dict[str, int] = {}
     since_ns = max(now_ns - DAYS * _DAY_NS, 0)
     for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
         record = run.report.record
-        is_here = record.account_id in (None, account_id) and record.region in (None, region)
+        is_here = record.account_id in (None, arn_account(arn)) and record.region in (None, arn_region(arn))
         if record.family in families and is_here and run.line is not None:
             newest[record.family] = max(newest.get(record.family, 0), run.started_ns)
         if families <= newest.keys():

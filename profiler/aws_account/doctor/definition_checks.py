@@ -33,7 +33,6 @@ from profiler.settings import MonitorSettings, read_settings
 from profiler.task_definitions.containers import (
     Container,
     find_monitor,
-    has_monitor,
     monitor_of,
     read_containers,
     task_memory_mb,
@@ -63,7 +62,7 @@ def schedule_findings(
     for target, pinned_definition in pinned:
         if target.pinned_revision == revision:
             yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
-        elif has_monitor(pinned_definition):
+        elif monitor_of(pinned_definition) is not None:
             pin = f"The {target.title} is pinned to {target.pinned_revision}"
             yield note(SCHEDULES, f"{pin}, and does not start {revision}.")
         else:

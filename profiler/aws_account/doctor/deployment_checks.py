@@ -44,8 +44,8 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
     yield stack_finding(stack)
     checks = _DeploymentChecks(stack, open_client, clock)
     yield from _guarded(_REPORTS, checks.reports())
-    yield from _guarded(_TASKS, checks.tasks())
-    yield from _guarded(_SCHEDULES, checks.schedules())
+    yield from _guarded(_TASKS, checks.invoked_by_rule(_TASKS, "TaskStoppedFunctionName"))
+    yield from _guarded(_SCHEDULES, checks.invoked_by_rule(_SCHEDULES, "WatchSchedulesFunctionName"))
     yield from checks.queues()
     yield from _guarded(_ALARMS, checks.alarms())
 
@@ -96,27 +96,19 @@ class _DeploymentChecks:
             yield from _guarded(_STREAM, self._event_sources(name))
         yield from _guarded(_REPORTS, self._activity(_REPORTS, name))
 
-    def tasks(self) -> Iterator[Finding]:
-        """The function that sends notifications of stopped tasks."""
-        name = self._stack.outputs.get("TaskStoppedFunctionName")
-        if name is None:
-            text = "The stack sends no notifications of stopped tasks, because TaskStopped is false."
-            yield note(_TASKS, text, _UPDATE)
-            return
-        yield from self._invoked_by_rule(_TASKS, name)
-
-    def schedules(self) -> Iterator[Finding]:
-        """The function that watches schedules, which is off by default."""
-        name = self._stack.outputs.get("WatchSchedulesFunctionName")
-        if name is not None:
-            yield from self._invoked_by_rule(_SCHEDULES, name)
-
     def _function(self, name: str) -> Mapping[str, Any]:
         with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
             found: Mapping[str, Any] = self._open("lambda").get_function_configuration(FunctionName=name)
         return found
 
-    def _invoked_by_rule(self, topic: str, name: str) -> Iterator[Finding]:
+    def invoked_by_rule(self, topic: str, output: str) -> Iterator[Finding]:
+        """The function that an output of the stack names, and the rules that invoke it."""
+        name = self._stack.outputs.get(output)
+        if name is None:
+            if topic == _TASKS:  # the other one is off by default
+                text = "The stack sends no notifications of stopped tasks, because TaskStopped is false."
+                yield note(_TASKS, text, _UPDATE)
+            return
         function, events = self._function(name), self._open("events")
         yield _function_finding(topic, name, function)
         with aws_errors("The rules of EventBridge cannot be read", "events:ListRuleNamesByTarget and DescribeRule"):

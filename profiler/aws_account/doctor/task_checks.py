@@ -150,10 +150,10 @@ def batch_finding(selection: BatchSelection) -> Finding:
 
 def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None) -> Iterator[Finding]:
     """The memory limits of the batch and of the monitor."""
-    if batch.memory_limit_bytes is not None:
-        yield ok(MEMORY, f"The batch may use {format_memory(batch.memory_limit_bytes / MIB)}, its own limit.")
-    elif task.memory_limit_bytes is not None:
-        yield ok(MEMORY, f"The batch may use {format_memory(task.memory_limit_bytes / MIB)}, the task's limit.")
+    limit_bytes = batch.memory_limit_bytes or task.memory_limit_bytes
+    if limit_bytes is not None:
+        whose = "its own" if batch.memory_limit_bytes else "the task's"
+        yield ok(MEMORY, f"The batch may use {format_memory(limit_bytes / MIB)}, {whose} limit.")
     else:
         yield note(
             MEMORY,

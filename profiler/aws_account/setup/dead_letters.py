@@ -134,9 +134,9 @@ def records_in(batch: Mapping[str, Any], kinesis: AwsClient) -> Iterator[tuple[s
     while iterator is not None:
         answer = kinesis.get_records(StreamARN=batch["streamArn"], ShardIterator=iterator)
         for record in answer["Records"]:
-            if int(record["SequenceNumber"]) > last:
-                return
-            yield record["SequenceNumber"], record["Data"]
-            if int(record["SequenceNumber"]) == last:
+            number = int(record["SequenceNumber"])
+            if number <= last:
+                yield record["SequenceNumber"], record["Data"]
+            if number >= last:
                 return
         iterator = answer.get("NextShardIterator") if answer["Records"] or answer.get("MillisBehindLatest") else None

@@ -107,19 +107,16 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
         listed = Path(name) / "requirements.txt"
         listed.write_text("\n".join(requirements))
         flags = ("--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes")
-        _run_pip(*flags, "--target", str(target), *options, "-r", str(listed))
+        words = ("install", "--quiet", "--disable-pip-version-check", *flags, "--target", str(target), *options)
+        command = [*_pip(), *words, "-r", str(listed)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own arguments
+        if done.returncode:
+            lines = done.stderr.split("\n")
+            reason = next((line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")), lines[-1])
+            raise TaskProfilerError(
+                f"pip cannot install the forwarder's packages: check the package index ({' '.join(reason.split())})."
+            )
         shutil.copytree(target, folder, dirs_exist_ok=True)
-
-
-def _run_pip(*arguments: str) -> None:
-    command = [*_pip(), "install", "--quiet", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own arguments
-    if done.returncode:
-        lines = done.stderr.split("\n")
-        reason = next((line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")), lines[-1])
-        raise TaskProfilerError(
-            f"pip cannot install the forwarder's packages: check the package index ({' '.join(reason.split())})."
-        )
 
 
 def _pip() -> tuple[str, ...]:
@@ -136,7 +133,9 @@ def installed_files(installed: Path) -> Iterator[tuple[str, Path]]:
     """Yield the name in the zip and the path of each file that pip installed."""
     for path in installed.rglob("*"):
         name = path.relative_to(installed)
-        if path.is_file() and _is_wanted(name):
+        is_metadata = name.parts[0].endswith(".dist-info") and name.name != "METADATA"
+        is_left_out = name.suffix in {".pyc", ".pyi"} or _EXCLUDED_FOLDERS.intersection(name.parts)
+        if path.is_file() and not (is_metadata or is_left_out):
             yield name.as_posix(), path
 
 
@@ -147,12 +146,6 @@ def own_files() -> Iterator[tuple[str, Path]]:
         for path in root.glob(pattern):
             yield path.relative_to(root).as_posix(), path
     yield "handler.py", forwarder_folder() / "handler.py"
-
-
-def _is_wanted(name: Path) -> bool:
-    if _EXCLUDED_FOLDERS.intersection(name.parts) or name.suffix in {".pyc", ".pyi"}:
-        return False
-    return not name.parts[0].endswith(".dist-info") or name.name == "METADATA"
 
 
 def pack(entries: Sequence[tuple[str, Path]], out: Path) -> None:

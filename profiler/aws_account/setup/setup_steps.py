@@ -31,36 +31,29 @@ class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
     commands: tuple[tuple[str, ...], ...]
 
 
-class SetupSteps:
+class SetupSteps(Struct):
     """Looks at one account and Region. Nothing is changed. Without ``clusters``, all clusters of the Region count.
 
     ``aws_options`` are the command line's ``--region`` and ``--profile``, which the next commands need as well.
     ``on_progress`` gets the number of families that were read, and of all.
     """
 
-    def __init__(
-        self,
-        open_client: OpenClient,
-        clusters: tuple[str, ...],
-        aws_options: Mapping[str, str | None],
-        on_progress: Callable[[int, int], object],
-    ) -> None:
-        self._open = open_client
-        self._clusters = clusters
-        self._aws = tuple(word for name, value in aws_options.items() if value for word in (f"--{name}", value))
-        self._on_progress = on_progress
-        self.container_insights: tuple[str, ...] = ()
+    open_client: OpenClient
+    clusters: tuple[str, ...]
+    aws_options: Mapping[str, str | None]
+    on_progress: Callable[[int, int], object]
+    container_insights: tuple[str, ...] = ()
 
     def read(self) -> Iterator[SetupStep]:
         """Each step, in order. ``container_insights`` are then sentences about whether past runs have numbers."""
         yield self._step("image", self._image, ("setup", "image"))
         yield self._step("stack", self._stack, ("setup", "stack"))
-        clusters, problem = self._clusters, ""
+        clusters, problem = self.clusters, ""
         try:
             clusters = clusters or self._all_clusters()
         except TaskProfilerError as error:
             clusters, problem = ("NAME",), str(error)
-        self.container_insights = () if problem else tuple(container_insights_sentences(self._open, clusters))
+        self.container_insights = () if problem else tuple(container_insights_sentences(self.open_client, clusters))
         options = [("--cluster", cluster) for cluster in clusters]
         add = ("taskdef", "add-monitor", *chain(*options), "--scheduled", "--attach-policy", "--register")
         yield self._step("monitors", lambda: (None, problem, ()) if problem else self._monitors(clusters), add)
@@ -72,11 +65,12 @@ class SetupSteps:
             is_done, text, options = look()
         except TaskProfilerError as error:
             is_done, text, options = None, str(error), ()
-        whole = tuple(("task-profiler", *words, *options, *self._aws) for words in commands)
+        aws = [word for option, value in self.aws_options.items() if value for word in (f"--{option}", value)]
+        whole = tuple(("task-profiler", *words, *options, *aws) for words in commands)
         return SetupStep(name=name, is_done=is_done, text=text, commands=whole)
 
     def _image(self) -> _Found:
-        repository = ImageRepository(self._open("ecr"), MONITOR_REPOSITORY)
+        repository = ImageRepository(self.open_client("ecr"), MONITOR_REPOSITORY)
         uri = repository.uri()
         if uri is None:
             return False, f"There is no ECR repository {MONITOR_REPOSITORY} in {repository.region}.", ()
@@ -85,7 +79,7 @@ class SetupSteps:
         return True, f"{uri}:{__version__} is in ECR.", ()
 
     def _stack(self) -> _Found:
-        state = read_state(self._open, DEFAULT_STACK)
+        state = read_state(self.open_client, DEFAULT_STACK)
         gap, options = find_gap(state.parameters)
         why_not = obstacle(state)
         if state.phase == "absent":
@@ -101,7 +95,7 @@ class SetupSteps:
 
     def _monitors(self, clusters: tuple[str, ...]) -> _Found:
         problems: list[str] = []
-        monitors = FamilyMonitors(self._open, clusters, scheduled=True, on_problem=problems.append)
+        monitors = FamilyMonitors(self.open_client, clusters, scheduled=True, on_problem=problems.append)
         families = monitors.families()
         counts: Counter[str] = Counter()
         for number, monitor in enumerate(monitors.read(families), 1):
@@ -109,7 +103,7 @@ class SetupSteps:
             counts["targets"] += len(monitor.targets)
             counts["stale"] += len(monitor.stale)
             counts["pinned"] += sum(target.pinned_revision is not None for target in monitor.stale)
-            self._on_progress(number, len(families))
+            self.on_progress(number, len(families))
         current = counts["targets"] - counts["stale"]
         text = f"{current} of {counts['targets']} schedules and rules start a task with a current monitor."
         if counts["pinned"]:
@@ -122,7 +116,7 @@ class SetupSteps:
         return is_done, " ".join([text, *problems]), ("--update-schedules",) if counts["pinned"] else ()
 
     def _all_clusters(self) -> tuple[str, ...]:
-        ecs = self._open("ecs")
+        ecs = self.open_client("ecs")
         names = tuple(sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(ecs).clusters()))
         if not names:
             raise TaskProfilerError(f"There is no ECS cluster in {ecs.meta.region_name}: check the Region.")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
@@ -315,9 +316,7 @@ def _read(client: AwsClient, name: str) -> dict[str, str] | None:
     except client.exceptions.ResourceNotFoundException:
         return None
     try:
-        present = json.loads(text)
-    except ValueError:
-        present = None
-    if not isinstance(present, dict):
-        raise TaskProfilerError(f"The secret {name} is not a JSON object: delete it, or store its settings by hand.")
-    return present
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        said = f"The secret {name} is not a JSON object: delete it, or store its settings by hand."
+        raise TaskProfilerError(said) from error

@@ -44,7 +44,6 @@ from profiler.cli.taskdef_command import STANDARD_INPUT, read_input, source_name
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_pages, open_source
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
@@ -105,7 +104,7 @@ def _findings(document: TaskDefinitionDocument, command: str) -> Iterator[Findin
 def _pinned_schedules(
     open_client: OpenClient, definitions: TaskDefinitions, revision_arn: str
 ) -> Iterator[tuple[ScheduledTarget, Mapping[str, object]]]:
-    for target in Schedules(open_client("events"), open_client("scheduler")).targets():
+    for target in Schedules(open_client).targets():
         if target.is_pin_of(revision_arn):
             revision = target.pinned_revision or ""
             yield target, read_document(definitions.describe(revision), revision).definition
@@ -158,7 +157,7 @@ def _last_reports(
         with progress_row(os.environ) as show:
             show("Looking for the last reports", None)
             for source, families in _sources(reporting, options, clock, pages):
-                found = newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns)
+                found = newest_reports(source, families, arn, now_ns)
                 newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")

@@ -75,6 +75,7 @@ REFUSED = (
         ("AccessDenied", REFUSED.format("iam:GetRole"), None, "action): allow iam:GetRole."),
         ("403", "Forbidden", "s3:ListBucket", "AWS refused (403: Forbidden): allow s3:ListBucket."),
         ("404", "Not Found", None, "AWS cannot find it (Not Found): check the name, --region and --profile."),
+        ("ValidationError", "Template\nerror: x.", None, "It cannot be read: Template error: x."),
         ("301", "Moved Permanently", None, "it is in another Region (301: Moved Permanently): use --region."),
         (
             "KMS.DisabledException",

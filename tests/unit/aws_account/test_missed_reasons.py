@@ -78,8 +78,7 @@ def reasons(
     trail: Any = None, sqs: Any = None, said: list[str] | None = None, waited: list[float] | None = None
 ) -> MissedReasons:
     return MissedReasons(
-        lambda: trail or FakeCloudTrail(),
-        lambda: sqs or FakeSqs(),
+        {"cloudtrail": trail or FakeCloudTrail(), "sqs": sqs or FakeSqs()}.__getitem__,
         pause=(waited if waited is not None else []).append,
         warn=(said if said is not None else []).append,
     )

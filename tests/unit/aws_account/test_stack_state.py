@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from profiler.aws_account.doctor.deployment_checks import stack_finding
 from profiler.aws_account.doctor.findings import Level
 from profiler.aws_account.stack_state import StackState, obstacle, read_state
-from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
 
 
@@ -51,11 +50,3 @@ def test_the_version_is_that_of_the_code_and_an_absent_stack_has_no_parameters_t
     assert state("CREATE_COMPLETE", CodeKey="mine/forwarder.zip").version is None
     assert state("REVIEW_IN_PROGRESS", Notify="failure").parameters == {}
     assert read_state(FakeCloudFormation(), "tp") == StackState(name="tp")
-
-
-def test_without_permission_the_action_is_named() -> None:
-    aws = FakeCloudFormation(refuses={"DescribeStacks": ("AccessDenied", "no")})
-    with pytest.raises(
-        TaskProfilerError, match=r"AWS refused \(AccessDenied: no\): allow cloudformation:DescribeStacks\."
-    ):
-        read_state(aws, "tp")

@@ -137,7 +137,7 @@ class World:
         self.kept: dict[str, str] | None = {}
         self.warnings: list[str] = []
         self.now = STOPPED + timedelta(seconds=30)
-        ecs, schedules = self.aws.client("ecs"), Schedules(self.aws.client("events"), self.aws.client("scheduler"))
+        ecs, schedules = self.aws.client("ecs"), Schedules(self.aws.client)
         self.retries = MemoryRetries(
             RetrySettings(families=("nightly",)),
             aws=lambda: (ecs, schedules),

@@ -65,7 +65,7 @@ class World:
             tasks=self._read,
             remember=self.memory.add,
             rules=self.rules,
-            reasons=MissedReasons(lambda: self.trail, lambda: None, pause=lambda _seconds: None),
+            reasons=MissedReasons(lambda _service: self.trail, pause=lambda _seconds: None),
             usual=None if self.durations is None else self._usual,
         )
         announcer = ScheduleAnnouncer(self.settings, self.channels, self.table.once, self.stored.append, self.finished)

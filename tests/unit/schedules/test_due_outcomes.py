@@ -16,7 +16,6 @@ from profiler.schedules.schedule_model import (
     StartedTask,
     TaskMemory,
     did_start,
-    started_by,
 )
 
 MIDNIGHT = parse_ns("2026-11-20T00:00:00Z") or 0
@@ -53,14 +52,14 @@ def judge(
     schedules: Schedule | list[Schedule],
     *tasks: StartedTask,
     now: float,
-    since: float = 0,
+    since: float | None = 0,
     known_since: float | None = None,
 ) -> list[JudgedSchedule]:
     return judge_schedules(
         schedules if isinstance(schedules, list) else [schedules],
         known(*tasks, now=now, since=known_since),
         now_ns=at(now),
-        since_ns=at(since),
+        since_ns=None if since is None else at(since),
         grace_ns=GRACE * MINUTE,
     )
 
@@ -169,7 +168,7 @@ def test_a_change_of_a_rate_may_have_moved_its_due_times() -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_a_schedule_that_was_perhaps_off_takes_no_task_of_another(change: dict[str, Any], *, first: bool) -> None:
     rows = [schedule(f"{LONG}-a", **(change if first else {})), schedule(f"{LONG}-b", **({} if first else change))]
-    by = started_by(rows[0])
+    by = rows[0].started_by
     for started, outcome in ((task(60.1, 61, by=by), "ran"), (task(77, 78, by=by), "late")):
         assert judge(rows, started, since=60, now=80)[first].due_times[0].outcome == outcome
 
@@ -218,8 +217,8 @@ LONG = "prod-batch-runner-customers"
 
 
 def test_started_by_is_cut() -> None:
-    assert started_by(schedule(LONG)) == "chronos-schedule/prod-batch-runner-c"
-    assert started_by(schedule("n", kind="rule")) == "events-rule/n"
+    assert schedule(LONG).started_by == "chronos-schedule/prod-batch-runner-c"
+    assert schedule("n", kind="rule").started_by == "events-rule/n"
     for length in (36, 40):
         assert did_start(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}"[:length]))
     assert not did_start(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}"[:35]))
@@ -228,7 +227,7 @@ def test_started_by_is_cut() -> None:
 
 def test_schedules_that_ecs_does_not_distinguish_are_judged_together() -> None:
     pair = [schedule(f"{LONG}-eu"), schedule(f"{LONG}-us")]
-    one, two = (task(60.1 + number / 100, 62, by=started_by(pair[0])) for number in range(2))
+    one, two = (task(60.1 + number / 100, 62, by=pair[0].started_by) for number in range(2))
     both = judge(pair, one, two, since=60, now=80)
     assert [row.due_times[0].outcome for row in both] == ["ran", "ran"]
     short = judge(pair, one, since=60, now=80)
@@ -236,35 +235,35 @@ def test_schedules_that_ecs_does_not_distinguish_are_judged_together() -> None:
     assert "does not distinguish" in (short[1].due_times[0].reason or "")
 
 
-def test_a_task_belongs_to_the_similar_schedule_that_was_due() -> None:
-    hourly, daily = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
-    by = started_by(hourly)
-    judged = judge([hourly, daily], task(0.1, 1, by=by), task(60.1, 61, by=by), since=0, now=80, known_since=0)
-    assert [[due.outcome for due in row.due_times] for row in judged] == [["ran", "ran"], ["missed"]]
+HOURLY, DAILY = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
+SIX_HOURS, ONCE = (
+    schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0)),
+    schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)"),
+)
 
 
-def test_the_previous_run_of_a_similar_schedule_is_from_before_the_first_due_time() -> None:
-    pair = [schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0)), schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)")]
-    by = started_by(pair[0])
-    judged = judge(pair, task(0.1, 400, by=by), task(360.1, by=by), since=350, now=420)
-    assert [[due.outcome for due in row.due_times] for row in judged] == [["overlapped"], []]
+@pytest.mark.parametrize(
+    ("rows", "times", "period", "expected"),
+    [
+        ([HOURLY, DAILY], [(0.1, 1), (60.1, 61)], {"now": 80, "known_since": 0}, [["ran", "ran"], ["missed"]]),
+        ([DAILY, HOURLY], [(60.1, None), (120.1, 121)], {"since": None, "now": 122}, [["unknown"], ["overlapped"]]),
+        # The previous run is from before the first due time.
+        ([SIX_HOURS, ONCE], [(0.1, 400), (360.1, None)], {"since": 350, "now": 420}, [["overlapped"], []]),
+    ],
+)
+def test_a_task_belongs_to_the_similar_schedule_that_was_due(
+    rows: list[Schedule], times: list[tuple[float, float | None]], period: dict[str, Any], expected: list[list[str]]
+) -> None:
+    judged = judge(rows, *(task(created, stopped, by=HOURLY.started_by) for created, stopped in times), **period)
+    assert [[due.outcome for due in row.due_times] for row in judged] == expected
 
 
 def test_the_last_due_time_of_each() -> None:
     daily = schedule("daily", "cron(30 0 * * ? *)")
     rows = [schedule(), daily, schedule("later", "at(2027-01-01T00:00:00)"), schedule("bad", "cron()")]
-    tasks = known(task(60.1, 61), now=80)
-    judged = judge_schedules(rows, tasks, now_ns=at(80), grace_ns=GRACE * MINUTE)
+    judged = judge(rows, task(60.1, 61), now=80, since=None)
     assert [[due.outcome for due in row.due_times] for row in judged] == [["ran"], ["missed"], [], []]
     assert judged[3].problem is not None
-
-
-def test_the_last_due_times_of_similar_schedules() -> None:
-    hourly, daily = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
-    by = started_by(hourly)
-    tasks = known(task(60.1, by=by), task(120.1, 121, by=by), now=122)
-    judged = judge_schedules([daily, hourly], tasks, now_ns=at(122), grace_ns=GRACE * MINUTE)
-    assert [[due.outcome for due in row.due_times] for row in judged] == [["unknown"], ["overlapped"]]
 
 
 @settings(max_examples=60)
@@ -284,7 +283,7 @@ def test_whatever_the_tasks_nothing_is_missed_by_guess(data: st.DataObject) -> N
     ]
     starts = data.draw(st.lists(st.tuples(minutes, st.floats(0, 90)), max_size=12))
     tasks = [
-        task(created, created + length, by=started_by(rows[0]), arn=f"t/{number}")
+        task(created, created + length, by=rows[0].started_by, arn=f"t/{number}")
         for number, (created, length) in enumerate(starts)
     ]
     now, known_since = 400, data.draw(minutes)

@@ -57,53 +57,17 @@ def refusal(given_definition: dict[str, Any], **options: Any) -> str:
     return message
 
 
-def test_the_added_container_is_the_documented_one() -> None:
-    result = added(definition(BATCH))
-    assert monitor_in(result) == {
-        "name": "task-monitor",
-        "image": IMAGE,
-        "command": ["monitor"],
-        "essential": False,
-        "dependsOn": [{"containerName": "batch", "condition": "START"}],
-        "stopTimeout": 120,
-        "memoryReservation": 32,
-        "memory": 128,
-        "user": "65532",
-        "readonlyRootFilesystem": True,
-        "environment": NAMES_BATCH,
-        "logConfiguration": LOGS,
-    }
-    assert result.notes == ()
-
-
-def test_a_task_with_a_gpu_requirement_shows_its_gpus_to_the_monitor_without_requiring_one() -> None:
-    batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
-    monitor = monitor_in(added(definition(batch)))
-    assert monitor["environment"] == [
-        *NAMES_BATCH,
-        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
-        {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
-    ]
-    assert (monitor["memory"], monitor["memoryReservation"], monitor["user"]) == (192, 32, "65532")
-    assert "resourceRequirements" not in monitor
-
-
-def test_a_neuron_task_gives_the_monitor_the_batchs_devices() -> None:
-    other = {"hostPath": "/dev/infiniband/uverbs0"}
-    batch = {**BATCH, "linuxParameters": {"devices": [NEURON_0, other], "sharedMemorySize": 64}}
-    monitor = monitor_in(added(definition(batch)))
-    assert monitor["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK"]}, "devices": [NEURON_0]}
-    assert (monitor["memory"], monitor["memoryReservation"], monitor["user"]) == (512, 32, "root")
-    assert monitor["readonlyRootFilesystem"] is True
-    # Devices by requirement are noted as invisible for the monitor.
-    batch = {**BATCH, "resourceRequirements": [{"type": "NeuronDevice", "value": "ALL"}]}
-    result = added(definition(batch))
-    assert monitor_in(result)["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+def test_the_monitor_gets_neuron_devices_alone_and_those_by_requirement_are_noted() -> None:
+    """tests/unit/deployment/test_taskdef_files.py has the whole containers of all kinds."""
+    batch = {**BATCH, "linuxParameters": {"devices": [NEURON_0, {"hostPath": "/dev/infiniband/uverbs0"}]}}
+    capabilities = {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert monitor_in(added(definition(batch)))["linuxParameters"] == {**capabilities, "devices": [NEURON_0]}
+    result = added(definition({**BATCH, "resourceRequirements": [{"type": "NeuronDevice", "value": "ALL"}]}))
+    assert monitor_in(result)["linuxParameters"] == capabilities
     assert "linuxParameters.devices" in result.notes[0]
 
 
-def test_pid_shares_process_ids_and_does_not_change_pid_mode_host() -> None:
-    assert added(definition(BATCH), shared_pids=True).definition["pidMode"] == "task"
+def test_pid_mode_host_does_not_change() -> None:
     result = added(definition(BATCH, pidMode="host"), shared_pids=True)
     assert result.definition["pidMode"] == "host"
     assert "pidMode is host" in result.notes[0]
@@ -185,14 +149,6 @@ def test_a_log_group_is_set_in_an_existing_monitor_and_kept_by_the_next_run(batc
     assert added(dict(moved.definition), region="us-west-2").definition == moved.definition
 
 
-@pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
-def test_arm64_is_noted_for_an_image_that_is_not_known_to_have_it(image: str, notes: int) -> None:
-    arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
-    result = added(arm, image=image)
-    assert len([note for note in result.notes if "ARM64" in note]) == notes
-    assert added(dict(result.definition), image=image).notes == ()
-
-
 OWN_STREAM = {"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}
 
 
@@ -203,16 +159,6 @@ def test_the_own_stream_is_one_variable_and_needs_no_role() -> None:
     assert result.notes == ()
     assert report_streams(result.definition, "batch", "") == frozenset()
     assert added(given, report_stream="batch") == added(given)
-
-
-def test_the_stream_of_an_existing_monitor_changes_only_by_the_option() -> None:
-    chosen = added(definition(BATCH), report_stream="monitor").definition
-    assert added(dict(chosen)).definition == chosen
-    back = added(dict(chosen), report_stream="batch")
-    assert monitor_in(back)["environment"] == [*NAMES_BATCH, {**OWN_STREAM, "value": "batch"}]
-    assert back.changes == ("The monitor's environment changes: TASK_PROFILER_REPORT_STREAM.",)
-    assert added(dict(back.definition)).changes == ()
-    assert added(dict(back.definition), report_stream="monitor").definition == chosen
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -226,27 +172,6 @@ def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
     assert result.changes == ("The monitor moves to the end of the containers.",)
     assert added(dict(result.definition)).changes == ()
     assert difference(before, result.definition) == "monitor"
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        HELPER,
-        {"name": "aws-guardduty-agent-x1", "image": "guardduty"},
-        {"name": "ecs-service-connect-x1", "image": "envoy"},
-        {"name": "router", "image": "own", "firelensConfiguration": {"type": "fluentbit"}},
-    ],
-)
-def test_the_batch_is_essential_which_is_the_default_and_not_injected(other: dict[str, Any]) -> None:
-    silent = {name: value for name, value in BATCH.items() if name != "essential"}
-    monitor = monitor_in(added(definition(other, silent)))
-    assert monitor["dependsOn"][0]["containerName"] == "batch"
-
-
-def test_the_chosen_container_is_the_batch_and_set_in_the_monitors_environment() -> None:
-    monitor = monitor_in(added(definition(BATCH, SECOND), container="second"))
-    assert monitor["dependsOn"][0]["containerName"] == "second"
-    assert monitor["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
 
 
 TEN = [BATCH, *({**HELPER, "name": f"helper-{number}"} for number in range(9))]
@@ -274,18 +199,6 @@ FOREIGN = "'task-monitor' is not Task Profiler's"
 def test_what_is_refused_and_why(given_definition: dict[str, Any], options: dict[str, Any], words: Any) -> None:
     message = refusal(given_definition, **options)
     assert [word for word in words if word not in message] == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "note"),
-    [
-        ({"taskRoleArn": ""}, "no taskRoleArn"),
-        ({"networkMode": "none"}, "reaches neither the task metadata endpoint nor CloudWatch Logs"),
-    ],
-)
-def test_a_report_that_cannot_arrive_is_noted(fields: dict[str, str], note: str) -> None:
-    assert [note in one for one in added(definition(BATCH, **fields)).notes] == [True]
-    assert not [one for one in added(definition(BATCH, **fields), log_group="/ecs/own").notes if "taskRoleArn" in one]
 
 
 @pytest.mark.parametrize(
@@ -321,11 +234,7 @@ def test_the_default_image_is_noted_and_without_an_account_it_has_no_registry() 
     assert default_image(None, "1.2.3") == default_image("odd", "1.2.3") == "task-profiler:1.2.3"
 
 
-def test_a_second_run_changes_nothing_but_the_image() -> None:
-    chosen = added(definition(BATCH, SECOND), container="second", shared_pids=True)
-    for image in (IMAGE, None):
-        again = added(dict(chosen.definition), image=image)
-        assert (again.definition, again.notes) == (chosen.definition, ())
+def test_another_image_changes_nothing_but_the_image() -> None:
     once: Any = added(definition(BATCH)).definition
     result = added(once, image=f"{IMAGE}.1")
     batch, monitor = once["containerDefinitions"]
@@ -333,20 +242,9 @@ def test_a_second_run_changes_nothing_but_the_image() -> None:
     assert result.notes == (f"The monitor's image changes from {IMAGE} to {IMAGE}.1.",)
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
-        {"image": "registry.example.com:5000/team/task-profiler@sha256:0"},
-        {"image": "team-task-profiler:1"},
-        {"image": "own:1", "entryPoint": ["task-profiler"], "command": ["monitor"]},
-    ],
-)
-def test_a_monitor_is_known_by_its_repository_or_its_command(own: dict[str, Any]) -> None:
-    result = added(definition(BATCH, {"name": "task-monitor", **own}), image=None)
-    assert (monitor_in(result)["image"], result.had_monitor) == (own["image"], True)
-
-
-def test_a_monitor_of_another_name_is_known_by_the_image_option_or_the_command() -> None:
+def test_a_monitor_is_known_by_its_repository_the_image_option_or_the_command() -> None:
+    ours = {"name": "task-monitor", "image": "team-task-profiler:1"}
+    assert monitor_in(added(definition(BATCH, ours), image=None))["image"] == ours["image"]
     once = added(definition(BATCH), image="own:1")
     assert monitor_in(added(dict(once.definition), image="own:2"))["image"] == "own:2"
     assert "own:1" in refusal(dict(once.definition), image="different:2")
@@ -400,6 +298,7 @@ def test_a_stricter_dependency_of_an_existing_monitor_does_not_change() -> None:
 
 def test_an_existing_monitor_is_not_replaced_for_another_container() -> None:
     once = added(definition(BATCH, SECOND), container="second")
+    assert monitor_in(once)["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
     again = added(dict(once.definition), container="batch")
     assert again.definition == once.definition
     assert "'batch'" in again.notes[0]

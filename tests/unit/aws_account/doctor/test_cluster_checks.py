@@ -127,7 +127,7 @@ class Groups:
 def newest(groups: Groups, *families: str) -> tuple[Mapping[str, int], set[str]]:
     pages = LimitedPages(groups)
     source = LogGroupRuns(pages, sorted(groups.pages), NOW_NS)
-    return newest_reports(source, frozenset(families), ACCOUNT, REGION, NOW_NS), pages.unread
+    return newest_reports(source, frozenset(families), ARN, NOW_NS), pages.unread
 
 
 def test_reading_ends_when_each_family_of_the_account_has_a_report() -> None:

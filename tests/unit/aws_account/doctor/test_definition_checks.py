@@ -34,6 +34,8 @@ def problems(given: dict[str, Any]) -> list[Finding]:
 
 
 def test_what_add_monitor_made_has_no_problem() -> None:
+    assert problems(with_monitor(definition(BATCH), stacks="off")) == []
+    assert problems(with_monitor(definition(BATCH, taskRoleArn=""), report_stream="monitor")) == []  # it needs no role
     found = findings(with_monitor(definition(BATCH), shared_pids=True))
     assert [(one.topic, one.level) for one in found] == [
         ("monitor", "ok"),
@@ -90,11 +92,6 @@ def test_each_finding_has_its_level_and_says_what_to_change(
 ) -> None:
     found = [one for one in findings(given) if (one.topic, one.level) == (topic, level)]
     assert [one for one in found if words in f"{one.text} {one.advice}"]
-
-
-def test_what_needs_no_role_or_shows_no_stacks_is_no_problem() -> None:
-    assert problems(with_monitor(definition(BATCH), stacks="off")) == []
-    assert problems(with_monitor(definition(BATCH, taskRoleArn=""), report_stream="monitor")) == []
 
 
 def test_fargate_needs_an_execution_role_and_the_region_of_the_logs() -> None:

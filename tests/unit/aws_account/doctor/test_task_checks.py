@@ -140,6 +140,8 @@ UNLIMITED = replace(BATCH, memory_limit_bytes=None)
 REFUSED = DeliveryFailure("The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it.")
 TAGS = context(settings=replace(SETTINGS, tags=True))
 STACKS = context(settings=replace(SETTINGS, stacks="on"))
+BAD = context(settings=read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://x", "TASK_PROFILER_GPU": "maybe"}))
+UNTRACED = {"kernel_view": lambda _: replace(VIEW, system_calls=False)}
 VERSION_3 = context(settings=replace(SETTINGS, endpoint_version=3))
 NEURON_MONITOR = {"find_neuron_monitor": lambda: "/opt/aws/neuron/bin/neuron-monitor"}
 NEURON_DEVICE = {"neuron_devices": lambda: ("/dev/neuron0",)}
@@ -171,6 +173,9 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
         ("tags", "note", ("the task has none", "ecs:ListTagsForResource"), TAGS, {"read_tags": dict}),
         ("tags", "problem", ("HTTP 403",), TAGS, {"read_tags": lambda: Unavailable("/taskWithTags: HTTP 403")}),
         ("call stacks", "problem", ("py-spy",), STACKS, {"py_spy_version": lambda: None}),
+        ("call stacks", "problem", ("may not read",), STACKS, UNTRACED),
+        ("level", "note", ("level 1",), STACKS, UNTRACED),
+        ("settings", "problem", ("TASK_PROFILER_GPU",), BAD, {}),
     ],
 )
 def test_each_finding_has_its_level_and_says_what_to_change(
@@ -181,12 +186,6 @@ def test_each_finding_has_its_level_and_says_what_to_change(
     assert finding.level == level
     assert [word for word in words if word not in f"{finding.text} {finding.advice}"] == []
     assert ("tags" in findings) is (topic == "tags")
-
-
-def test_bad_settings_are_problems_one_by_one() -> None:
-    bad = {"TASK_PROFILER_GPU": "maybe", "TASK_PROFILER_STOP_SECONDS": "soon"}
-    settings = read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://x", **bad})
-    assert [finding.level for finding in found(context(settings=settings))["settings"]] == ["problem", "problem"]
 
 
 def test_several_candidates_are_a_problem_and_each_is_checked() -> None:
@@ -230,13 +229,6 @@ def test_the_gpus_and_those_of_the_batch_are_named() -> None:
         assert only(found(context(), seen), "batch's GPUs").text == text
     chosen = replace(SETTINGS, accelerators=replace(SETTINGS.accelerators, gpu_uuids=("GPU-a",)))
     assert only(found(context(settings=chosen), probes), "batch's GPUs").level == "ok"
-
-
-def test_without_the_right_to_trace_it_is_level_1_and_stacks_are_a_problem() -> None:
-    probes = replace(HEALTHY, kernel_view=lambda _: replace(VIEW, system_calls=False))
-    findings = found(context(settings=replace(SETTINGS, stacks="moments")), probes)
-    assert "level 1" in findings["level"][0].text
-    assert findings["call stacks"][0].level == "problem"
 
 
 def test_this_process_is_not_taken_for_the_batch() -> None:

@@ -8,7 +8,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks
-from profiler.core.errors import TaskProfilerError
 from tests.fakes import START_NS
 
 PREFIX = "arn:aws:ecs:eu-west-1:111122223333:"
@@ -121,11 +120,8 @@ def test_the_log_groups_are_those_into_which_the_profiler_writes(family: str, gr
     ("exit_code", "more", "status"),
     [
         (0, {"stopCode": "EssentialContainerExited"}, "success"),
-        (3, {"stopCode": "EssentialContainerExited"}, "failure"),
         (None, {"stopCode": "TaskFailedToStart"}, "failure"),
-        (0, {"stopCode": "UserInitiated"}, "stopped"),
         (143, {"stopCode": "SpotInterruption"}, "stopped"),
-        (143, {"stopCode": "InfrastructureHealth"}, "stopped"),
         (None, {}, "unknown"),
     ],
 )
@@ -159,12 +155,3 @@ def test_a_task_that_has_not_started_has_no_time_and_those_of_services_are_left_
     ecs.tasks[arn] = ecs.task("nightly", group="service:api")
     assert tasks_of(ecs).read(START_NS) == ()
     assert len(tasks_of(ecs, with_services=True).read(START_NS)) == 1
-
-
-def test_what_ecs_refuses_is_a_sentence() -> None:
-    def refuse(**_: Any) -> Any:
-        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded."}}, "ListTasks")
-
-    ecs: Any = SimpleNamespace(get_paginator=lambda _name: SimpleNamespace(paginate=refuse))
-    with pytest.raises(TaskProfilerError, match="'jobs' cannot be listed: AWS returned ThrottlingException"):
-        tasks_of(ecs).read(START_NS)

@@ -2,7 +2,6 @@
 
 import random
 
-import pytest
 from msgspec.structs import replace
 
 from profiler.aws_account.running_tasks.running_runs import RunningRuns
@@ -73,11 +72,6 @@ def test_notices_have_the_text_of_their_line_and_a_checkpoint_counts_more_than_t
         assert run.interval.vcpu_used is not None
     (only_notice,) = runs_of(notice_text(line)).refresh(NOW_NS)
     assert (only_notice.interval, only_notice.silent_ms) == (Interval(), None)
-
-
-@pytest.mark.parametrize(("name", "count"), [("night*", 1), ("task-0", 1), ("task-9", 0), ("hourly", 0)])
-def test_a_name_selects_runs(name: str, count: int) -> None:
-    assert len(runs_of(text(checkpoint_at(NOW_NS)), selection=RunFilter(run=name)).refresh(NOW_NS)) == count
 
 
 def test_a_clock_that_is_behind_makes_no_negative_time() -> None:

@@ -48,33 +48,26 @@ def test_what_aws_refuses_is_unknown_and_says_what_to_allow() -> None:
     assert "NAME" in found[2].commands[0]
 
 
+SLACK = {"SlackSecretId": "slack"}
+SEARCH = {"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroups": ""}
+
+
 @pytest.mark.parametrize(
-    ("status", "version", "is_done"),
+    ("status", "version", "values", "is_done", "options"),
     [
-        ("CREATE_COMPLETE", profiler.__version__, True),
-        ("UPDATE_COMPLETE", "0.0.1", False),
-        ("UPDATE_IN_PROGRESS", profiler.__version__, None),
-        ("ROLLBACK_COMPLETE", profiler.__version__, False),
-        ("REVIEW_IN_PROGRESS", profiler.__version__, False),
+        ("CREATE_COMPLETE", profiler.__version__, SLACK, True, ()),
+        ("UPDATE_COMPLETE", "0.0.1", SLACK, False, ()),
+        ("UPDATE_IN_PROGRESS", profiler.__version__, SLACK, None, ()),
+        ("ROLLBACK_COMPLETE", profiler.__version__, SLACK, False, ()),
+        ("REVIEW_IN_PROGRESS", profiler.__version__, {}, False, ("--slack-failure-webhook", "@webhook.txt")),
+        ("CREATE_COMPLETE", profiler.__version__, SEARCH, False, ("--all-log-groups",)),
     ],
 )
-def test_a_stack_counts_when_it_is_deployed_with_this_version(
-    status: str, version: str, *, is_done: bool | None
+def test_a_stack_counts_when_it_is_deployed_with_this_version_and_does_something(
+    status: str, version: str, values: dict[str, str], *, is_done: bool | None, options: tuple[str, ...]
 ) -> None:
-    values = {"CodeKey": KEY.format(version), "SlackSecretId": "slack"}
-    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in values.items()]
-    assert steps({"StackStatus": status, "Parameters": parameters})[1].is_done is is_done
-
-
-@pytest.mark.parametrize(
-    ("values", "options"),
-    [
-        ({"Notify": "all"}, ("--slack-failure-webhook", "@webhook.txt")),
-        ({"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroups": ""}, ("--all-log-groups",)),
-    ],
-)
-def test_a_stack_that_does_nothing_is_not_done(values: dict[str, str], options: tuple[str, ...]) -> None:
-    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in values.items()]
-    step = steps({"StackStatus": "CREATE_COMPLETE", "Parameters": parameters})[1]
-    assert step.is_done is False
+    given = {"CodeKey": KEY.format(version), **values}
+    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
+    step = steps({"StackStatus": status, "Parameters": parameters})[1]
+    assert step.is_done is is_done
     assert step.commands == (("task-profiler", "setup", "stack", *options, "--region", "eu-west-1"),)

@@ -11,7 +11,6 @@ from profiler.aws_account.setup.stack_template import (
     changed_parameters,
     check_groups,
     check_pattern,
-    parameter_defaults,
     parameter_values,
     parse_parameters,
     subscribes_groups,
@@ -21,10 +20,6 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from tests.cloudformation import TEMPLATE, FastLoader, template
 
 WHOLE = TEMPLATE.read_text()
-
-
-def test_the_names_are_those_that_a_parser_of_yaml_finds() -> None:
-    assert set(parameter_defaults(WHOLE)) == set(template()["Parameters"])
 
 
 @pytest.mark.parametrize(
