@@ -107,7 +107,7 @@ def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], wi
     columns = [Column(name, is_right=name == "Runs", folds=name in ("Runs of", "Left out")) for name in _set_titles()]
     yield from table(columns, _set_rows(sets), width=width)
     for sentence in _conditions_of_comparison(sets):
-        yield from wrapped(sentence, width, first="")
+        yield from wrapped(sentence, width)
     yield EMPTY
     rows: list[tuple[str | Span, ...]] = [
         (*row[:-1], Span(row[-1], _STYLES.get(one.change.verdict, "")))
@@ -115,7 +115,7 @@ def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], wi
     ]
     yield from table(_METRIC_COLUMNS, rows, width=width)
     for sentence in _limits_of_comparison(sets, changes):
-        yield from wrapped(sentence, width, first="")
+        yield from wrapped(sentence, width)
 
 
 def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:

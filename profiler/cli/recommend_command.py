@@ -119,11 +119,11 @@ def _table(
             f"Runs outside Fargate are treated as if they had run on Fargate in {region}: the machine counts as the "
             "current size unless the task has one, and whole seconds are billed, at least 60."
         )
-        yield from wrapped(header, width, first="")
+        yield from wrapped(header, width)
         yield EMPTY
     if any(advice.evidence.is_by_minute for advice in advices):
         header = "Container Insights: runs were sampled each minute. The monitor also sees short peaks and short runs."
-        yield from wrapped(header, width, first="")
+        yield from wrapped(header, width)
         yield EMPTY
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (Column("Family", is_cut=True), *(Column(title) for title, _ in places), *_COLUMNS)
@@ -153,15 +153,15 @@ def _table(
         elif with_sizes:
             yield line(f"{INDENT}- There is no table of sizes: the runs were outside Fargate.")
         for reason in advice.reasons:
-            yield from wrapped(reason, width, first=f"{INDENT}- ")
+            yield from wrapped(reason, width, f"{INDENT}- ")
     if not explained:
         yield EMPTY
-        yield from wrapped("task-profiler recommend FAMILY gives the reasons.", width, first="")
+        yield from wrapped("task-profiler recommend FAMILY gives the reasons.", width)
     if any(not advice.choice.is_fargate and advice.evidence.on_fargate is None for advice in advices):
         if explained:
             yield EMPTY
         hint = "--on-fargate REGION gives sizes and prices as if the runs outside Fargate had run there."
-        yield from wrapped(hint, width, first="")
+        yield from wrapped(hint, width)
 
 
 def _idle_gpus(advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None) -> Iterator[Line]:
@@ -171,7 +171,7 @@ def _idle_gpus(advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width
         if hours:
             whose = " (all GPUs of its instances)" if advice.evidence.has_gpus_of_others else ""
             text = f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}"
-            yield from wrapped(text, width, first="")
+            yield from wrapped(text, width)
 
 
 def _sizes(advice: Advice) -> Iterator[tuple[str, ...]]:

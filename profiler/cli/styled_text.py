@@ -100,18 +100,18 @@ def line(*parts: str | Span) -> Line:
     return tuple(Span(printable(span.text), span.style) for span in spans if span.text)
 
 
-def wrapped(text: str, width: int | None, *, first: str = INDENT, style: str = "") -> tuple[Line, ...]:
-    """Wrap a text to lines of ``width``, None: one line. Later lines are indented as far as the text of the first line.
+def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -> tuple[Line, ...]:
+    """Wrap a text to lines of ``width``, None: one line. ``first`` begins the first line, and indents the others.
 
     A number and its unit stay on one line.
     """
     joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
-    room = max((width or _UNLIMITED) - len(first), 20)
+    start = line(*first)
+    indent = Span(" " * sum(len(span.text) for span in start))
+    room = max((width or _UNLIMITED) - len(indent.text), 20)
     rows = textwrap.wrap(joined, room, break_long_words=False, break_on_hyphens=False)
-    return tuple(
-        line(first if number == 0 else " " * len(first), Span(row.replace(_NO_BREAK, " "), style))
-        for number, row in enumerate(rows)
-    )
+    spans = [Span(row.replace(_NO_BREAK, " "), style) for row in rows]
+    return tuple(line(*(indent,) if number else start, span) for number, span in enumerate(spans))
 
 
 def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
@@ -131,7 +131,7 @@ def sentences_about(found: Iterable[tuple[str, str, str]], width: int | None) ->
         yield EMPTY
     for (sentence, style), names in concerned.items():
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        yield from wrapped(f"{', '.join(names[:_MAX_NAMES])}{more}: {sentence}", width, first="- ", style=style)
+        yield from wrapped(f"{', '.join(names[:_MAX_NAMES])}{more}: {sentence}", width, "- ", style=style)
 
 
 def shorten(text: str, width: int, glyphs: Glyphs) -> str:

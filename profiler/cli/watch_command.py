@@ -117,7 +117,7 @@ def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: 
 
 def _draw(watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None) -> None:
     columns, rows = shutil.get_terminal_size()
-    below = [row for sentence in sentences for row in wrapped(sentence, columns, first="")][: rows // 3]
+    below = [row for sentence in sentences for row in wrapped(sentence, columns)][: rows // 3]
     height = max(rows - len(below), 1)
     runs = watched.runs()
     lines = [line(Span(place, "bold"))]  # without a run and with a sentence, the running tasks are unknown
@@ -254,7 +254,7 @@ def watch_lines(
         for notice in watched.run.notices:
             if notice.message is not None:
                 text = f"{name}, {notice.kind}: {notice.message}"
-                lines += wrapped(text, width or _WIDE, first="! ", style="yellow")
+                lines += wrapped(text, width or _WIDE, "! ", style="yellow")
     return lines[:height]
 
 

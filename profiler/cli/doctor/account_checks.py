@@ -139,7 +139,7 @@ def check_cluster(cluster: str, options: SourceOptions, clock: Clock, *, as_json
     else:
         write_lines(_lines(judged, table_width()))
         for sentence in container_insights_sentences(open_client, (cluster,)):
-            write_lines([EMPTY, *wrapped(sentence, table_width(), first="")])
+            write_lines([EMPTY, *wrapped(sentence, table_width())])
     wrong = sum(health.level == "problem" for health in judged)
     warn(f"{len(judged)} families: {wrong or 'none'} with a problem.")
     return 1 if wrong else 0

@@ -16,7 +16,7 @@ from profiler.aws_account.setup.monitor_image import ImageRepository
 from profiler.cli.options import SignIn, gathered
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import EMPTY, Line, Span, line, wrapped, write_lines
+from profiler.cli.styled_text import EMPTY, Line, Span, wrapped, write_lines
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
@@ -55,17 +55,15 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
     for number, step in enumerate(found, 1):
         write_lines(_lines(number, step, terminal_columns()))
     for sentence in steps.container_insights:
-        write_lines([EMPTY, *wrapped(sentence, terminal_columns(), first="")])
+        write_lines([EMPTY, *wrapped(sentence, terminal_columns())])
 
 
 def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
     word, colour = _STATES[step.is_done]
-    first, *more = wrapped(step.text, width, first=_INDENT)
-    yield line(f"{number} {step.name:10}", Span(f"{word:10}", colour), *first[1:])
-    yield from more
+    yield from wrapped(step.text, width, f"{number} {step.name:10}", Span(f"{word:10}", colour))
     for words in () if step.is_done else step.commands:
         has_spaces = any(" " in word for word in words)  # such a word stays whole
-        rows = wrapped(shlex.join(words), None if has_spaces else width and width - len(_GOES_ON), first=_INDENT)
+        rows = wrapped(shlex.join(words), None if has_spaces else width and width - len(_GOES_ON), _INDENT)
         yield from ((*row, Span(_GOES_ON)) for row in rows[:-1])
         yield rows[-1]
 

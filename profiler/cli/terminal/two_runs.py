@@ -130,13 +130,13 @@ def compared_lines(record: Record, comparison: Comparison | None, view: View) ->
     if comparison is None:
         return
     if comparison.other is None:
-        yield from wrapped(f"No {comparison.name} to compare with.", view.width, style="dim")
+        yield from wrapped(f"No {comparison.name} to compare with.", view.width, INDENT, style="dim")
         return
     other = comparison.other.report.record
     when = local(other.started_at, view)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     yield from wrapped(
-        f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):", view.width, style="bold"
+        f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):", view.width, INDENT, style="bold"
     )
     rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
     if not rows:
@@ -144,10 +144,10 @@ def compared_lines(record: Record, comparison: Comparison | None, view: View) ->
     yield from _table(rows, view.glyphs, has_few=comparison.has_few)
     note = _peak_note(record, other)
     if note is not None and any(row.name == "memory peak" for row in rows):
-        yield from wrapped(note, view.width)
+        yield from wrapped(note, view.width, INDENT)
     difference = processor_difference(record, other, f"the {comparison.name}")
     if difference is not None:
-        yield from wrapped(f"This run {difference}.", view.width)
+        yield from wrapped(f"This run {difference}.", view.width, INDENT)
 
 
 def _table(rows: Sequence[Row], glyphs: Glyphs, *, has_few: bool = False) -> Iterator[Line]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.cli.commands.runs import show as command
 from profiler.cli.show_command import log_lines
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
-from profiler.cli.terminal.page_parts import Section, View, arrange
+from profiler.cli.terminal.page_parts import View, arrange
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.two_runs import Comparison, changed_rows, compare
@@ -176,8 +176,7 @@ def test_a_run_with_checkpoints_alone_has_their_series() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=6), st.integers(1, 40))
 def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: int) -> None:
     sections = [
-        Section(lines=tuple(line(f"{number}.{row}") for row in range(length)), rank=rank)
-        for number, (length, rank) in enumerate(sizes)
+        (rank, [line(f"{number}.{row}") for row in range(length)]) for number, (length, rank) in enumerate(sizes)
     ]
     shown = texts(arrange(sections, height))
     assert len(shown) <= height

@@ -64,7 +64,7 @@ def test_the_history_has_a_line_for_each_run(width: int | None, left_out: set[st
 
 
 def test_a_number_and_its_unit_stay_on_one_line() -> None:
-    assert texts(wrapped("the largest has 69 MB", 20, first="")) == ["the largest has", "69 MB"]
+    assert texts(wrapped("the largest has 69 MB", 20)) == ["the largest has", "69 MB"]
 
 
 PROGRAM = """
