@@ -100,6 +100,11 @@ def line(*parts: str | Span) -> Line:
     return tuple(Span(printable(span.text), span.style) for span in spans if span.text)
 
 
+def length(spans: Iterable[Span]) -> int:
+    """The number of characters."""
+    return sum(len(span.text) for span in spans)
+
+
 def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -> tuple[Line, ...]:
     """Wrap a text to lines of ``width``, None: one line. ``first`` begins the first line, and indents the others.
 
@@ -107,7 +112,7 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
     """
     joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
     start = line(*first)
-    indent = Span(" " * sum(len(span.text) for span in start))
+    indent = Span(" " * length(start))
     room = max((width or _UNLIMITED) - len(indent.text), 20)
     rows = textwrap.wrap(joined, room, break_long_words=False, break_on_hyphens=False)
     spans = [Span(row.replace(_NO_BREAK, " "), style) for row in rows]

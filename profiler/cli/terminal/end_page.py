@@ -19,6 +19,7 @@ from profiler.cli.styled_text import (
     Span,
     glyphs_for,
     is_coloured,
+    length,
     line,
     render_lines,
     shorten,
@@ -191,7 +192,7 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
     ]
     times = record.time_breakdown
     legend = () if times is None else short_legend(times, room, view.glyphs)
-    longest = max((*(len(text) for _, text in rows), sum(len(span.text) for span in legend)), default=0)
+    longest = max((*(len(text) for _, text in rows), length(legend)), default=0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
         drawn = f"{curve.drawn(curve_width, view.glyphs)} "

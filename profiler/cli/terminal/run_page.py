@@ -109,7 +109,7 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
         f"cluster {record.cluster}" if record.cluster else "",
         *(f"{name} {value}" for name, value in _labels(record) if not record.cluster),
     )
-    yield from labelled("run", separator.join(part for part in identity if part), view)
+    yield from labelled("run", separator.join(filter(None, identity)), view)
     others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
     retries = (f"{name} {task_id[:8]}" for name, task_id in others if task_id)
     yield from labelled("retry", separator.join(retries), view)
@@ -118,7 +118,7 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     size_text = format_task_size(limits.vcpu, limits.memory_mb)
     model = None if record.processor is None else record.processor.model
     parts = (size_text, _devices(record, view.glyphs), launch, model and short_processor_name(model), place)
-    yield from labelled("size", separator.join(part for part in parts if part), view)
+    yield from labelled("size", separator.join(filter(None, parts)), view)
     if is_sampled_each_minute(record):
         yield from labelled("source", "Container Insights, sampled each minute: shorter peaks were not seen", view)
     yield from labelled("cost", _cost(record, view.glyphs), view)
@@ -144,16 +144,14 @@ def _devices(record: Record, glyphs: Glyphs) -> str:
 
 
 def _when(record: Record, view: View) -> str:
-    started = local(record.started_at, view)
+    started, finished, metrics = local(record.started_at, view), local(record.finished_at, view), record.metrics
     if started is None:
         return ""
-    finished = local(record.finished_at, view)
     text = f"{started:%a %Y-%m-%d %H:%M:%S}"
     if finished is not None:
         day = "" if finished.date() == started.date() else f"{finished:%a %Y-%m-%d }"
         text += f" {view.glyphs.arrow} {day}{finished:%H:%M:%S}"
     text += f" {started:%Z}"
-    metrics = record.metrics
     if metrics.duration_ms is not None:
         text += f"{view.glyphs.separator}{format_duration(metrics.duration_ms)}"
     if metrics.init_duration_ms is not None:
@@ -266,28 +264,22 @@ def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
 
 
 def _series(record: Record, series: Series | None, moments: Sequence[Moment], view: View) -> Iterator[Line]:
-    """The curves with their axis, and the moments."""
-    if series is not None:
-        yield from _curves(record, series, moments, view)
+    """The curves over the width of the terminal, their axis with the numbers of the moments, and the moments."""
+    shown = () if series is None else run_curves(record, series)
+    if series is not None and shown:
+        names = [curve.limit_text(view.glyphs) for curve in shown]
+        length_ms = series_length_ms(record, series)
+        longest = max(map(len, (*names, format_duration(length_ms))))
+        width = max(view.width - len(INDENT) - LABEL_WIDTH - longest - 1, 20)
+        for curve, name in zip(shown, names, strict=True):
+            drawn = curve.drawn(width, view.glyphs)
+            yield line(label(curve.label, "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
+        yield _axis(length_ms, moments, width)
     for number, moment in enumerate(moments, start=1):
         text = moment.text
         for mark in ("arrow", "ellipsis", "at_least"):
             text = text.replace(getattr(BLOCKS, mark), getattr(view.glyphs, mark))
         yield from wrapped(text, view.width, f"{' ' * (len(INDENT) + LABEL_WIDTH)}{number} ")
-
-
-def _curves(record: Record, series: Series, moments: Sequence[Moment], view: View) -> Iterator[Line]:
-    """The curves over the width of the terminal, and the axis with the numbers of the moments."""
-    shown = run_curves(record, series)
-    if not shown:
-        return
-    names = [curve.limit_text(view.glyphs) for curve in shown]
-    end = format_duration(series_length_ms(record, series))
-    width = max(view.width - len(INDENT) - LABEL_WIDTH - max(map(len, (*names, end))) - 1, 20)
-    for curve, name in zip(shown, names, strict=True):
-        drawn = curve.drawn(width, view.glyphs)
-        yield line(label(curve.label, "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
-    yield _axis(series_length_ms(record, series), moments, width)
 
 
 def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
@@ -340,7 +332,7 @@ def _processes(record: Record, glyphs: Glyphs) -> str:
             _process_memory(process),
             None if process.cpu_seconds is None else f"{format_duration(process.cpu_seconds * 1000)} of CPU",
         )
-        known = ", ".join(value for value in values if value)
+        known = ", ".join(filter(None, values))
         texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
     return glyphs.separator.join(texts)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, wrapped
+from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import View, local
 from profiler.cli.terminal.time_bar import time_parts
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
@@ -282,7 +282,7 @@ def _plain(text: str) -> tuple[Span, ...]:
 
 
 def _first_fitting(lines: Iterable[tuple[Span, ...]], width: int) -> tuple[Span, ...]:
-    return next((spans for spans in lines if sum(len(span.text) for span in spans) <= width), ())
+    return next((spans for spans in lines if length(spans) <= width), ())
 
 
 def _texts_of_the_last(last: Record, when: str) -> Iterator[str]:
