@@ -7,7 +7,7 @@ from itertools import islice
 import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, say, terminal_columns, warn, warned_notes, write_out
+from profiler.cli.printing import UNKNOWN, say, terminal_columns, value_text, warn, warned_notes, write_out
 from profiler.cli.styled_text import BLOCKS, OUTCOME_STYLES, Column, Glyphs, Line, Span, glyphs_for, table, write_lines
 from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
@@ -101,8 +101,8 @@ def _row(record: Record, glyphs: Glyphs, *, is_retry: bool) -> tuple[str | Span,
     peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     return (
         Span(result, OUTCOME_STYLES.get(outcome(record), "")),
-        UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
-        UNKNOWN if cpu.avg is None else format_percent(cpu.avg),
+        value_text(metrics.duration_ms, format_duration),
+        value_text(cpu.avg, format_percent),
         peak_text(metrics, glyphs) or UNKNOWN,
         format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, terminal_columns, warn, write_json_lines
+from profiler.cli.printing import UNKNOWN, terminal_columns, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
@@ -134,7 +134,7 @@ def _table(
             str(advice.evidence.runs),
             _size(advice.choice.current),
             Span(_size(advice.choice.size), "bold" if advice.choice.changes else ""),
-            _percent(advice.choice.saving_percent),
+            value_text(advice.choice.saving_percent, format_percent),
         )
         for advice in advices
     ]
@@ -188,15 +188,11 @@ def _sizes(advice: Advice) -> Iterator[tuple[str, ...]]:
         yield (
             _size(size),
             UNKNOWN if factor is None else format_range(factor.min, factor.max),
-            UNKNOWN if usd is None else format_usd(usd),
+            value_text(usd, format_usd),
             UNKNOWN if usd is None or monthly_runs is None else format_usd(usd * monthly_runs),
-            _percent(option.saving_percent),
+            value_text(option.saving_percent, format_percent),
             ", ".join(names),
         )
-
-
-def _percent(percent: float | None) -> str:
-    return UNKNOWN if percent is None else format_percent(percent)
 
 
 def _size(size: TaskSize | None) -> str:

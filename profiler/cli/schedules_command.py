@@ -12,7 +12,7 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import AccountSchedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, warn, write_json_lines
+from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
 from profiler.cli.styled_text import Column, Line, Span, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source
@@ -307,7 +307,11 @@ def table_lines(rows: Sequence[ScheduleRow], width: int | None) -> Iterator[Line
             format_local(row.last_ns) or UNKNOWN,
             Span(row.outcome, _STYLES[row.outcome]),
             format_local(row.next_ns) or UNKNOWN,
-            *([Span(_usual(row), "" if row.overlap is None else "yellow")] if has_usual else ()),
+            *(
+                [Span(value_text(row.usual_ms, format_duration), "" if row.overlap is None else "yellow")]
+                if has_usual
+                else ()
+            ),
         )
         for row in rows
     )
@@ -315,10 +319,6 @@ def table_lines(rows: Sequence[ScheduleRow], width: int | None) -> Iterator[Line
     sentences = ((row.title, sentence) for row in rows for sentence in (row.reason, row.overlap) if sentence)
     found = ((title, f"{with_local_times(sentence).rstrip('.')}.", "") for title, sentence in sentences)
     yield from sentences_about(found, width)
-
-
-def _usual(row: ScheduleRow) -> str:
-    return UNKNOWN if row.usual_ms is None else format_duration(row.usual_ms)
 
 
 def _iso(moment_ns: int | None) -> str | None:

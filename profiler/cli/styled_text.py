@@ -166,6 +166,11 @@ def write_lines(lines: Iterable[Line]) -> None:
     write_out(render_lines(lines, is_coloured=is_coloured(), encoding=stdout_encoding()))
 
 
+def write_paragraph(sentence: str) -> None:
+    """Write a sentence to standard output, below an empty line."""
+    write_lines([EMPTY, *wrapped(sentence, terminal_columns())])
+
+
 def is_coloured(descriptor: int = STDOUT) -> bool:
     """Whether standard output, or standard error, takes colours."""
     if os.environ.get("NO_COLOR"):

@@ -280,8 +280,7 @@ def _cells(watched: WatchedRun, bar_width: int, glyphs: Glyphs) -> Iterator[str 
     metrics = run.report.record.metrics
     yield UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms)
     yield _bar(watched, bar_width, glyphs)
-    yield UNKNOWN if usual is None else format_duration(usual.median_ms)
-    yield UNKNOWN if usual is None else format_duration(usual.p95_ms)
+    yield from (UNKNOWN, UNKNOWN) if usual is None else map(format_duration, (usual.median_ms, usual.p95_ms))
     yield _of_size(_vcpu_used(run), metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU"))
     yield _of_size(_memory_used_mb(run), metrics.memory_size_mb, format_memory)
     yield _state(run)

@@ -30,15 +30,14 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import (
-    EMPTY,
     Column,
     Line,
     Span,
     sentences_about,
     table,
     table_width,
-    wrapped,
     write_lines,
+    write_paragraph,
 )
 from profiler.cli.taskdef_command import STANDARD_INPUT, read_input, source_name
 from profiler.cli.wiring.aws_options import open_clients
@@ -139,7 +138,7 @@ def check_cluster(cluster: str, options: SourceOptions, clock: Clock, *, as_json
     else:
         write_lines(_lines(judged, table_width()))
         for sentence in container_insights_sentences(open_client, (cluster,)):
-            write_lines([EMPTY, *wrapped(sentence, table_width())])
+            write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
     warn(f"{len(judged)} families: {wrong or 'none'} with a problem.")
     return 1 if wrong else 0

@@ -16,7 +16,7 @@ from profiler.aws_account.setup.monitor_image import ImageRepository
 from profiler.cli.options import SignIn, gathered
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import EMPTY, Line, Span, wrapped, write_lines
+from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
@@ -55,7 +55,7 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
     for number, step in enumerate(found, 1):
         write_lines(_lines(number, step, terminal_columns()))
     for sentence in steps.container_insights:
-        write_lines([EMPTY, *wrapped(sentence, terminal_columns())])
+        write_paragraph(sentence)
 
 
 def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.cli.printing import value_text
 from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, shorten, wrapped
 from profiler.cli.terminal.page_parts import (
     CPU,
@@ -196,9 +197,7 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
     yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
     for bar in bars:
         use = bar.use
-        average, p95, peak = (
-            "-" if value is None else bar.format_value(value) for value in (use.avg, use.p95, use.max)
-        )
+        average, p95, peak = (value_text(value, bar.format_value) for value in (use.avg, use.p95, use.max))
         texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, bar.peak_text or peak))
         room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
         yield line(

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
+from profiler.cli.printing import value_text
 from profiler.cli.styled_text import INDENT, Column, Glyphs, Line, Span, line, separated, shorten, table, wrapped
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
@@ -150,18 +151,14 @@ def _most_run(functions: Sequence[StackFunction], samples: int | None, width: in
     )
     rows = [
         (
-            _percent_text(one.self_percent),
-            _percent_text(one.total_percent),
+            value_text(one.self_percent, format_percent),
+            value_text(one.total_percent, format_percent),
             one.function,
             one.file + ("" if one.line is None else f":{one.line}"),
         )
         for one in functions
     ]
     yield from table(columns, rows, width=width)
-
-
-def _percent_text(value: float | None) -> str:
-    return "-" if value is None else format_percent(value)
 
 
 _MOMENTS = {
