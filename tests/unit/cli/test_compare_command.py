@@ -200,17 +200,17 @@ HOSTILE = (
 
 
 def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here: Path) -> None:
-    limit = check_limit([changed("durationMs", "more", 50.0)], 10, needs_all=False)
-    (command,) = annotations(HOSTILE, limit)
+    exceeded, _ = check_limit([changed("durationMs", "more", 50.0)], 10, needs_all=False)
+    (command,) = annotations(HOSTILE, exceeded, 10)
     assert command.count("\n") == 1
     assert r"in a|b%25\n::error::x." in command
     assert r"\x1b[2J" in command
-    append_summary(HOSTILE, limit.exceeded, ["it's *so*"], {"GITHUB_STEP_SUMMARY": str(here / "s.md")})
+    append_summary(HOSTILE, exceeded, ["it's *so*"], {"GITHUB_STEP_SUMMARY": str(here / "s.md")})
     text = (here / "s.md").read_text()
     assert r"\<img\>\*c\* \`d\` [2J compared" in text.replace(r"\[", "[")
     assert r"| A | a\|b% ::error::x | 1 |" in text
     assert r"it's \*so\*" in text
-    drawn = render_lines(comparison_lines(HOSTILE, limit.exceeded, 80), is_coloured=False, encoding="utf-8").decode()
+    drawn = render_lines(comparison_lines(HOSTILE, exceeded, 80), is_coloured=False, encoding="utf-8").decode()
     assert "\n::" not in drawn
     assert "\x1b" not in drawn
 
@@ -225,9 +225,8 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
         changed("costUsd", "too few runs", -3.0, high=9.9, runs_needed=7),
         changed("blockWriteBytes", "less", -20.0),
     ]
-    limit = check_limit(changes, 10, needs_all=False)
-    assert [one.metric.name for one in limit.exceeded] == ["cpuSeconds"]
-    above, unknown = limit.sentences()
+    exceeded, (above, unknown) = check_limit(changes, 10, needs_all=False)
+    assert [one.metric.name for one in exceeded] == ["cpuSeconds"]
     assert above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
     assert unknown == (
         "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB, too few runs), read "
