@@ -92,12 +92,12 @@ def say(text: str, end: str = "\n") -> None:
     write_out((text + end).encode(stdout_encoding(), errors="backslashreplace"))
 
 
-def write_out(data: bytes) -> None:
-    """Write to standard output. A reader may close the pipe; other failures raise TaskProfilerError."""
+def write_out(data: bytes, descriptor: int = STDOUT) -> None:
+    """Write to standard output or error. A reader may close the pipe; other failures raise TaskProfilerError."""
     rest = memoryview(data)
     try:
         while rest:
-            rest = rest[os.write(STDOUT, rest) :]
+            rest = rest[os.write(descriptor, rest) :]
     except BrokenPipeError:
         return
     except OSError as error:

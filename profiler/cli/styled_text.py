@@ -161,9 +161,10 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
     return "".join(rows).encode(encoding, errors="backslashreplace")
 
 
-def write_lines(lines: Iterable[Line]) -> None:
-    """Write lines to standard output, with colours on a terminal. NO_COLOR and FORCE_COLOR are honoured."""
-    write_out(render_lines(lines, is_coloured=is_coloured(), encoding=stdout_encoding()))
+def write_lines(lines: Iterable[Line], descriptor: int = STDOUT) -> None:
+    """Write lines to standard output or standard error. On a terminal, they have colours, unless NO_COLOR is set."""
+    text = render_lines(lines, is_coloured=is_coloured(descriptor), encoding=stdout_encoding())
+    write_out(text, descriptor)
 
 
 def write_paragraph(sentence: str) -> None:
