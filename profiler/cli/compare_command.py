@@ -16,7 +16,6 @@ from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, say, warn, warned_notes, write_json_lines
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, table_width, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
-from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.text import on_one_line, printable
 from profiler.core.timestamps import format_local, local_zone
@@ -58,14 +57,13 @@ def compare_sets(
         raise UsageError("The name of a set is empty: name a family or run IDs.")
     if options.families or options.statuses:
         raise UsageError("--family and --status do not apply: A and B name the families, of which successes count.")
-    clock = SystemClock()
-    selection = SetSelection(runs=run_filter(options, clock), last=last, container=container)
-    source = open_source(options, os.environ, clock)
+    selection = SetSelection(runs=run_filter(options), last=last, container=container)
+    source = open_source(options)
     with warned_notes(source):
         sets, remarks = read_run_sets(source, (a, b), selection)
     for remark in remarks:
         warn(remark)
-    overrides = PriceOverrides() if on_fargate is None else price_overrides(os.environ, on_fargate)
+    overrides = PriceOverrides() if on_fargate is None else price_overrides(on_fargate)
     a_records, b_records = (
         [replace(record, cost=cost_on_fargate(record, on_fargate, overrides)) for record in one.records] for one in sets
     )

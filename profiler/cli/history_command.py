@@ -1,6 +1,5 @@
 """``task-profiler history``: past runs as a table."""
 
-import os
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
@@ -11,7 +10,6 @@ from profiler.cli.printing import UNKNOWN, say, terminal_columns, value_text, wa
 from profiler.cli.styled_text import BLOCKS, OUTCOME_STYLES, Column, Glyphs, Line, Span, glyphs_for, table, write_lines
 from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
-from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
@@ -33,10 +31,9 @@ def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, a
     """List past runs, newest first."""
     if delete and not names:
         raise UsageError("--delete needs ids of runs: task-profiler history --delete RUN.")
-    clock = SystemClock()
     of_names = options if delete else options.of_families(names)
-    selection = run_filter(of_names, clock, reads_checkpoints=options.is_local)
-    source = open_source(options, os.environ, clock)
+    selection = run_filter(of_names, reads_checkpoints=options.is_local)
+    source = open_source(options)
     if delete:
         _delete(source, selection, names)
         return

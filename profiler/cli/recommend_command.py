@@ -1,6 +1,5 @@
 """``task-profiler recommend``: recommends task sizes from past runs."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,6 @@ from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, terminal_columns, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
-from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import printable
 from profiler.record.family_identity import FamilyKey, family_labels, place_columns
@@ -55,12 +53,11 @@ def recommend_sizes(
     definition = None if definition_file is None else read_definition_file(Path(definition_file))
     named = (*names, *options.families)
     families = named or (definition.families if definition is not None else ())
-    clock = SystemClock()
-    selection = run_filter(replace(options, families=families), clock)
-    source = open_source(options, os.environ, clock)
+    selection = run_filter(replace(options, families=families))
+    source = open_source(options)
     families_evidence = _read_evidence(source, selection, last, on_fargate)
     target = None if definition is None else definition.target
-    overrides = price_overrides(os.environ, on_fargate)
+    overrides = price_overrides(on_fargate)
     advices = [advise(evidence, policy, overrides, target) for evidence in families_evidence]
     if definition is not None and len(advices) > 1:
         raise UsageError(

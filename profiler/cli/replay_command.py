@@ -109,7 +109,7 @@ def _replay_group(
         show(f"{group}: {counts.read} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
 
     try:
-        with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
+        with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
             return replay(
                 open_client("logs"),
                 group,

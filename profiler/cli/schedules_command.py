@@ -1,6 +1,5 @@
 """``task-profiler schedules``: what should have run, what came of it, and what is due next, as a table and as JSON."""
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -69,7 +68,7 @@ def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: boo
     """List the schedules that start ECS tasks, and what became of them."""
     clock = SystemClock()
     has_past = options.source is not None or options.url is not None or bool(options.groups)
-    past = open_source(options, os.environ, clock) if has_past else None
+    past = open_source(options) if has_past else None
     open_client = open_clients(options.region, options.profile)
     schedules = read_schedules(open_client, cluster, names)
     now_ns = clock.wall_ns()

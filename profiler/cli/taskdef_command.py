@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -263,7 +262,7 @@ def _roll_out(
 def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
     """Take the steps, and show their progress on the terminal."""
     done: list[PlannedFamily] = []
-    with progress_row(os.environ) as show:
+    with progress_row() as show:
         show(title, 0)
         for step in steps:
             done.append(step)

@@ -160,17 +160,15 @@ def open_watched_tasks(
     """
 
     def running_here() -> Iterator[Report]:
-        running = open_source(SourceOptions(), os.environ, clock).running(RunFilter(run=name))
+        running = open_source(SourceOptions()).running(RunFilter(run=name))
         return (run.report for run in running)
 
     def past_runs() -> RunSource | None:
         selected = replace(options, groups=() if options.url is not None else watched.groups)
         if selected.url is None and not selected.groups and not is_local:
             return None
-        return open_source(selected, without_progress, clock)
+        return open_source(selected, shows_progress=False)  # whose row would be in the table
 
-    # A row with the progress would be in the table.
-    without_progress = {**os.environ, "TERM": "dumb"}
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
         collected=LocalRuns(running_here) if is_local else RunningRuns(RunFilter(run=name)),

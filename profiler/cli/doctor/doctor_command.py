@@ -55,7 +55,7 @@ def run_doctor(
     if cluster is not None:
         from profiler.cli.doctor.account_checks import check_cluster  # not in the monitor's container
 
-        sys.exit(check_cluster(cluster, options, clock, as_json=as_json))
+        sys.exit(check_cluster(cluster, options, clock.wall_ns(), as_json=as_json))
     region, profile = options.region, options.profile
     if file is not None or family is not None:
         from profiler.cli.doctor.account_checks import findings_of_family, findings_of_file  # as above

@@ -41,7 +41,7 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
     check_region(region, profile)
     from profiler.aws_account.setup.setup_steps import SetupSteps  # not for redrive
 
-    with progress_row(os.environ) as show:
+    with progress_row() as show:
         steps = SetupSteps(
             open_clients(region, profile),
             clusters,

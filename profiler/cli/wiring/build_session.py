@@ -286,7 +286,7 @@ class _LateView:
             self._stderr.write(text.encode(encoding, errors="replace"))
 
         return LiveView(
-            stderr_rows(os.environ, write),
+            stderr_rows(write),
             effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
             self._started_ns,
             None if self._options.no_history else lambda: usual_duration_of(self._options, self._clock),

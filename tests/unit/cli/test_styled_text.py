@@ -70,7 +70,7 @@ def test_a_number_and_its_unit_stay_on_one_line() -> None:
 PROGRAM = """
 import os
 from profiler.cli.progress import progress_row
-with progress_row(os.environ) as show:
+with progress_row() as show:
     show("3 runs", None)
     show("9 runs", 0.5)  # too soon after the last one
     print("registered", flush=True)
