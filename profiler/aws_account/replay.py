@@ -43,10 +43,6 @@ class ReplayProgressFile:
         self._path = path
         self._start_ms = start_ms
 
-    def create_directory(self) -> None:
-        """Create the directory of the file. Raises OSError."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-
     def resume_ms(self) -> int:
         """Return the time to start from: ``start_ms``, or the point at which an earlier replay of this time stopped."""
         try:

@@ -214,7 +214,7 @@ def deploy_stack(
         zip_file=zip_file,
         parameters=parameters,
         settings=_settings(url, otlp_url, groups, all_log_groups=all_log_groups),
-        secrets=_secrets(failure_webhook, success_webhook, sign_in.api_key, sign_in.user, otlp_headers),
+        secrets=_secrets(failure_webhook, success_webhook, otlp_headers, sign_in),
     )
     cluster = SearchCluster(url, search_session(sign_in)) if url else None
     deploy(request, open_client, cluster, output)
@@ -223,30 +223,24 @@ def deploy_stack(
 def _settings(
     url: str | None, otlp_url: str | None, groups: tuple[str, ...], *, all_log_groups: bool
 ) -> dict[str, str]:
-    settings = {}
-    if url is not None:
-        if "@" in url:
-            raise UsageError("--elasticsearch contains a password: give it as --user NAME:PASSWORD.")
-        settings["ElasticsearchUrl"] = url
-    if otlp_url is not None:
-        if "@" in otlp_url:
-            raise UsageError("--otlp contains a password: give it in --otlp-headers.")
-        settings["OtlpEndpoint"] = otlp_url
-    if groups:
-        settings["LogGroups"] = ",".join(groups)
-    if all_log_groups:
-        settings["Subscribe"] = "account"
-    return settings
+    if url is not None and "@" in url:
+        raise UsageError("--elasticsearch contains a password: give it as --user NAME:PASSWORD.")
+    if otlp_url is not None and "@" in otlp_url:
+        raise UsageError("--otlp contains a password: give it in --otlp-headers.")
+    settings = {
+        "ElasticsearchUrl": url,
+        "OtlpEndpoint": otlp_url,
+        "LogGroups": ",".join(groups) if groups else None,
+        "Subscribe": "account" if all_log_groups else None,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _secrets(
-    failure_webhook: str | None,
-    success_webhook: str | None,
-    api_key: str | None,
-    user: str | None,
-    otlp_headers: str | None,
+    failure_webhook: str | None, success_webhook: str | None, otlp_headers: str | None, sign_in: SignIn
 ) -> dict[str, dict[str, str]]:
     """The values of each secret, by the parameter that gets its name. No message contains a value."""
+    api_key, user = sign_in.api_key, sign_in.user
     webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}
     slack = {key: webhook for key, webhook in webhooks.items() if webhook}
     if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):
