@@ -52,10 +52,6 @@ _MESSAGES = re.compile(
 )
 
 
-# GetLogEvents of boto3's client.
-GetLogEvents = Callable[..., Mapping[str, Any]]
-
-
 @gathered(SourceOptions, "options")
 def show_run(
     options: SourceOptions,
@@ -161,7 +157,11 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
 
 
 def log_lines(
-    get_log_events: GetLogEvents, record: Record, moments: Sequence[Moment], count: int, zone: tzinfo | None
+    get_log_events: Callable[..., Mapping[str, Any]],
+    record: Record,
+    moments: Sequence[Moment],
+    count: int,
+    zone: tzinfo | None,
 ) -> Iterator[Line]:
     """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError without a stream.
 
