@@ -111,54 +111,40 @@ class Curve:
         label: str,
         values: Sequence[float | None] | None,
         limit: Number | None,
-        format_value: Callable[[float], str],
-        *,
         least_top: float,
+        format_value: Callable[[float], str],
         peak: Number | None = None,
     ) -> None:
-        self.label = label
-        self._values = values or ()
-        self._limit = limit
-        self._format = format_value
+        self.label, self._values = label, values or ()
         self.known = tuple(value for value in self._values if value is not None)
         highest = max((*self.known, 0.0))
-        self.highest = highest if peak is None or highest > peak * _ROUNDING else float(peak)
-        self.top, self.is_to_limit = curve_top(self.highest, limit, least_top)
-
-    @property
-    def is_near_limit(self) -> bool:
-        """Whether the highest value is near the limit."""
-        return self.is_to_limit and self.highest >= NEAR_LIMIT * self.top
+        highest = highest if peak is None or highest > peak * _ROUNDING else float(peak)
+        self._top, self.is_to_limit = curve_top(highest, limit, least_top)
+        self.is_near_limit = self.is_to_limit and highest >= NEAR_LIMIT * self._top
+        self._limit_text = format_value(self._top)
+        if limit and not self.is_to_limit:
+            self._limit_text = format_part(self._limit_text, format_value(limit))
 
     def limit_text(self, glyphs: Glyphs) -> str:
         """The value at the top of the curve, and the limit if the limit is far above this value."""
-        top = self._format(self.top)
-        if self._limit and not self.is_to_limit:
-            top = format_part(top, self._format(self._limit))
-        return f"{glyphs.limit} {top}"
+        return f"{glyphs.limit} {self._limit_text}"
 
     def drawn(self, width: int, glyphs: Glyphs) -> str:
         """The curve with ``width`` characters; values are repeated if there are fewer."""
         values = self._values
         if len(values) < width:
             values = [values[place * len(values) // width] for place in range(width)]
-        return sparkline(values, width=width, top=self.top, ascii_only=glyphs.is_ascii)
+        return sparkline(values, width=width, top=self._top, ascii_only=glyphs.is_ascii)
 
 
 def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
     """The measured curves of a run."""
     metrics = record.metrics
     devices = {GPU: series.gpu_utilization_percent, "Neuron": series.neuron_utilization_percent}
+    memory, size_mb, peak_mb = series.memory_used_mb, metrics.memory_size_mb, metrics.max_memory_used_mb
     curves = (
-        Curve(CPU, series.vcpu_used, metrics.vcpu_size, format_vcpu, least_top=LEAST_VCPU),
-        Curve(
-            MEMORY,
-            series.memory_used_mb,
-            metrics.memory_size_mb,
-            format_memory,
-            least_top=LEAST_MB,
-            peak=metrics.max_memory_used_mb,
-        ),
-        *(Curve(label, values, 100, format_percent, least_top=LEAST_PERCENT) for label, values in devices.items()),
+        Curve(CPU, series.vcpu_used, metrics.vcpu_size, LEAST_VCPU, format_vcpu),
+        Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
+        *(Curve(label, values, 100, LEAST_PERCENT, format_percent) for label, values in devices.items()),
     )
     return tuple(curve for curve in curves if curve.known)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from profiler.cli.run_options import RunOptions, printed_format
-from profiler.cli.wiring.build_collectors import accelerator_collectors
+from profiler.cli.wiring.build_collectors import accelerator_collectors, task_lookup
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
@@ -30,7 +30,6 @@ from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_view import LiveView
-    from profiler.local_run.local_record import Placement
     from profiler.record.family_identity import UsualDuration
     from profiler.record.notice_model import NoticeLine
     from profiler.runs.history.run_database import HistoryStore
@@ -56,13 +55,13 @@ class RunSession:
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
-        settings, seconds = SettingsReader(os.environ), options.interval_seconds
+        settings, seconds, endpoint = SettingsReader(os.environ), options.interval_seconds, endpoint_address(os.environ)
         plan = RunPlan(
             name=options.name,
             interval_seconds=seconds,
             labels=labels,
             find_labels=_find_labels,
-            fetch_placement=_task_lookup(),
+            fetch_placement=None if endpoint is None else task_lookup(*endpoint),
             collectors=accelerator_collectors(
                 settings.accelerators(), os.environ, clock, Log(), seconds, is_local=True
             ),
@@ -163,16 +162,6 @@ def _import_history() -> None:
     """Import SQLite while the command runs, not when the user waits for the command's start or end."""
     with suppress(ImportError):  # a Python without SQLite; the recorder reports it
         import profiler.runs.history.run_database  # noqa: F401
-
-
-def _task_lookup() -> "Callable[[], Placement | None] | None":
-    """A function that reads the ECS task of this process; None outside of ECS."""
-    endpoint = endpoint_address(os.environ)
-    if endpoint is None:
-        return None
-    from profiler.cli.wiring.build_collectors import task_lookup  # only in ECS
-
-    return task_lookup(*endpoint)
 
 
 def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]":
