@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.cli.run_options import RunOptions, printed_format
+from profiler.cli.run_options import RunOptions
 from profiler.cli.wiring.build_collectors import accelerator_collectors, task_lookup
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
@@ -49,9 +49,9 @@ class RunSession:
     def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
         self._clock = clock
         self._options = options
-        self._format = printed_format(
-            options.output_format, has_output=options.output is not None, is_terminal=os.isatty(_STDERR)
-        )
+        self._format = options.output_format
+        if self._format == "auto":  # for a person if the report goes to a terminal
+            self._format = "human" if os.isatty(_STDERR) and options.output is None else "json"
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from profiler.cli.commands.runs import run as command
-from profiler.cli.run_options import Format, RunOptions, parse_usual, printed_format
+from profiler.cli.run_options import RunOptions, parse_usual
 from profiler.cli.wiring.build_export import max_export_seconds, standard_targets, user_attributes
 from profiler.core.errors import UsageError
 
@@ -89,17 +89,6 @@ def test_every_option_is_parsed_without_click() -> None:
     for option in _OPTIONS:
         values = _VALID.get(option, ["a"])
         assert parse_usual([option, *values, "true"]) is not None, option
-
-
-@pytest.mark.parametrize("output_format", ["human", "json", "text"])
-@pytest.mark.parametrize("has_output", [False, True])
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_the_report_is_for_a_person_only_on_a_terminal_or_on_request(
-    output_format: Format, *, has_output: bool, is_terminal: bool
-) -> None:
-    assert printed_format(output_format, has_output=has_output, is_terminal=is_terminal) == output_format
-    chosen = printed_format("auto", has_output=has_output, is_terminal=is_terminal)
-    assert chosen == ("human" if is_terminal and not has_output else "json")
 
 
 def addresses(**environment: str) -> dict[str, str]:
