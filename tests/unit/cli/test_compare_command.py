@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from profiler.cli.compare_command import annotations, append_summary, check_limit, comparison_lines
 from profiler.cli.styled_text import render_lines
-from profiler.core.errors import UsageError
 from profiler.record.record_model import Distribution, Report
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
@@ -145,12 +144,6 @@ def test_local_runs_have_a_cost_as_if_on_fargate(cli: Cli) -> None:
     without = cli("compare", *BOTH, "--from", kept(odd), "--on-fargate", "us-east-1")
     assert without.err.startswith("task-profiler: No run has a price on Fargate in us-east-1: its machine has a size")
     assert priced["b"] == pytest.approx(120 / 3600 * (0.04048 + 2 * 0.004445), rel=1e-4)
-
-
-def test_a_set_is_not_compared_with_itself(cli: Cli) -> None:
-    source = ("--from", kept(*GROWN))
-    with pytest.raises(UsageError, match="A and B are both nightly"):
-        cli("compare", "nightly", "nightly", *source)
 
 
 def test_github_gets_annotations_above_the_limit_and_a_summary(

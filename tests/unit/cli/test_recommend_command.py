@@ -47,30 +47,18 @@ def test_the_table_has_sizes_saving_and_reasons(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu_hours", "scope", "shown", "monthly"),
-    [
-        (0.5, None, ["nightly: 15.22 idle GPU-hours a month"], 15.21875),
-        (0.5, "instance", ["nightly: 15.22 idle GPU-hours a month (all GPUs of its instances)"], 15.21875),
-        (0.0, None, [], 0.0),
-        (None, None, [], None),
-    ],
+    ("gpu_hours", "shown"), [(0.5, ["nightly: 15.22 idle GPU-hours a month"]), (0.0, []), (None, [])]
 )
-def test_the_idle_time_of_the_gpus_in_a_month(
-    cli: Cli,
-    gpu_hours: float | None,
-    scope: str | None,
-    shown: list[str],
-    monthly: float | None,
-) -> None:
-    """The mean of a run times 30.4 runs a month."""
-    hours = [None if gpu_hours is None else gpu_hours * factor for factor in (0.5, 1.5, 1, 1, 1)]
-    kept_runs = kept(
-        report(n, gpu_idle=None if one is None else GpuIdle(percent=50, gpu_hours=one), gpu_scope=scope)
-        for n, one in enumerate(hours)
-    )
-    assert [one for one in cli("recommend", "--from", kept_runs).out.splitlines() if "GPU-hours" in one] == shown
-    (found,) = cli("recommend", "--json", "--from", kept_runs).objects
-    assert found["idleGpuHoursPerMonth"] == monthly
+def test_the_idle_time_of_the_gpus_in_a_month(cli: Cli, gpu_hours: float | None, shown: list[str]) -> None:
+    """The mean of a run times 30.4375 runs a month."""
+    for scope, more in ((None, ""), ("instance", " (all GPUs of its instances)")):
+        factors = (0.5, 1.5, 1, 1, 1)
+        idle = [None if gpu_hours is None else GpuIdle(percent=50, gpu_hours=gpu_hours * one) for one in factors]
+        source = kept(report(n, gpu_idle=one, gpu_scope=scope) for n, one in enumerate(idle))
+        rows = cli("recommend", "--from", source).out.splitlines()
+        assert [one for one in rows if "GPU-hours" in one] == [one + more for one in shown]
+        (found,) = cli("recommend", "--json", "--from", source).objects
+        assert found["idleGpuHoursPerMonth"] == (gpu_hours and gpu_hours * 30.4375)
 
 
 def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(cli: Cli) -> None:
