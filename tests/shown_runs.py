@@ -54,6 +54,11 @@ NOW_NS = STARTED_NS + 6 * 3600 * NS_PER_SECOND
 STEP_MS = 10_000
 
 
+def at(seconds: float) -> str:
+    """A time of the runs."""
+    return format_ms(STARTED_NS + round(seconds * NS_PER_SECOND))
+
+
 def cpu_course(length: int) -> list[float]:
     """A quiet start, a third with all of 2 vCPU, an idle stretch, and a busy end."""
     thirds = length // 6
@@ -172,22 +177,8 @@ def waiting(**record: Any) -> Report:
         ),
         covered_percent=99.2,
     )
-    first = StackMoment(
-        kind="idle",
-        from_at=format_ms(STARTED_NS + 420 * NS_PER_SECOND),
-        to_at=format_ms(STARTED_NS + 480 * NS_PER_SECOND),
-        samples=58,
-        stack=("<module> (job.py:14)", "load_orders (etl/load.py:40)", "recv (socket.py:706)"),
-        percent=92.0,
-    )
-    second = StackMoment(
-        kind="memory",
-        from_at=format_ms(STARTED_NS + 900 * NS_PER_SECOND),
-        to_at=format_ms(STARTED_NS + 960 * NS_PER_SECOND),
-        samples=60,
-        stack=("<module> (job.py:18)", "merge (etl/merge.py:112)", "concat (pandas/core/reshape/concat.py:372)"),
-        percent=71.7,
-    )
+    loads = ("<module> (job.py:14)", "load_orders (etl/load.py:40)", "recv (socket.py:706)")
+    merges = ("<module> (job.py:18)", "merge (etl/merge.py:112)", "concat (pandas/core/reshape/concat.py:372)")
     stacks = Stacks(
         source="py-spy 0.4.3",
         samples=412,
@@ -195,7 +186,10 @@ def waiting(**record: Any) -> Report:
             StackFunction(function="parse_row", file="etl/parse.py", line=88, self_percent=31.2, total_percent=64.0),
             StackFunction(function="<module>", file="job.py", line=18, self_percent=0.0, total_percent=100.0),
         ),
-        moments=(first, second),
+        moments=(
+            StackMoment(kind="idle", from_at=at(420), to_at=at(480), samples=58, stack=loads, percent=92.0),
+            StackMoment(kind="memory", from_at=at(900), to_at=at(960), samples=60, stack=merges, percent=71.7),
+        ),
     )
     changes = {
         "processor": Processor(model="Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", count=4),
@@ -206,15 +200,13 @@ def waiting(**record: Any) -> Report:
             steps,
             cpu_wait=tuple(0.1 for _ in vcpu),
             processes=(
-                ProcessSeries(
-                    command="python3 export.py",
-                    vcpu_used=tuple(value and round(value * 0.8, 3) for value in vcpu),
-                    memory_used_mb=tuple(value and round(value * 0.9, 1) for value in memory),
-                ),
-                ProcessSeries(
-                    command="gzip",
-                    vcpu_used=tuple(value and round(value * 0.2, 3) for value in vcpu),
-                    memory_used_mb=tuple(value and round(value * 0.1, 1) for value in memory),
+                *(
+                    ProcessSeries(
+                        command=command,
+                        vcpu_used=tuple(value and round(value * of_vcpu, 3) for value in vcpu),
+                        memory_used_mb=tuple(value and round(value * of_memory, 1) for value in memory),
+                    )
+                    for command, of_vcpu, of_memory in (("python3 export.py", 0.8, 0.9), ("gzip", 0.2, 0.1))
                 ),
                 ProcessSeries(command="other", vcpu_used=(None, *(0.0 for _ in vcpu[1:])), memory_used_mb=None),
             ),
@@ -238,9 +230,8 @@ def waiting_stacks() -> StacksLine:
 
 def out_of_memory() -> Report:
     """The same batch with more input: killed after 14 minutes."""
-    report = etl("9c41d07be1a54f6e8f0d2b7755aa10c3")
     metrics = replace(
-        report.record.metrics,
+        etl().record.metrics,
         duration_ms=846_000,
         billed_duration_ms=865_000,
         cpu_seconds=951.0,
@@ -248,31 +239,26 @@ def out_of_memory() -> Report:
         cpu_utilization_percent=Distribution(avg=56.2, p95=99, max=100),
         memory_used_mb=Distribution(avg=1890, p95=3850, max=4060),
         max_memory_used_mb=4060,
-        max_memory_used_at=format_ms(STARTED_NS + 844 * NS_PER_SECOND),
+        max_memory_used_at=at(844),
         block_read_bytes=2_100_000_000,
     )
-    return replace(
-        report,
-        time=format_ms(STARTED_NS + 847 * NS_PER_SECOND),
-        record=replace(
-            report.record,
-            status="failure",
-            exit_code=137,
-            likely_out_of_memory=True,
-            out_of_memory_evidence="exit-137-at-limit",
-            finished_at=format_ms(STARTED_NS + 846 * NS_PER_SECOND),
-            metrics=metrics,
-            cost=Cost(usd=0.0237),
-            recommendation=Recommendation(
-                vcpu=2,
-                memory_mb=5120,
-                saving_percent=-4.5,
-                reasons=("1 run used at most 4 GB of memory (sampled).",
-                         "It ran out of memory at 4 GB: it needs more than that, and how much more is not known."),
-            ),
-            series=series(85, 4060),
-        ),
-    )  # fmt: skip
+    reasons = (
+        "1 run used at most 4 GB of memory (sampled).",
+        "It ran out of memory at 4 GB: it needs more than that, and how much more is not known.",
+    )
+    report = etl(
+        "9c41d07be1a54f6e8f0d2b7755aa10c3",
+        status="failure",
+        exit_code=137,
+        likely_out_of_memory=True,
+        out_of_memory_evidence="exit-137-at-limit",
+        finished_at=at(846),
+        metrics=metrics,
+        cost=Cost(usd=0.0237),
+        recommendation=Recommendation(vcpu=2, memory_mb=5120, saving_percent=-4.5, reasons=reasons),
+        series=series(85, 4060),
+    )
+    return replace(report, time=at(847))
 
 
 def failure() -> Report:
@@ -285,11 +271,11 @@ def stopped() -> Report:
 
 def running() -> Report:
     """A checkpoint after 12 minutes."""
-    report = etl("c0ffee00")
-    metrics = replace(report.record.metrics, duration_ms=720_000, billed_duration_ms=None, max_memory_used_at=None)
-    record = replace(report.record, status="running", exit_code=None, likely_out_of_memory=None, finished_at=None,
-                     metrics=metrics, cost=None, recommendation=None, series=None)  # fmt: skip
-    return Report(time=format_ms(STARTED_NS + 720 * NS_PER_SECOND), type="task.checkpoint", record=record)
+    metrics = replace(etl().record.metrics, duration_ms=720_000, billed_duration_ms=None, max_memory_used_at=None)
+    unknown = ("exit_code", "likely_out_of_memory", "finished_at", "cost", "recommendation", "series")
+    known: dict[str, Any] = {"status": "running", "metrics": metrics}
+    report = etl("c0ffee00", **known | dict.fromkeys(unknown))
+    return replace(report, time=at(720), type="task.checkpoint")
 
 
 def checkpoints() -> tuple[Report, ...]:
@@ -297,13 +283,13 @@ def checkpoints() -> tuple[Report, ...]:
     last = running()
     found = []
     for minute in range(12):
+        time = at((minute + 1) * 60)
         interval = Interval(
-            started_at=format_ms(STARTED_NS + minute * 60 * NS_PER_SECOND),
-            finished_at=format_ms(STARTED_NS + (minute + 1) * 60 * NS_PER_SECOND),
+            started_at=at(minute * 60),
+            finished_at=time,
             vcpu_used=Distribution(avg=2.0 if 3 <= minute < 8 else 0.4, max=2.0),
             memory_used_mb=Distribution(avg=300 + 200 * minute, max=320 + 200 * minute),
         )
-        time = format_ms(STARTED_NS + (minute + 1) * 60 * NS_PER_SECOND)
         if minute != 5:
             found.append(replace(last, time=time, record=replace(last.record, interval=interval)))
     return tuple(found)
@@ -324,9 +310,8 @@ def gpu() -> Report:
         waiting_for=(WaitTarget(kind="disk", target="/data/train.tar", percent=45),), covered_percent=100,
     )  # fmt: skip
     idle = GpuIdle(percent=38, gpu_hours=0.499067, usd=1.226, waiting_for=waiting_for)
-    made = etl("6b0a11ee", gpus=gpus, gpu_idle=idle, launch_type="EC2", family="train", cost=None)
     with_gpu = series(119, 3310, gpu=[60 + step % 30 for step in range(119)])
-    return replace(made, record=replace(made.record, series=with_gpu))
+    return etl("6b0a11ee", gpus=gpus, gpu_idle=idle, launch_type="EC2", family="train", cost=None, series=with_gpu)
 
 
 def neuron() -> Report:
@@ -335,35 +320,25 @@ def neuron() -> Report:
         NeuronCore(index=index, utilization_percent=Distribution(avg=44.0 + index, p95=90, max=98))
         for index in range(2)
     )
-    made = etl("7c2211aa", launch_type="EC2", family="infer", cost=None)
     devices = Neuron(cores=cores, device_memory_used_mb=Distribution(avg=6000, max=7000), device_memory_size_mb=16384)
     with_neuron = series(119, 3310, neuron=[40 + step % 9 for step in range(119)])
-    return replace(made, record=replace(made.record, neuron=devices, series=with_neuron))
+    return etl("7c2211aa", launch_type="EC2", family="infer", cost=None, neuron=devices, series=with_neuron)
 
 
 def local() -> Report:
     """``task-profiler run`` on a laptop, with a child process that was killed."""
-    made = etl("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
-    metrics = replace(
-        made.record.metrics,
-        memory_peak_source="kernel",
-        billed_duration_ms=None,
-        init_duration_ms=None,
-        network_rx_bytes=None,
-        network_tx_bytes=None,
-        memory_cache_mb=AverageAndMaximum(max=900),
-    )
+    unmeasured = ("billed_duration_ms", "init_duration_ms", "network_rx_bytes", "network_tx_bytes")
+    known: dict[str, Any] = {"memory_peak_source": "kernel", "memory_cache_mb": AverageAndMaximum(max=900)}
     place = ("task_arn", "cluster", "revision", "region", "account_id", "availability_zone", "log_group", "log_stream")
-    record = replace(
-        made.record,
-        **dict.fromkeys((*place, "task_size", "cost", "recommendation")),
-        launch_type="LOCAL",
-        labels={"host": "laptop", "user": "ann", "gitCommit": "0123456789abcdef"},
-        metrics=metrics,
-        likely_out_of_memory=True,
-        memory_kills=MemoryKills(count=2, processes=(Process(name="worker", max_memory_used_mb=2100),)),
-    )
-    return replace(made, record=record)
+    record: dict[str, Any] = {
+        "launch_type": "LOCAL",
+        "labels": {"host": "laptop", "user": "ann", "gitCommit": "0123456789abcdef"},
+        "metrics": replace(etl().record.metrics, **known | dict.fromkeys(unmeasured)),
+        "likely_out_of_memory": True,
+        "memory_kills": MemoryKills(count=2, processes=(Process(name="worker", max_memory_used_mb=2100),)),
+    }
+    absent = dict.fromkeys((*place, "task_size", "cost", "recommendation"))
+    return etl("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", **record | absent)
 
 
 def unmeasured() -> Report:
@@ -378,15 +353,14 @@ def night() -> tuple[Report, ...]:
 
 def stuck_notice() -> NoticeLine:
     """The batch of :func:`waiting` has waited for its database for half an hour."""
-    run, found_ns = waiting().record, STARTED_NS + 45 * 60 * NS_PER_SECOND
-    since = format_ms(STARTED_NS + 15 * 60 * NS_PER_SECOND)
+    run = waiting().record
     return NoticeLine(
-        time=format_ms(found_ns),
+        time=at(45 * 60),
         notice=Notice(
             kind="stuck",
             message="The run used less than 0.01 vCPU and 1 KB/s of network and disk for 30 minutes; "
             "it has waited mostly for network 10.0.3.9:5432.",
-            since=since,
+            since=at(900),
             evidence=NoticeEvidence(
                 minutes=30,
                 vcpu_used=0.004,

@@ -42,10 +42,6 @@ class ReplayProgressFile(Struct, frozen=True):
     path: Path
     start_ms: int
 
-    def create_directory(self) -> None:
-        """Create the directory of the file. Raises OSError."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-
     def resume_ms(self) -> int:
         """Return the time to start from: ``start_ms``, or the point at which an earlier replay of this time stopped."""
         try:

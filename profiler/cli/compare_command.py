@@ -10,14 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, say, warn, warned_notes, write_json_lines
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, table_width, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
-from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.text import on_one_line, printable
 from profiler.core.timestamps import format_local, local_zone
@@ -39,10 +37,6 @@ _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5
 _MIN_WAIT_POINTS = 10
 _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
-_METRIC_TITLES = ("", "A", "B", "Change", "95 % interval", "Verdict")
-_METRIC_COLUMNS = tuple(
-    Column(title, is_right=title in _METRIC_TITLES[1:5], folds=title == "Verdict") for title in _METRIC_TITLES
-)
 
 
 @gathered(SourceOptions, "options")
@@ -63,14 +57,13 @@ def compare_sets(
         raise UsageError("The name of a set is empty: name a family or run IDs.")
     if options.families or options.statuses:
         raise UsageError("--family and --status do not apply: A and B name the families, of which successes count.")
-    clock = SystemClock()
-    selection = SetSelection(runs=run_filter(options, clock), last=last, container=container)
-    source = open_source(options, os.environ, clock)
+    selection = SetSelection(runs=run_filter(options), last=last, container=container)
+    source = open_source(options)
     with warned_notes(source):
         sets, remarks = read_run_sets(source, (a, b), selection)
     for remark in remarks:
         warn(remark)
-    overrides = PriceOverrides() if on_fargate is None else price_overrides(os.environ, on_fargate)
+    overrides = PriceOverrides() if on_fargate is None else price_overrides(on_fargate)
     a_records, b_records = (
         [replace(record, cost=cost_on_fargate(record, on_fargate, overrides)) for record in one.records] for one in sets
     )
@@ -81,41 +74,38 @@ def compare_sets(
         )
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
-    limit = None if limit_percent is None else check_limit(changes, limit_percent, needs_all=bool(names))
-    sentences = () if limit is None else tuple(limit.sentences())
+    exceeded, sentences = check_limit(changes, limit_percent, needs_all=bool(names))
     conditions = list(_conditions_of_comparison(sets))
     if output_format == "json":
         left_out = (f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text)
         for sentence in (*left_out, *conditions):  # the object has no field for them
             warn(sentence)
         write_json_lines([comparison_as_json(sets, changes)])
-    elif output_format == "text":
-        write_lines(comparison_lines(sets, changes, table_width()))
     else:
-        write_lines(comparison_lines(sets, changes, None))
-        if limit is not None:
-            say("".join(annotations(sets, limit)), end="")
+        write_lines(comparison_lines(sets, changes, table_width() if output_format == "text" else None))
+    if output_format == "github":
+        say("".join(annotations(sets, exceeded, limit_percent or 0)), end="")
         notes = [*conditions, *_limits_of_comparison(sets, changes), *remarks, *sentences]
         append_summary(sets, changes, notes, os.environ)
     for sentence in sentences:
         warn(sentence)
-    return 3 if limit is not None and limit.exceeded else 0
+    return 3 if exceeded else 0
 
 
 def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], width: int | None) -> Iterator[Line]:
     """Draw both sets, then the metrics that a run has."""
-    columns = [Column(name, is_right=name == "Runs", folds=name in ("Runs of", "Left out")) for name in _set_titles()]
-    yield from table(columns, _set_rows(sets), width=width)
+    titles, *rows = _set_rows(sets)
+    columns = [Column(title, is_right=title == "Runs", folds=title in ("Runs of", "Left out")) for title in titles]
+    yield from table(columns, rows, width=width)
     for sentence in _conditions_of_comparison(sets):
-        yield from wrapped(sentence, width, first="")
+        yield from wrapped(sentence, width)
     yield EMPTY
-    rows: list[tuple[str | Span, ...]] = [
-        (*row[:-1], Span(row[-1], _STYLES.get(one.change.verdict, "")))
-        for one, row in zip(_known_changes(changes), _metric_rows(changes), strict=True)
-    ]
-    yield from table(_METRIC_COLUMNS, rows, width=width)
+    titles, *rows = _metric_rows(changes)
+    columns = [Column(title, is_right=title not in ("", "Verdict"), folds=title == "Verdict") for title in titles]
+    styled: Iterator[Sequence[str | Span]] = ((*row[:-1], Span(row[-1], _STYLES.get(row[-1], ""))) for row in rows)
+    yield from table(columns, styled, width=width)
     for sentence in _limits_of_comparison(sets, changes):
-        yield from wrapped(sentence, width, first="")
+        yield from wrapped(sentence, width)
 
 
 def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
@@ -140,13 +130,9 @@ def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
         )
 
 
-def _set_titles() -> tuple[str, ...]:
-    """The titles of the columns of the sets."""
-    return ("", "Runs of", "Runs", f"Started ({local_zone()})", "Left out")
-
-
 def _set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
-    """A row for each set."""
+    """The titles, and a row for each set."""
+    yield "", "Runs of", "Runs", f"Started ({local_zone()})", "Left out"
     for name, one in zip("AB", sets, strict=True):
         days = sorted((format_local(start_ns(report)) or "")[:10] for report in one.reports)
         started = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
@@ -154,13 +140,13 @@ def _set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
 
 
 def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
-    """A row for each metric that a run has."""
+    """The titles, and a row for each metric that a run has."""
+    yield "", "A", "B", "Change", "95 % interval", "Verdict"
     for one in _known_changes(changes):
         change, unit = one.change, one.metric.unit
         yield (
             one.metric.title,
-            UNKNOWN if change.a is None else format_value(change.a, unit),
-            UNKNOWN if change.b is None else format_value(change.b, unit),
+            *(UNKNOWN if value is None else format_value(value, unit) for value in (change.a, change.b)),
             _percent_text(change.change_percent),
             _interval_text(change),
             _verdict(one),
@@ -207,32 +193,23 @@ def _interval_text(change: MedianChange) -> str:
     return f"{_percent_text(low)} or more" if high is None else f"{_percent_text(low)[:-2]} to {_percent_text(high)}"
 
 
-class ChangeLimit(Struct, frozen=True, kw_only=True):
-    """The result of a limit: the metrics whose whole interval is above it, and texts on those that are unknown."""
+def check_limit(
+    changes: Sequence[MetricChange], percent: float | None, *, needs_all: bool
+) -> tuple[list[MetricChange], list[str]]:
+    """The metrics whose whole interval is above the limit, and sentences about them and those that are unknown.
 
-    percent: float
-    exceeded: tuple[MetricChange, ...]
-    undecided: tuple[str, ...]
-
-    def sentences(self) -> Iterator[str]:
-        """The sentences about the metrics."""
-        if self.exceeded:
-            listed = ", ".join(
-                f"{_names(one)} {_percent_text(one.change.change_percent)} ({_interval_text(one.change)})"
-                for one in self.exceeded
-            )
-            yield f"B is above A by more than {self.percent:g} %: {listed}."
-        if self.undecided:
-            yield f"It is unknown whether B is above A by more than {self.percent:g} %: {', '.join(self.undecided)}."
-
-
-def check_limit(changes: Sequence[MetricChange], percent: float, *, needs_all: bool) -> ChangeLimit:
-    """Check the changes. ``needs_all``: metrics that no run has are undecided, because the user named them."""
-    proven = (one for one in changes if one.change.verdict == "more" and one.change.low_percent is not None)
-    exceeded = tuple(one for one in proven if (one.change.low_percent or 0) > percent)
+    ``needs_all``: metrics that no run has are unknown, because the user named them.
+    """
+    if percent is None:
+        return [], []
+    exceeded = [one for one in changes if one.change.verdict == "more" and (one.change.low_percent or 0) > percent]
+    above = [
+        f"{_names(one)} {_percent_text(one.change.change_percent)} ({_interval_text(one.change)})" for one in exceeded
+    ]
     reasons = ((one, _why_undecided(one, percent, needs_all=needs_all)) for one in changes)
-    undecided = tuple(_names(one, reason) for one, reason in reasons if reason is not None)
-    return ChangeLimit(percent=percent, exceeded=exceeded, undecided=undecided)
+    undecided = [_names(one, reason) for one, reason in reasons if reason is not None]
+    found = (("B is above", above), ("It is unknown whether B is above", undecided))
+    return exceeded, [f"{what} A by more than {percent:g} %: {', '.join(names)}." for what, names in found if names]
 
 
 def _why_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> str | None:
@@ -257,23 +234,12 @@ def _names(one: MetricChange, *more: str) -> str:
 def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
     """The object of ``--format json``; unknown figures are null."""
     a, b = ({"set": one.text, "runs": len(one.reports)} for one in sets)
-    return {"a": a, "b": b, "metrics": {one.metric.name: _change_as_json(one.change) for one in changes}}
-
-
-def _change_as_json(change: MedianChange) -> Mapping[str, object]:
-    return {
-        "a": _plain(change.a),
-        "b": _plain(change.b),
-        "changePercent": _rounded(change.change_percent),
-        "lowPercent": _rounded(change.low_percent),
-        "highPercent": _rounded(change.high_percent),
-        "verdict": change.verdict,
-        "runsNeeded": change.runs_needed,
-    }
-
-
-def _rounded(percent: float | None) -> float | None:
-    return None if percent is None else round(percent, _DIGITS) + 0.0
+    metrics = {}
+    for one in changes:
+        percents = {name: getattr(one.change, name) for name in ("change_percent", "low_percent", "high_percent")}
+        rounded = {name: round(percent, _DIGITS) + 0.0 for name, percent in percents.items() if percent is not None}
+        metrics[one.metric.name] = replace(one.change, a=_plain(one.change.a), b=_plain(one.change.b), **rounded)
+    return {"a": a, "b": b, "metrics": metrics}
 
 
 def _plain(value: float | None) -> float | None:
@@ -282,14 +248,14 @@ def _plain(value: float | None) -> float | None:
     return int(rounded) if rounded is not None and rounded.is_integer() else rounded
 
 
-def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
+def annotations(sets: Sequence[RunSet], exceeded: Sequence[MetricChange], percent: float) -> Iterator[str]:
     """A workflow command for each metric above the limit."""
-    for one in limit.exceeded:
+    for one in exceeded:
         change = one.change
         before, after = (format_value(value or 0, one.metric.unit) for value in (change.a, change.b))
         message = (
             f"{one.metric.title} {_percent_text(change.change_percent)} ({_interval_text(change)}), above the limit of "
-            f"{limit.percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
+            f"{percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
         )
         title = _data(f"task-profiler compare: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
         yield f"::error title={title}::{_data(message)}\n"
@@ -307,9 +273,9 @@ def append_summary(
         "",
         f"### {_markdown(f'{sets[1].text} compared with {sets[0].text}')}",
         "",
-        *_table(_METRIC_TITLES, _metric_rows(changes)),
+        *_table(*_metric_rows(changes)),
         "",
-        *_table(_set_titles(), _set_rows(sets)),
+        *_table(*_set_rows(sets)),
         *(line for sentence in sentences for line in ("", _markdown(sentence))),
     )
     try:
@@ -319,7 +285,7 @@ def append_summary(
         warn(f"The summary {path} cannot be written ({error.strerror}): check {SUMMARY_VARIABLE}.")
 
 
-def _table(titles: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
+def _table(titles: Sequence[str], *rows: Sequence[str]) -> Iterator[str]:
     for cells in (titles, ["---"] * len(titles), *rows):
         yield f"| {' | '.join(map(_markdown, cells))} |"
 

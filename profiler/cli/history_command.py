@@ -1,17 +1,15 @@
 """``task-profiler history``: past runs as a table."""
 
-import os
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
 import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, say, terminal_columns, warn, warned_notes, write_out
+from profiler.cli.printing import UNKNOWN, say, terminal_columns, value_text, warn, warned_notes, write_out
 from profiler.cli.styled_text import BLOCKS, OUTCOME_STYLES, Column, Glyphs, Line, Span, glyphs_for, table, write_lines
 from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
-from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
@@ -33,10 +31,9 @@ def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, a
     """List past runs, newest first."""
     if delete and not names:
         raise UsageError("--delete needs ids of runs: task-profiler history --delete RUN.")
-    clock = SystemClock()
     of_names = options if delete else options.of_families(names)
-    selection = run_filter(of_names, clock, reads_checkpoints=options.is_local)
-    source = open_source(options, os.environ, clock)
+    selection = run_filter(of_names, reads_checkpoints=options.is_local)
+    source = open_source(options)
     if delete:
         _delete(source, selection, names)
         return
@@ -101,8 +98,8 @@ def _row(record: Record, glyphs: Glyphs, *, is_retry: bool) -> tuple[str | Span,
     peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     return (
         Span(result, OUTCOME_STYLES.get(outcome(record), "")),
-        UNKNOWN if metrics.duration_ms is None else format_duration(metrics.duration_ms),
-        UNKNOWN if cpu.avg is None else format_percent(cpu.avg),
+        value_text(metrics.duration_ms, format_duration),
+        value_text(cpu.avg, format_percent),
         peak_text(metrics, glyphs) or UNKNOWN,
         format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
     )

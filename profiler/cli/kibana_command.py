@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 import click
 
@@ -26,14 +27,12 @@ from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
 from profiler.search_setup.template_install import (
     Removal,
     SearchServer,
-    SetupStep,
     cluster_removals,
     install_templates,
     remove,
     setup_files,
 )
 
-ShowRow = Callable[[str, str], None]
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 
@@ -48,7 +47,7 @@ def import_setup(
     options: SourceOptions,
 ) -> None:
     """Install index templates, this month's empty indices, lifecycle policies and dashboards."""
-    show = _json_row if as_json else _text_row
+    show = partial(_show_row, as_json=as_json)
     address, prefix = _cluster_address(options, ui_url), options.prefix
     session = search_session(options)
     if ui_url is None:
@@ -89,7 +88,7 @@ def remove_setup(
     options: SourceOptions,
 ) -> None:
     """Remove what import has installed: dashboards, index templates, lifecycle policies, empty indices."""
-    show = _json_row if as_json else _text_row
+    show = partial(_show_row, as_json=as_json)
     address, prefix = _cluster_address(options, ui_url), options.prefix
     session = search_session(options)
     ui = DashboardsServer(ui_url, session) if ui_url else None
@@ -113,12 +112,11 @@ def remove_setup(
         say(NOT_APPLIED)
 
 
-def _text_row(action: str, what: str) -> None:
-    say(fitting(f"{action}: {what}", STDOUT))
-
-
-def _json_row(action: str, what: str) -> None:
-    write_json_lines([{"action": action, "what": what}])
+def _show_row(action: str, what: str, *, as_json: bool) -> None:
+    if as_json:
+        write_json_lines([{"action": action, "what": what}])
+    else:
+        say(fitting(f"{action}: {what}", STDOUT))
 
 
 def _dashboard_removals(ui: DashboardsServer, prefix: str) -> Iterator[Removal]:
@@ -141,22 +139,17 @@ def _cluster_address(options: SourceOptions, ui_url: str | None) -> str | None:
 
 
 def _install_templates(
-    server: SearchServer, *, prefix: str, dry_run: bool, show: ShowRow, is_optional: bool = False
+    server: SearchServer, *, prefix: str, dry_run: bool, show: Callable[[str, str], None], is_optional: bool = False
 ) -> None:
     """Install the templates. With ``is_optional``, an error is a warning."""
     period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()
     if period not in INDEX_PERIODS:
         raise UsageError("INDEX_PERIOD must be month or day.")
-    steps = install_templates(
-        server, setup_files(), prefix=prefix, now=datetime.now(UTC), dry_run=dry_run, period=period
-    )
-    for step in _warn_on_error(steps) if is_optional else steps:
-        verb = ("would install" if dry_run else "installed") if step.done else "skipped"
-        show(verb, step.what)
-
-
-def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
+    now, files = datetime.now(UTC), setup_files()
     try:
-        yield from steps
+        for step in install_templates(server, files, prefix=prefix, now=now, dry_run=dry_run, period=period):
+            show(("would install" if dry_run else "installed") if step.done else "skipped", step.what)
     except TaskProfilerError as error:
+        if not is_optional:
+            raise
         click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import RawIOBase, TextIOWrapper
 from typing import TYPE_CHECKING
@@ -28,6 +28,11 @@ def encodable(text: str, encoding: str | None = None) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def value_text(value: float | None, format_value: Callable[[float], str]) -> str:
+    """The text of a value that may be unknown."""
+    return UNKNOWN if value is None else format_value(value)
 
 
 def stdout_encoding() -> str:
@@ -87,12 +92,12 @@ def say(text: str, end: str = "\n") -> None:
     write_out((text + end).encode(stdout_encoding(), errors="backslashreplace"))
 
 
-def write_out(data: bytes) -> None:
-    """Write to standard output. A reader may close the pipe; other failures raise TaskProfilerError."""
+def write_out(data: bytes, descriptor: int = STDOUT) -> None:
+    """Write to standard output or error. A reader may close the pipe; other failures raise TaskProfilerError."""
     rest = memoryview(data)
     try:
         while rest:
-            rest = rest[os.write(STDOUT, rest) :]
+            rest = rest[os.write(descriptor, rest) :]
     except BrokenPipeError:
         return
     except OSError as error:

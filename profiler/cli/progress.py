@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import terminal_size
 
@@ -15,18 +15,18 @@ ShowProgress = Callable[[str, float | None], None]
 """(text, share that is done: 0 to 1; None: unknown) Shows the progress."""
 
 
-def stderr_rows(environment: Mapping[str, str], write: Callable[[str], None]) -> BottomRows:
+def stderr_rows(write: Callable[[str], None]) -> BottomRows:
     """Rows at the bottom of the terminal of standard error, while this process is in the foreground."""
-    return BottomRows(_stderr_size, write, is_coloured=not environment.get("NO_COLOR"))
+    return BottomRows(_stderr_size, write, is_coloured=not os.environ.get("NO_COLOR"))
 
 
 @contextmanager
-def progress_row(environment: Mapping[str, str]) -> Iterator[ShowProgress]:
+def progress_row() -> Iterator[ShowProgress]:
     """Yield the function that shows the progress; it does nothing if standard error is not a terminal."""
-    if not is_terminal(STDERR) or environment.get("TERM") == "dumb":
+    if not is_terminal(STDERR) or os.environ.get("TERM") == "dumb":
         yield lambda text, share: None  # noqa: ARG005  as ShowProgress
         return
-    rows = stderr_rows(environment, _write_stderr)
+    rows = stderr_rows(_write_stderr)
     start = next_draw = time.perf_counter()
 
     def show(text: str, share: float | None) -> None:

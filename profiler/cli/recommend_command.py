@@ -1,18 +1,15 @@
 """``task-profiler recommend``: recommends task sizes from past runs."""
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, terminal_columns, warn, write_json_lines
+from profiler.cli.printing import UNKNOWN, terminal_columns, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
-from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.text import printable
-from profiler.record.family_identity import FamilyKey, family_labels, place_columns
+from profiler.record.family_identity import family_labels, place_columns
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_task_size, format_usd
 from profiler.runs.past_runs.families import read_families
@@ -55,12 +52,11 @@ def recommend_sizes(
     definition = None if definition_file is None else read_definition_file(Path(definition_file))
     named = (*names, *options.families)
     families = named or (definition.families if definition is not None else ())
-    clock = SystemClock()
-    selection = run_filter(replace(options, families=families), clock)
-    source = open_source(options, os.environ, clock)
+    selection = run_filter(replace(options, families=families))
+    source = open_source(options)
     families_evidence = _read_evidence(source, selection, last, on_fargate)
     target = None if definition is None else definition.target
-    overrides = price_overrides(os.environ, on_fargate)
+    overrides = price_overrides(on_fargate)
     advices = [advise(evidence, policy, overrides, target) for evidence in families_evidence]
     if definition is not None and len(advices) > 1:
         raise UsageError(
@@ -79,17 +75,13 @@ def recommend_sizes(
     return 3 if check and _has_problem(advices, min_saving_percent) else 0
 
 
-def _labels(advices: Sequence[Advice]) -> Mapping[FamilyKey, str]:
-    return family_labels([advice.evidence.family for advice in advices])
-
-
 def _has_problem(advices: Sequence[Advice], min_saving_percent: float) -> bool:
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
-    labels = _labels(advices)
-    problems = [(advice, advice.risk or advice.possible_saving(min_saving_percent)) for advice in advices]
-    failing = [(labels[advice.evidence.family], problem) for advice, problem in problems if problem is not None]
-    for label, problem in failing:
-        warn(f"{printable(label)} fails the check: {problem}.")
+    labels = family_labels([advice.evidence.family for advice in advices])
+    problems = {labels[one.evidence.family]: one.risk or one.possible_saving(min_saving_percent) for one in advices}
+    failing = {label: problem for label, problem in problems.items() if problem is not None}
+    for label, problem in failing.items():
+        warn(f"{label} fails the check: {problem}.")
     return bool(failing)
 
 
@@ -110,21 +102,22 @@ def _read_evidence(source: RunSource, selection: RunFilter, last: int, on_fargat
     return [evidence for evidence in found.families.values() if evidence is not None]
 
 
+def _headers(advices: Sequence[Advice]) -> Iterator[str]:
+    for region in {advice.evidence.on_fargate for advice in advices if advice.evidence.is_moved}:
+        yield (
+            f"Runs outside Fargate are treated as if they had run on Fargate in {region}: the machine counts as the "
+            "current size unless the task has one, and whole seconds are billed, at least 60."
+        )
+    if any(advice.evidence.is_by_minute for advice in advices):
+        yield "Container Insights: runs were sampled each minute. The monitor also sees short peaks and short runs."
+
+
 def _table(
     advices: Sequence[Advice], explained: Sequence[Advice], width: int | None, *, with_sizes: bool
 ) -> Iterator[Line]:
     """One row per family, then the sizes and the reasons of the families to explain."""
-    for region in {advice.evidence.on_fargate for advice in advices if advice.evidence.is_moved}:
-        header = (
-            f"Runs outside Fargate are treated as if they had run on Fargate in {region}: the machine counts as the "
-            "current size unless the task has one, and whole seconds are billed, at least 60."
-        )
-        yield from wrapped(header, width, first="")
-        yield EMPTY
-    if any(advice.evidence.is_by_minute for advice in advices):
-        header = "Container Insights: runs were sampled each minute. The monitor also sees short peaks and short runs."
-        yield from wrapped(header, width, first="")
-        yield EMPTY
+    for header in _headers(advices):
+        yield from (*wrapped(header, width), EMPTY)
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (Column("Family", is_cut=True), *(Column(title) for title, _ in places), *_COLUMNS)
     rows: list[tuple[str | Span, ...]] = [
@@ -134,49 +127,41 @@ def _table(
             str(advice.evidence.runs),
             _size(advice.choice.current),
             Span(_size(advice.choice.size), "bold" if advice.choice.changes else ""),
-            _percent(advice.choice.saving_percent),
+            value_text(advice.choice.saving_percent, format_percent),
         )
         for advice in advices
     ]
     yield from table(columns, rows, width=width)
-    labels = _labels(advices)
-    yield from _idle_gpus(advices, labels, width)
-    for advice in explained:
-        yield EMPTY
-        yield line(Span(labels[advice.evidence.family], "bold"))
-        if with_sizes and advice.choice.options:
-            yield from (
-                (Span(INDENT), *row)
-                for row in table(_SIZES_COLUMNS, _sizes(advice), width=width and width - len(INDENT))
-            )
-            yield EMPTY
-        elif with_sizes:
-            yield line(f"{INDENT}- There is no table of sizes: the runs were outside Fargate.")
-        for reason in advice.reasons:
-            yield from wrapped(reason, width, first=f"{INDENT}- ")
-    if not explained:
-        yield EMPTY
-        yield from wrapped("task-profiler recommend FAMILY gives the reasons.", width, first="")
-    if any(not advice.choice.is_fargate and advice.evidence.on_fargate is None for advice in advices):
-        if explained:
-            yield EMPTY
-        hint = "--on-fargate REGION gives sizes and prices as if the runs outside Fargate had run there."
-        yield from wrapped(hint, width, first="")
-
-
-def _idle_gpus(advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None) -> Iterator[Line]:
-    """A line for each family whose GPUs were idle."""
+    labels = family_labels([advice.evidence.family for advice in advices])
     for advice in advices:
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours:
             whose = " (all GPUs of its instances)" if advice.evidence.has_gpus_of_others else ""
             text = f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}"
-            yield from wrapped(text, width, first="")
+            yield from wrapped(text, width)
+    for advice in explained:
+        yield EMPTY
+        yield line(Span(labels[advice.evidence.family], "bold"))
+        if with_sizes:
+            yield from _sizes(advice, width)
+        for reason in advice.reasons:
+            yield from wrapped(reason, width, f"{INDENT}- ")
+    if not explained:
+        yield EMPTY
+        yield from wrapped("task-profiler recommend FAMILY gives the reasons.", width)
+    if any(not advice.choice.is_fargate and advice.evidence.on_fargate is None for advice in advices):
+        if explained:
+            yield EMPTY
+        hint = "--on-fargate REGION gives sizes and prices as if the runs outside Fargate had run there."
+        yield from wrapped(hint, width)
 
 
-def _sizes(advice: Advice) -> Iterator[tuple[str, ...]]:
+def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
     """One row per size, with the upper bounds of its costs."""
-    choice, monthly_runs = advice.choice, runs_per_month(advice.evidence)
+    choice, monthly_runs, rows = advice.choice, runs_per_month(advice.evidence), []
+    if not choice.options:
+        yield line(f"{INDENT}- There is no table of sizes: the runs were outside Fargate.")
+        return
     for option in choice.options:
         usd = option.usd_per_run
         marks = ((choice.current, "current"), (choice.size, "recommended"))
@@ -185,18 +170,18 @@ def _sizes(advice: Advice) -> Iterator[tuple[str, ...]]:
         if not option.acceptable:
             names.append("too slow" if option.holds_memory else "too little memory")
         factor = option.factor
-        yield (
+        cells = (
             _size(size),
             UNKNOWN if factor is None else format_range(factor.min, factor.max),
-            UNKNOWN if usd is None else format_usd(usd),
+            value_text(usd, format_usd),
             UNKNOWN if usd is None or monthly_runs is None else format_usd(usd * monthly_runs),
-            _percent(option.saving_percent),
+            value_text(option.saving_percent, format_percent),
             ", ".join(names),
         )
-
-
-def _percent(percent: float | None) -> str:
-    return UNKNOWN if percent is None else format_percent(percent)
+        rows.append(cells)
+    for row in table(_SIZES_COLUMNS, rows, width=width and width - len(INDENT)):
+        yield (Span(INDENT), *row)
+    yield EMPTY
 
 
 def _size(size: TaskSize | None) -> str:

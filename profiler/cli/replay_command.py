@@ -43,36 +43,25 @@ def replay_groups(
     open_client = open_clients(region, profile)
     groups = matching_log_groups(open_client, (name,))
     place = f"{open_client('logs').meta.region_name} {_account(open_client)}"
-    counts = ReplayCounts()
-    progress_files = [
-        ReplayProgressFile(_state_file(os.environ, group, function_name, place), start_ms) for group in groups
-    ]
-    for group, file in zip(groups, progress_files, strict=True):
-        progress_file = None if dry_run else file
-        if progress_file is not None:
-            try:
-                progress_file.create_directory()
-            except OSError as error:
-                raise TaskProfilerError(
-                    f"Cannot store the replay's progress ({error}): make this writable, or set XDG_STATE_HOME."
-                ) from error
+    counts, progress_files = ReplayCounts(), list[ReplayProgressFile]()
+    for group in groups:
+        file = None if dry_run else ReplayProgressFile(_state_file(group, function_name, place), start_ms)
+        if file is not None:
+            progress_files.append(file)
             if restart:
-                progress_file.clear()
+                file.clear()
         window_ms = start_ms, end_ms
-        counts = counts.plus(_replay_group(open_client, group, function_name, progress_file, window_ms, concurrency))
-    if not dry_run:
-        for file in progress_files:
-            file.clear()
+        counts = counts.plus(_replay_group(open_client, group, function_name, file, window_ms, concurrency))
+    for file in progress_files:
+        file.clear()
     if as_json:
         sent = None if dry_run else counts
         document = {"logGroups": groups, "lines": counts.read, "isApplied": not dry_run}
         write_json_lines([document | {"indexed": sent and sent.indexed, "failed": sent and sent.failed}])
         return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
-    if dry_run:
-        say(f"{counts.read} lines{where} would be sent.")
-        return
-    say(f"{counts.read} lines{where} sent: {counts.indexed} indexed, {counts.failed} failed.")
+    sent_text = "would be sent" if dry_run else f"sent: {counts.indexed} indexed, {counts.failed} failed"
+    say(f"{counts.read} lines{where} {sent_text}.")
 
 
 def _account(open_client: OpenClient) -> str:
@@ -109,22 +98,22 @@ def _replay_group(
         show(f"{group}: {counts.read} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
 
     try:
-        with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
-            return replay(
-                open_client("logs"),
-                group,
-                None if progress_file is None else forward,
-                on_window,
-                start_ms=start_ms,
-                end_ms=end_ms,
-                concurrency=concurrency,
-            )
+        with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
+            logs, send = open_client("logs"), None if progress_file is None else forward
+            return replay(logs, group, send, on_window, start_ms=start_ms, end_ms=end_ms, concurrency=concurrency)
     except (OSError, ValueError) as error:
         raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
 
 
-def _state_file(environment: Mapping[str, str], group: str, function_name: str, place: str) -> Path:
-    state = environment.get("XDG_STATE_HOME", "")
-    folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+def _state_file(group: str, function_name: str, place: str) -> Path:
+    """The file for the progress, whose folder is made. Raises TaskProfilerError if that is not possible."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    folder = (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "task-profiler"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TaskProfilerError(
+            f"Cannot store the replay's progress ({error}): make this writable, or set XDG_STATE_HOME."
+        ) from error
     name = sha256(f"{group}\0{function_name}\0{place}".encode()).hexdigest()[:16]
-    return folder / "task-profiler" / f"replay-{name}"
+    return folder / f"replay-{name}"

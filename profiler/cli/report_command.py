@@ -1,6 +1,5 @@
 """``task-profiler report``: the report page, one HTML file of past runs."""
 
-import os
 import webbrowser
 from collections.abc import Iterator, Sequence
 from itertools import islice, repeat
@@ -48,19 +47,18 @@ def write_report(
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets = read_assets()
-    clock = SystemClock()
-    source = open_source(options, os.environ, clock, keeps_stacks=True, keeps_notices=run_id is None)
-    selection = run_filter(options.of_families(names), clock, run=run_id)
+    source = open_source(options, keeps_stacks=True, keeps_notices=run_id is None)
+    selection = run_filter(options.of_families(names), run=run_id)
     runs = _read_runs(source, selection, last)
     evidence = None
     if run_id is not None:
         evidence = [family_evidence(runs[0].past, source_of_advice(options, source), on_fargate)]
     data = build_page_data(
         runs,
-        generated_at=format_ms(clock.wall_ns()),
+        generated_at=format_ms(SystemClock().wall_ns()),
         version=__version__,
         only_one=run_id is not None,
-        price_overrides=price_overrides(os.environ, on_fargate),
+        price_overrides=price_overrides(on_fargate),
         on_fargate=on_fargate,
         evidence=evidence,
         stacks_of=StacksReader(source).read,
@@ -128,7 +126,7 @@ def _read_runs(source: RunSource, selected: RunFilter, last: int | None) -> tupl
             past = (run, *filter(None, (last_success(run, source),)))
     if not past:
         raise TaskProfilerError(no_run_sentence(source, selected))
-    with progress_row(os.environ) as show_progress:
+    with progress_row() as show_progress:
         return tuple(_with_series(past, source, show_progress))
 
 

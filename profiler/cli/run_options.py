@@ -12,7 +12,6 @@ _MODES = ("off", "moments", "on")
 
 Format = Literal["auto", "human", "json", "text"]
 Stacks = Literal["off", "moments", "on"]
-PrintedFormat = Literal["human", "json", "text"]
 
 
 class RunOptions(NamedTuple):
@@ -37,13 +36,6 @@ class RunOptions(NamedTuple):
     max_memory_mb: float | None = None
     max_duration_ms: float | None = None
     max_cpu_seconds: float | None = None
-
-
-def printed_format(output_format: Format, *, has_output: bool, is_terminal: bool) -> PrintedFormat:
-    """The format of the report. ``auto`` is for a person if the report goes to a terminal."""
-    if output_format != "auto":
-        return output_format
-    return "human" if is_terminal and not has_output else "json"
 
 
 def _number(convert: Callable[[str], object], least: float, most: float) -> Callable[[str], object]:

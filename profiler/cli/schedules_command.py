@@ -1,8 +1,6 @@
 """``task-profiler schedules``: what should have run, what came of it, and what is due next, as a table and as JSON."""
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,14 +10,22 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, warn, write_json_lines
+from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
 from profiler.cli.styled_text import Column, Line, Span, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_local, format_ms, local_zone, with_local_times
+from profiler.core.timestamps import (
+    NS_PER_MS,
+    NS_PER_SECOND,
+    format_local,
+    format_ms,
+    local_zone,
+    parse_ns,
+    with_local_times,
+)
 from profiler.record.family_identity import FamilyKey, UsualDuration, family_key, matches_any
 from profiler.record.units import format_count, format_duration
 from profiler.runs.past_runs.families import UsualDurations
@@ -61,7 +67,7 @@ def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: boo
     """List the schedules that start ECS tasks, and what became of them."""
     clock = SystemClock()
     has_past = options.source is not None or options.url is not None or bool(options.groups)
-    past = open_source(options, os.environ, clock) if has_past else None
+    past = open_source(options) if has_past else None
     open_client = open_clients(options.region, options.profile)
     schedules = read_schedules(open_client, cluster, names)
     now_ns = clock.wall_ns()
@@ -70,7 +76,7 @@ def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: boo
     rows = [schedule_row(one, usual.of(family_key_of(one.schedule)), now_ns) for one in judged]
     rows.sort(key=order_of)
     if as_lines:
-        write_json_lines(row.as_json() for row in rows)
+        write_json_lines(row for _, row in rows)
     else:
         write_lines(table_lines(rows, table_width()))
 
@@ -120,60 +126,52 @@ def judge_account(
 ) -> list[JudgedSchedule]:
     """Judge the last due time of each schedule. ``past`` has runs with ECS's events, which ECS itself forgets."""
     clusters = read_clusters(open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns)
+    known = {task_id(task.arn) for cluster in clusters.values() for task in cluster.tasks or ()}
     judged = judge_schedules(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
     forgotten = [one for one in judged if any(due.reason == TOO_OLD for due in one.due_times)]
     if forgotten and past is not None:
         try:
-            judged = _judged_with_past(schedules, clusters, forgotten, past, now_ns)
+            merged = _with_past_tasks(clusters, known, forgotten, past, now_ns)
+            judged = judge_schedules(schedules, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
         except TaskProfilerError as error:
             warn(f"Due times of more than an hour ago are unknown. {error}")
     problems: set[str] = set()
     reasons = MissedReasons(open_client, pause=clock.sleep, warn=problems.add)
-    explained = [_with_reason(one, reasons, now_ns) for one in judged]
+    explained = [_with_reason(one, reasons, known, now_ns) for one in judged]
     for problem in sorted(problems):
         warn(problem)
     return explained
 
 
-def _judged_with_past(
-    schedules: Sequence[Schedule],
+def _with_past_tasks(
     clusters: dict[str, ClusterTasks],
+    known: Collection[str],
     forgotten: Iterable[JudgedSchedule],
     source: RunSource,
     now_ns: int,
-) -> list[JudgedSchedule]:
-    """Judge with the tasks of past runs, too."""
+) -> dict[str, ClusterTasks]:
+    """The clusters with the tasks of past runs, too. ``known``: the ids of the tasks that they have."""
     families = {family_key_of(one.schedule) for one in forgotten}
     oldest_ns = min(due.due_ns for one in forgotten for due in one.due_times) - SKEW_NS
     past = past_tasks(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))
-    known = {arn: {task_id(task.arn) for task in cluster.tasks or ()} for arn, cluster in clusters.items()}
     merged = {}
     for arn, cluster in clusters.items():
-        unknown = (task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known[arn])
+        unknown = (task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known)
         merged[arn] = cluster if cluster.tasks is None else replace(cluster, tasks=(*cluster.tasks, *unknown))
-    judged = judge_schedules(schedules, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
-    return [
-        replace(
-            one,
-            due_times=tuple(_without_guess(due, known.get(one.schedule.cluster_arn, set())) for due in one.due_times),
-        )
-        for one in judged
-    ]
+    return merged
 
 
-def _without_guess(due: DueTime, known: set[str]) -> DueTime:
-    """A past run does not contain the creation time of its task, so it cannot prove that the task is late."""
-    if due.outcome == "late" and due.task is not None and task_id(due.task.arn) not in known:
-        return replace(due, outcome="unknown", reason=TOO_OLD, task=None)
-    return due
+def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, known: Collection[str], now_ns: int) -> JudgedSchedule:
+    """Add AWS's reason to a missed due time. A due time before a change of its rule is unknown.
 
-
-def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, now_ns: int) -> JudgedSchedule:
-    """Add AWS's reason to a missed due time. A due time before a change of its rule is unknown."""
+    A past run does not contain the creation time of its task, so it cannot prove that the task is late.
+    """
 
     def explained(due: DueTime) -> DueTime:
         if due.outcome not in ("missed", "late"):
             return due
+        if due.task is not None and task_id(due.task.arn) not in known:
+            return replace(due, outcome="unknown", reason=TOO_OLD, task=None)
         was_changed = reasons.was_changed(judged.schedule, due.due_ns, now_ns)
         if was_changed is not False:
             return replace(due, outcome="unknown", reason=CHANGED if was_changed else _CHANGES_UNKNOWN)
@@ -216,76 +214,58 @@ def _task(run: PastRun) -> StartedTask | None:
     )
 
 
-class ScheduleRow(Struct, frozen=True, kw_only=True):
-    """A schedule, the outcome of its last due time, and the next due time."""
+class ScheduleRow(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The object of ``--json``: a schedule, the outcome of its last due time, and the next due time."""
 
-    schedule: Schedule
+    name: str
+    kind: str
+    expression: str
+    time_zone: str
+    cluster: str
+    family: str
+    last_due: str | None
     outcome: DueOutcome
-    reason: str | None = None
-    last_ns: int | None = None
-    next_ns: int | None = None
-    usual_ms: float | None = None
-    overlap: str | None = None
-
-    @property
-    def title(self) -> str:
-        """Its name, with its group unless that is the default one."""
-        group = "" if self.schedule.group == "default" else f"{self.schedule.group}/"
-        return group + self.schedule.name
-
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster."""
-        return cluster_name(self.schedule.cluster_arn) or UNKNOWN
-
-    def as_json(self) -> dict[str, Any]:
-        """The row as a JSON object."""
-        schedule = self.schedule
-        return {
-            "name": schedule.name,
-            "kind": schedule.kind,
-            "expression": schedule.expression,
-            "timeZone": schedule.time_zone,
-            "cluster": self.cluster,
-            "family": schedule.family,
-            "lastDue": _iso(self.last_ns),
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "nextDue": _iso(self.next_ns),
-            "usualDurationMs": None if self.usual_ms is None else round(self.usual_ms),
-            "overlap": self.overlap,
-        }
+    reason: str | None
+    next_due: str | None
+    usual_duration_ms: int | None
+    overlap: str | None
 
 
-def schedule_row(judged: JudgedSchedule, usual: UsualDuration | None, now_ns: int) -> ScheduleRow:
-    """The row of a schedule whose last due time was judged."""
-    schedule = judged.schedule
+def schedule_row(judged: JudgedSchedule, usual: UsualDuration | None, now_ns: int) -> tuple[str, ScheduleRow]:
+    """The title of a schedule, which has its group unless that is the default one, and its row."""
+    schedule, problem = judged.schedule, judged.problem
     last = judged.due_times[-1] if judged.due_times else None
     nothing: DueOutcome = "none" if schedule.is_enabled else "disabled"
+    is_known = problem is None and schedule.is_enabled
+    next_ns = next_due(schedule, now_ns) if is_known else None
     row = ScheduleRow(
-        schedule=schedule,
-        outcome=nothing if last is None else last.outcome,
-        reason=None if last is None else last.reason,
-        last_ns=None if last is None else last.due_ns,
-        usual_ms=None if usual is None else usual.median_ms,
+        name=schedule.name,
+        kind=schedule.kind,
+        expression=schedule.expression,
+        time_zone=schedule.time_zone,
+        cluster=cluster_name(schedule.cluster_arn) or UNKNOWN,
+        family=schedule.family,
+        last_due=None if last is None else format_ms(last.due_ns),
+        outcome="unknown" if problem is not None else nothing if last is None else last.outcome,
+        reason=problem or (None if last is None else last.reason),
+        next_due=None if next_ns is None else format_ms(next_ns),
+        usual_duration_ms=None if usual is None else round(usual.median_ms),
+        overlap=overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms) if usual and is_known else None,
     )
-    if judged.problem is not None:
-        return replace(row, outcome="unknown", reason=judged.problem)
-    if not schedule.is_enabled:
-        return row
-    overlap = None if usual is None else overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms)
-    return replace(row, next_ns=next_due(schedule, now_ns), overlap=overlap)
+    group = "" if schedule.group == "default" else f"{schedule.group}/"
+    return group + schedule.name, row
 
 
-def order_of(row: ScheduleRow) -> tuple[int, str, str]:
+def order_of(titled: tuple[str, ScheduleRow]) -> tuple[int, str, str]:
     """The place of a row: rows that need attention come first."""
-    return _ORDER[row.outcome], row.title, row.cluster
+    title, row = titled
+    return _ORDER[row.outcome], title, row.cluster
 
 
-def table_lines(rows: Sequence[ScheduleRow], width: int | None) -> Iterator[Line]:
+def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> Iterator[Line]:
     """One row per schedule, then the sentences about them."""
-    has_clusters = len({row.schedule.cluster_arn for row in rows}) > 1
-    has_usual = any(row.usual_ms is not None for row in rows)
+    has_clusters = len({row.cluster for _, row in rows}) > 1
+    has_usual = any(row.usual_duration_ms is not None for _, row in rows)
     columns = (
         Column("Schedule", folds=True),
         *([Column("Cluster", folds=True)] if has_clusters else ()),
@@ -297,25 +277,21 @@ def table_lines(rows: Sequence[ScheduleRow], width: int | None) -> Iterator[Line
     )
     cells = (
         (
-            row.title,
+            title,
             *([row.cluster] if has_clusters else ()),
-            f"{row.schedule.expression} {row.schedule.time_zone}",
-            format_local(row.last_ns) or UNKNOWN,
+            f"{row.expression} {row.time_zone}",
+            format_local(parse_ns(row.last_due)) or UNKNOWN,
             Span(row.outcome, _STYLES[row.outcome]),
-            format_local(row.next_ns) or UNKNOWN,
-            *([Span(_usual(row), "" if row.overlap is None else "yellow")] if has_usual else ()),
+            format_local(parse_ns(row.next_due)) or UNKNOWN,
+            *(
+                [Span(value_text(row.usual_duration_ms, format_duration), "" if row.overlap is None else "yellow")]
+                if has_usual
+                else ()
+            ),
         )
-        for row in rows
+        for title, row in rows
     )
     yield from table(columns, cells, width=width)
-    sentences = ((row.title, sentence) for row in rows for sentence in (row.reason, row.overlap) if sentence)
+    sentences = ((title, sentence) for title, row in rows for sentence in (row.reason, row.overlap) if sentence)
     found = ((title, f"{with_local_times(sentence).rstrip('.')}.", "") for title, sentence in sentences)
     yield from sentences_about(found, width)
-
-
-def _usual(row: ScheduleRow) -> str:
-    return UNKNOWN if row.usual_ms is None else format_duration(row.usual_ms)
-
-
-def _iso(moment_ns: int | None) -> str | None:
-    return None if moment_ns is None else format_ms(moment_ns)

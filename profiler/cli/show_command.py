@@ -1,6 +1,5 @@
 """``task-profiler show``: one run in the terminal, with the batch's own log lines at its moments."""
 
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,10 +52,6 @@ _MESSAGES = re.compile(
 )
 
 
-# GetLogEvents of boto3's client.
-GetLogEvents = Callable[..., Mapping[str, Any]]
-
-
 @gathered(SourceOptions, "options")
 def show_run(
     options: SourceOptions,
@@ -74,11 +69,10 @@ def show_run(
         raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
     if as_stacks and not (against is None and log_count is None):
         raise UsageError("--stacks shows nothing else: leave out --against and --logs.")
-    clock = SystemClock()
-    selection = run_filter(options, clock, run=name, reads_checkpoints=True)
-    source = open_source(options, os.environ, clock, keeps_stacks=as_stacks)
+    selection = run_filter(options, run=name, reads_checkpoints=True)
+    source = open_source(options, keeps_stacks=as_stacks)
     width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)
-    view = View(width=width, glyphs=glyphs_for(_SHOWN), now_ns=clock.wall_ns())
+    view = View(width=width, glyphs=glyphs_for(_SHOWN), now_ns=SystemClock().wall_ns())
     if as_stacks:
         _show_stacks(source, selection, view, as_json=as_json)
         return
@@ -87,7 +81,7 @@ def show_run(
             runs = find_runs(source, selection)
         write_out(b"".join(run.json_line() + b"\n" for run in runs))
         return
-    prices = price_overrides(os.environ)
+    prices = price_overrides()
     pages = []
     with warned_notes(source):
         for run in find_runs(source, selection):
@@ -163,7 +157,11 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
 
 
 def log_lines(
-    get_log_events: GetLogEvents, record: Record, moments: Sequence[Moment], count: int, zone: tzinfo | None
+    get_log_events: Callable[..., Mapping[str, Any]],
+    record: Record,
+    moments: Sequence[Moment],
+    count: int,
+    zone: tzinfo | None,
 ) -> Iterator[Line]:
     """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError without a stream.
 

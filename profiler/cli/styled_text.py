@@ -100,18 +100,23 @@ def line(*parts: str | Span) -> Line:
     return tuple(Span(printable(span.text), span.style) for span in spans if span.text)
 
 
-def wrapped(text: str, width: int | None, *, first: str = INDENT, style: str = "") -> tuple[Line, ...]:
-    """Wrap a text to lines of ``width``, None: one line. Later lines are indented as far as the text of the first line.
+def length(spans: Iterable[Span]) -> int:
+    """The number of characters."""
+    return sum(len(span.text) for span in spans)
+
+
+def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -> tuple[Line, ...]:
+    """Wrap a text to lines of ``width``, None: one line. ``first`` begins the first line, and indents the others.
 
     A number and its unit stay on one line.
     """
     joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
-    room = max((width or _UNLIMITED) - len(first), 20)
+    start = line(*first)
+    indent = Span(" " * length(start))
+    room = max((width or _UNLIMITED) - len(indent.text), 20)
     rows = textwrap.wrap(joined, room, break_long_words=False, break_on_hyphens=False)
-    return tuple(
-        line(first if number == 0 else " " * len(first), Span(row.replace(_NO_BREAK, " "), style))
-        for number, row in enumerate(rows)
-    )
+    spans = [Span(row.replace(_NO_BREAK, " "), style) for row in rows]
+    return tuple(line(*(indent,) if number else start, span) for number, span in enumerate(spans))
 
 
 def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
@@ -131,7 +136,7 @@ def sentences_about(found: Iterable[tuple[str, str, str]], width: int | None) ->
         yield EMPTY
     for (sentence, style), names in concerned.items():
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        yield from wrapped(f"{', '.join(names[:_MAX_NAMES])}{more}: {sentence}", width, first="- ", style=style)
+        yield from wrapped(f"{', '.join(names[:_MAX_NAMES])}{more}: {sentence}", width, "- ", style=style)
 
 
 def shorten(text: str, width: int, glyphs: Glyphs) -> str:
@@ -156,9 +161,15 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
     return "".join(rows).encode(encoding, errors="backslashreplace")
 
 
-def write_lines(lines: Iterable[Line]) -> None:
-    """Write lines to standard output, with colours on a terminal. NO_COLOR and FORCE_COLOR are honoured."""
-    write_out(render_lines(lines, is_coloured=is_coloured(), encoding=stdout_encoding()))
+def write_lines(lines: Iterable[Line], descriptor: int = STDOUT) -> None:
+    """Write lines to standard output or standard error. On a terminal, they have colours, unless NO_COLOR is set."""
+    text = render_lines(lines, is_coloured=is_coloured(descriptor), encoding=stdout_encoding())
+    write_out(text, descriptor)
+
+
+def write_paragraph(sentence: str) -> None:
+    """Write a sentence to standard output, below an empty line."""
+    write_lines([EMPTY, *wrapped(sentence, terminal_columns())])
 
 
 def is_coloured(descriptor: int = STDOUT) -> bool:

@@ -2,13 +2,13 @@
 
 import difflib
 import json
-import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -19,19 +19,9 @@ from profiler.aws_account.setup.monitor_image import has_default_image
 from profiler.cli.options import gathered, is_file_name
 from profiler.cli.printing import STDERR, UNKNOWN, is_terminal, say, warn, write_json_lines, write_out
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import (
-    Column,
-    Line,
-    Span,
-    is_coloured,
-    line,
-    render_lines,
-    table,
-    table_width,
-    write_lines,
-)
+from profiler.cli.styled_text import Column, Line, Span, line, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
-from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, ReportStream
+from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
 from profiler.settings import read_settings
@@ -41,7 +31,7 @@ from profiler.task_definitions.definition_files import ChangeDefinition, change_
 from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_monitor
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
-from profiler.task_definitions.monitor_container import STACKS_VARIABLE, StacksAccess
+from profiler.task_definitions.monitor_container import STACKS_VARIABLE
 from profiler.task_definitions.permissions import policy
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -50,7 +40,6 @@ _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 _OPTIONS = {CONTAINER_VARIABLE: "--container", LOG_GROUP_VARIABLE: "--log-group", STACKS_VARIABLE: "--stacks"}
 STANDARD_INPUT = "-"
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-_TITLES = ("FAMILY", "BATCH", "STARTED BY", "ACTION", "NOTES")
 
 
 @gathered(RolloutRequest, "request")
@@ -58,56 +47,34 @@ def add_monitor(
     *,
     names: tuple[str, ...],
     request: RolloutRequest,
-    container: str | None,
-    image: str | None,
-    log_group: str | None,
-    report_stream: ReportStream | None,
-    shared_pids: bool,
-    stacks: StacksAccess | None,
     settings: tuple[str, ...],
     out: str | None,
     in_place: bool,
     as_json: bool,
     region: str | None,
     profile: str | None,
+    **of_monitor: Any,  # noqa: ANN401  the other values of AddMonitorOptions, which click has checked
 ) -> int:
     """Add the monitor container to the task definition in FILE, and print the new definition."""
-    files, request = files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
-    for name, value in (("--image", image), ("--log-group", log_group)):
+    files, request = _files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
+    options = AddMonitorOptions(**of_monitor, region=region_of_environment(region), settings=parse_settings(settings))
+    for name, value in (("--image", options.image), ("--log-group", options.log_group)):
         if value is not None and not value.strip():
             raise UsageError(f"{name} is empty: give it a value or omit the option.")
-    options = AddMonitorOptions(
-        container=container,
-        image=image,
-        shared_pids=shared_pids,
-        stacks=stacks,
-        log_group=log_group,
-        report_stream=report_stream,
-        region=region_of_environment(region),
-        settings=parse_settings(settings),
-    )
     if files:
-        _change_files(
+        return _change_files(
             files,
             lambda definition, arn, region: add_to(definition, options, revision_arn=arn, stack_region=region),
             out=out,
             in_place=in_place,
         )
-        return 0
-    open_client = open_clients(region, profile)
-
-    def check_plan(planned: tuple[PlannedFamily, ...]) -> None:
-        if image is None:
-            check_default_image(planned, open_client, must_exist=request.register)
-
-    return roll_out(
+    return _roll_out(
         request,
         lambda family, document, started_by: plan_addition(family, document, options, started_by),
-        open_client,
-        image=image,
+        open_clients(region, profile),
+        image=options.image,
         as_json=as_json,
-        names_starters=True,
-        check_plan=check_plan,
+        adds=True,
     )
 
 
@@ -124,22 +91,22 @@ def remove_monitor_from(
     profile: str | None,
 ) -> int:
     """Remove the monitor container from the task definition in FILE, and print the definition without it."""
-    files, request = files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
+    files, request = _files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
+
+    def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
+        removed = remove_monitor(definition, image)
+        notes = removed.notes if removed.had_monitor else ("There is no monitor: nothing was removed.",)
+        return replace(removed, notes=notes)
+
     if files:
-
-        def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
-            removed = remove_monitor(definition, image)
-            notes = removed.notes if removed.had_monitor else ("There is no monitor: nothing was removed.",)
-            return replace(removed, notes=notes)
-
-        _change_files(files, remove, out=out, in_place=in_place)
-        return 0
-    return roll_out(
+        return _change_files(files, remove, out=out, in_place=in_place)
+    return _roll_out(
         request,
         lambda family, document, _: plan_removal(family, document, image),
         open_clients(region, profile),
         image=image,
         as_json=as_json,
+        adds=False,
     )
 
 
@@ -196,20 +163,14 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     return settings
 
 
-def check_default_image(planned: Iterable[PlannedFamily], open_client: OpenClient, *, must_exist: bool) -> None:
-    """Look for the image in ECR if a monitor is to be added; an existing monitor keeps its image.
-
-    Without the image, there is a warning, or TaskProfilerError if it must exist.
-    """
-    if not any(family.action == "add monitor" for family in planned):
-        return
+def _check_default_image(open_client: OpenClient, *, must_exist: bool) -> None:
+    """Look for the image in ECR. Without it, there is a warning, or TaskProfilerError if it must exist."""
     image = f"{MONITOR_REPOSITORY}:{__version__}"
     try:
-        is_there = has_default_image(open_client)
+        if has_default_image(open_client):
+            return
     except TaskProfilerError as error:
         warn(f"It is unknown whether the monitor's image {image} is in ECR. {error}")
-        return
-    if is_there:
         return
     advice = (
         f"ECR has no image {image}, without which the tasks do not start: run task-profiler setup image, or name "
@@ -220,7 +181,7 @@ def check_default_image(planned: Iterable[PlannedFamily], open_client: OpenClien
     warn(advice)
 
 
-def files_and_request(
+def _files_and_request(
     names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
 ) -> tuple[tuple[str, ...], RolloutRequest]:
     """The files of the arguments FILE|FAMILY, and the request with their families.
@@ -248,33 +209,30 @@ def files_and_request(
     return files, request
 
 
-def roll_out(
+def _roll_out(
     request: RolloutRequest,
     plan_change: PlanChange,
     open_client: OpenClient,
     *,
     image: str | None,
     as_json: bool,
-    names_starters: bool = False,
-    check_plan: Callable[[tuple[PlannedFamily, ...]], object] = len,
+    adds: bool,
 ) -> int:
-    """Print the plan of an account's families, and carry it out as requested. Returns the exit code.
-
-    ``check_plan`` is called before anything is changed.
-    """
+    """Print the plan of an account's families, and carry it out as requested. Returns the exit code."""
     rollout = Rollout(
         open_client=open_client,
         request=request,
         plan_change=plan_change,
         image=image,
-        names_starters=names_starters,
+        names_starters=adds,
         on_step=partial(click.echo, err=True) if as_json else say,
         on_problem=warn,
     )
     families = rollout.families()
     planned = _with_progress("Reading task definitions", rollout.plan(families), len(families))
-    _print_plan(planned, prints_policy=request.print_policy, as_json=as_json, names_starters=names_starters)
-    check_plan(planned)
+    _print_plan(planned, prints_policy=request.print_policy, as_json=as_json, adds=adds)
+    if image is None and any(family.action == "add monitor" for family in planned):
+        _check_default_image(open_client, must_exist=request.register)
     policies = tuple(rollout.policies(planned))
     for policy_note in filter(None, (one.note for one in policies)):
         warn(policy_note)
@@ -304,7 +262,7 @@ def roll_out(
 def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
     """Take the steps, and show their progress on the terminal."""
     done: list[PlannedFamily] = []
-    with progress_row(os.environ) as show:
+    with progress_row() as show:
         show(title, 0)
         for step in steps:
             done.append(step)
@@ -312,10 +270,9 @@ def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tu
     return tuple(done)
 
 
-def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_json: bool, names_starters: bool) -> None:
+def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_json: bool, adds: bool) -> None:
     if prints_policy:  # to standard output, for a program
-        plan = _plan_table(planned, None, names_starters=names_starters)
-        click.echo(render_lines(plan, is_coloured=False, encoding="utf-8"), err=True, nl=False)
+        write_lines(_plan_table(planned, None, adds=adds), STDERR)
         streams = frozenset[str]().union(*(family.streams for family in planned))
         if not streams:
             raise TaskProfilerError(
@@ -328,18 +285,17 @@ def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_jso
         rows = ((one.family, one.batch, one.started_by, one.action, one.notes) for one in planned)
         write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
     else:
-        write_lines(_plan_table(planned, table_width(), names_starters=names_starters))
+        write_lines(_plan_table(planned, table_width(), adds=adds))
 
 
-def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, names_starters: bool) -> list[Line]:
-    """The plan as a table of ``width`` columns; None: no limit."""
-    rows = [
-        (one.family, one.batch or UNKNOWN, ", ".join(one.started_by) or UNKNOWN, one.action, " ".join(one.notes))
-        for one in planned
-    ]
-    kept = [index for index, title in enumerate(_TITLES) if names_starters or title != "STARTED BY"]
-    columns = tuple(Column(_TITLES[index], folds=True) for index in kept)
-    return table(columns, ([row[index] for index in kept] for row in rows), width=width)
+def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bool) -> list[Line]:
+    """The plan as a table of ``width`` columns, None: no limit. ``adds``: it also has who starts the families."""
+    titles = ("FAMILY", "BATCH", *(["STARTED BY"] if adds else []), "ACTION", "NOTES")
+    rows = []
+    for one in planned:
+        starters = [", ".join(one.started_by) or UNKNOWN] if adds else []
+        rows.append((one.family, one.batch or UNKNOWN, *starters, one.action, " ".join(one.notes)))
+    return table([Column(title, folds=True) for title in titles], rows, width=width)
 
 
 def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> None:
@@ -357,8 +313,8 @@ def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> No
     warn(f"{len(planned)} families: " + ", ".join(f"{count} {what}" for what, count in parts.items() if count) + ".")
 
 
-def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> None:
-    """Change the files, of which a hyphen is standard input, and write or print the result.
+def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> int:
+    """Change the files, of which a hyphen is standard input, and write or print the result. Returns the exit code.
 
     Raises UsageError if the options contradict each other, and TaskProfilerError, before a file is written, if one
     cannot be read or changed.
@@ -380,6 +336,7 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
             write_definition(Path(file), changed.after, remedy="name another file with -o")
         elif not in_place:
             write_out(changed.after)
+    return 0
 
 
 def read_input(file: str) -> bytes:
@@ -398,6 +355,4 @@ def _print_diff(changed: ChangedText, name: str) -> None:
         return
     old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
     rows = difflib.unified_diff(old, new, name, f"{name} (new)", lineterm="")
-    lines = [line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows]
-    text = render_lines(lines, is_coloured=is_coloured(STDERR), encoding=sys.stderr.encoding)
-    click.echo(text, err=True, nl=False)
+    write_lines((line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows), STDERR)

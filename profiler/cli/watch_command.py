@@ -117,7 +117,7 @@ def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: 
 
 def _draw(watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None) -> None:
     columns, rows = shutil.get_terminal_size()
-    below = [row for sentence in sentences for row in wrapped(sentence, columns, first="")][: rows // 3]
+    below = [row for sentence in sentences for row in wrapped(sentence, columns)][: rows // 3]
     height = max(rows - len(below), 1)
     runs = watched.runs()
     lines = [line(Span(place, "bold"))]  # without a run and with a sentence, the running tasks are unknown
@@ -160,17 +160,15 @@ def open_watched_tasks(
     """
 
     def running_here() -> Iterator[Report]:
-        running = open_source(SourceOptions(), os.environ, clock).running(RunFilter(run=name))
+        running = open_source(SourceOptions()).running(RunFilter(run=name))
         return (run.report for run in running)
 
     def past_runs() -> RunSource | None:
         selected = replace(options, groups=() if options.url is not None else watched.groups)
         if selected.url is None and not selected.groups and not is_local:
             return None
-        return open_source(selected, without_progress, clock)
+        return open_source(selected, shows_progress=False)  # whose row would be in the table
 
-    # A row with the progress would be in the table.
-    without_progress = {**os.environ, "TERM": "dumb"}
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
         collected=LocalRuns(running_here) if is_local else RunningRuns(RunFilter(run=name)),
@@ -254,7 +252,7 @@ def watch_lines(
         for notice in watched.run.notices:
             if notice.message is not None:
                 text = f"{name}, {notice.kind}: {notice.message}"
-                lines += wrapped(text, width or _WIDE, first="! ", style="yellow")
+                lines += wrapped(text, width or _WIDE, "! ", style="yellow")
     return lines[:height]
 
 
@@ -280,8 +278,7 @@ def _cells(watched: WatchedRun, bar_width: int, glyphs: Glyphs) -> Iterator[str 
     metrics = run.report.record.metrics
     yield UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms)
     yield _bar(watched, bar_width, glyphs)
-    yield UNKNOWN if usual is None else format_duration(usual.median_ms)
-    yield UNKNOWN if usual is None else format_duration(usual.p95_ms)
+    yield from (UNKNOWN, UNKNOWN) if usual is None else map(format_duration, (usual.median_ms, usual.p95_ms))
     yield _of_size(_vcpu_used(run), metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU"))
     yield _of_size(_memory_used_mb(run), metrics.memory_size_mb, format_memory)
     yield _state(run)

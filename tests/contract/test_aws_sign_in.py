@@ -128,7 +128,6 @@ def test_setup_stack_installs_the_templates(
         monkeypatch.setenv(name, value)
     session = search_session(SignIn(aws_auth=True))
     cluster = SearchCluster(domain.url, session)
-    cluster.find_engine()
     cluster.install("task", "month")
     assert cluster.engine == "opensearch"
     assert capfd.readouterr() == ("installed: 7 index templates, policies and indices\n", "")

@@ -54,13 +54,13 @@ def test_the_local_history(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
     for one in RUNS:
         HistoryStore(path, SystemClock()).add(encode(one), one, (), max_runs=100)
-    check_source(open_source(SourceOptions(history_file=str(path)), {}, SystemClock()))
+    check_source(open_source(SourceOptions(history_file=str(path))))
 
 
 def test_a_file_of_record_lines(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b"\nhello\n" + lines([checkpoint(RUNS[0]), *RUNS, *RUNS]))
-    source = open_source(SourceOptions(source=str(path)), {}, SystemClock())
+    source = open_source(SourceOptions(source=str(path)))
     check_source(source)
     assert source.notes == (f"{path}: skipped 1 invalid line: 2",)
 
@@ -85,14 +85,14 @@ DOCUMENTS: dict[str, Callable[[list[Event]], object]] = {
 def test_the_json_of_the_aws_cli(tmp_path: Path, command: str, indent: int | None) -> None:
     path = tmp_path / "printed.json"
     path.write_text(json.dumps(DOCUMENTS[command]([event(one) for one in RUNS]), indent=indent))
-    check_source(open_source(SourceOptions(source=str(path)), {}, SystemClock()))
+    check_source(open_source(SourceOptions(source=str(path))))
 
 
 def test_log_groups(aws: FakeAws) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in aws.environment().items():
             patch.setenv(name, value)
-        source = open_source(SourceOptions(groups=(GROUP, SECOND_GROUP)), aws.environment(), SystemClock())
+        source = open_source(SourceOptions(groups=(GROUP, SECOND_GROUP)))
         check_source(source)
     limit, unreadable = source.notes
     assert limit.startswith("/ecs/jobs and /ecs/other: only the last 30 days were read")
@@ -151,9 +151,9 @@ def test_what_cloudwatch_can_filter_it_filters(conditions: dict[str, Any], patte
 
 def test_several_sources_are_refused_and_a_missing_history_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TaskProfilerError, match="--from and --log-group exclude each other"):
-        open_source(SourceOptions(source="-", groups=("g",)), {}, SystemClock())
+        open_source(SourceOptions(source="-", groups=("g",)))
     with pytest.raises(TaskProfilerError, match=r"The history file .* does not exist"):
-        open_source(SourceOptions(history_file=str(tmp_path / "none")), {}, SystemClock())
+        open_source(SourceOptions(history_file=str(tmp_path / "none")))
 
 
 def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
-from profiler.core.clock import SystemClock
 from profiler.core.timestamps import parse_ns
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -309,7 +308,7 @@ def test_documents_without_the_templates_are_an_error(search_server: SearchServe
 
 
 def source_of(server: SearchServer) -> RunSource:
-    return open_source(SourceOptions(url=server.url, prefix="task"), {}, SystemClock())
+    return open_source(SourceOptions(url=server.url, prefix="task"))
 
 
 def put(server: SearchServer, index: str, task_id: str, document: dict[str, Any]) -> None:

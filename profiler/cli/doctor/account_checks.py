@@ -1,10 +1,8 @@
 """``doctor --task``, ``--family`` and ``--cluster``: what a task definition, or each family of a cluster, lacks."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
-from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.clusters_and_log_groups import container_insights_sentences
 from profiler.aws_account.doctor.cluster_checks import (
     ClusterChecks,
@@ -25,31 +23,29 @@ from profiler.aws_account.doctor.findings import Finding, note
 from profiler.aws_account.family_monitors import FamilyMonitor, FamilyMonitors
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import ReportPaths
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import Schedules
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import (
-    EMPTY,
     Column,
     Line,
     Span,
     sentences_about,
     table,
     table_width,
-    wrapped,
     write_lines,
+    write_paragraph,
 )
 from profiler.cli.taskdef_command import STANDARD_INPUT, read_input, source_name
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_pages, open_source
-from profiler.core.clock import Clock
+from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
-from profiler.runs.past_runs.run_source import RunSource
 from profiler.task_definitions.cloudformation import change_template, is_template
-from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import ChangedDefinition, read_document
 from profiler.task_definitions.monitor_container import default_image
 
 _ADD = "task-profiler taskdef add-monitor"
@@ -73,7 +69,8 @@ def findings_of_file(file: str) -> Iterator[Finding]:
         for definition in definitions:
             yield from definition_findings(definition, command, default_image=default_image(None))
     else:
-        yield from _findings(read_document(data, name), command)
+        document = read_document(data, name)
+        yield from definition_findings(document.definition, command, default_image=default_image(document.arn))
 
 
 def findings_of_family(family: str, region: str | None, profile: str | None) -> Iterator[Finding]:
@@ -82,14 +79,14 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     definitions = TaskDefinitions(open_client("ecs"))
     document = read_document(definitions.describe(family), family)
     command = f"{_ADD} --family {quote(family.partition(':')[0])} --register"
-    yield from _findings(document, command)
+    yield from definition_findings(document.definition, command, default_image=default_image(document.arn))
     paths = ReportPaths(open_client)
-    finding = execution_role_finding(document.definition, paths)
-    if finding is not None:
-        yield finding
+    yield from filter(None, (execution_role_finding(document.definition, paths),))
     yield from (note(EXECUTION_ROLE, sentence) for sentence in sorted(paths.problems))
     try:
-        pinned = tuple(_pinned_schedules(open_client, definitions, document.arn or ""))
+        targets = Schedules(open_client).targets()
+        pins = [(one, one.pinned_revision or "") for one in targets if one.is_pin_of(document.arn or "")]
+        pinned = [(one, read_document(definitions.describe(pin), pin).definition) for one, pin in pins]
     except TaskProfilerError as error:
         yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
         return
@@ -97,39 +94,21 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     yield from schedule_findings(revision, pinned, f"{command} --update-schedules")
 
 
-def _findings(document: TaskDefinitionDocument, command: str) -> Iterator[Finding]:
-    return definition_findings(document.definition, command, default_image=default_image(document.arn))
-
-
-def _pinned_schedules(
-    open_client: OpenClient, definitions: TaskDefinitions, revision_arn: str
-) -> Iterator[tuple[ScheduledTarget, Mapping[str, object]]]:
-    for target in Schedules(open_client).targets():
-        if target.is_pin_of(revision_arn):
-            revision = target.pinned_revision or ""
-            yield target, read_document(definitions.describe(revision), revision).definition
-
-
-def check_cluster(cluster: str, options: SourceOptions, clock: Clock, *, as_json: bool) -> int:
+def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json: bool) -> int:
     """Print the families of the cluster and their problems; return the exit code. TaskProfilerError without any."""
     open_client = open_clients(options.region, options.profile)
     monitors_of = FamilyMonitors(open_client, (cluster,), scheduled=False, on_problem=warn)
     families, paths = monitors_of.families(), ReportPaths(open_client)
     monitors: list[FamilyMonitor] = []
     healths: list[FamilyHealth] = []
-    with progress_row(os.environ) as show:
+    with progress_row() as show:
         for monitor in monitors_of.read(families):
             monitors.append(monitor)
             healths.append(family_health(monitor, paths))
             show("Reading families", len(monitors) / len(families))
-    reports = _last_reports(monitors, healths, options, clock)
-    checks = ClusterChecks(
-        cluster,
-        monitors_of.schedules(),
-        reports,
-        clock.wall_ns(),
-        is_indexed=options.url is not None or any(health.forwarded_to for health in healths),
-    )
+    reports = _last_reports(monitors, healths, options, now_ns)
+    is_indexed = options.url is not None or any(health.forwarded_to for health in healths)
+    checks = ClusterChecks(cluster, monitors_of.schedules(), reports, now_ns, is_indexed=is_indexed)
     judged = tuple(checks.judged(monitors, healths))
     for sentence in sorted(paths.problems):
         warn(sentence)
@@ -138,43 +117,37 @@ def check_cluster(cluster: str, options: SourceOptions, clock: Clock, *, as_json
     else:
         write_lines(_lines(judged, table_width()))
         for sentence in container_insights_sentences(open_client, (cluster,)):
-            write_lines([EMPTY, *wrapped(sentence, table_width(), first="")])
+            write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
     warn(f"{len(judged)} families: {wrong or 'none'} with a problem.")
     return 1 if wrong else 0
 
 
 def _last_reports(
-    monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth], options: SourceOptions, clock: Clock
+    monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth], options: SourceOptions, now_ns: int
 ) -> LastReports:
-    """The last reports. An unreadable part is a warning."""
+    """The last reports. Each log group is read until each of its families has one. An unreadable part is a warning."""
     arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
     pages = LimitedPages(open_pages(options))
-    now_ns = clock.wall_ns()
     reporting = [one for one in healths if one.has_reports]
+    groups: Sequence[str | None] = sorted(
+        {one.log_group for one in reporting if one.log_group and one.log_group_exists}
+    )
+    if options.url is not None:
+        groups = [None] if reporting else []
     newest_ns: dict[str, int] = {}
     try:
-        with progress_row(os.environ) as show:
+        with progress_row() as show:
             show("Looking for the last reports", None)
-            for source, families in _sources(reporting, options, clock, pages):
-                found = newest_reports(source, families, arn, now_ns)
+            for group in groups:
+                source = open_source(options) if group is None else LogGroupRuns(pages, (group,), now_ns)
+                families = frozenset(one.family for one in reporting if group in (None, one.log_group))
+                found = newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns)
                 newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
         return LastReports(is_known=False)
     return LastReports(newest_ns=newest_ns, unread=frozenset(pages.unread))
-
-
-def _sources(
-    reporting: Sequence[FamilyHealth], options: SourceOptions, clock: Clock, pages: LimitedPages
-) -> Iterator[tuple[RunSource, frozenset[str]]]:
-    """The sources of the reports and their families. Each log group is read until each of its families has a report."""
-    if options.url is not None and reporting:
-        yield open_source(options, os.environ, clock), frozenset(health.family for health in reporting)
-        return
-    for group in sorted({one.log_group for one in reporting if one.log_group is not None and one.log_group_exists}):
-        families = frozenset(health.family for health in reporting if health.log_group == group)
-        yield LogGroupRuns(pages, (group,), clock.wall_ns()), families
 
 
 def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[Line]:

@@ -8,7 +8,7 @@ from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.cli.options import SourceOptions, gathered, is_file_name
 from profiler.cli.printing import terminal_columns, write_json_lines
-from profiler.cli.styled_text import Line, Span, line, wrapped, write_lines
+from profiler.cli.styled_text import Line, Span, wrapped, write_lines
 from profiler.cli.wiring.build_collectors import metadata_source, tag_lookup
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
@@ -55,7 +55,7 @@ def run_doctor(
     if cluster is not None:
         from profiler.cli.doctor.account_checks import check_cluster  # not in the monitor's container
 
-        sys.exit(check_cluster(cluster, options, clock, as_json=as_json))
+        sys.exit(check_cluster(cluster, options, clock.wall_ns(), as_json=as_json))
     region, profile = options.region, options.profile
     if file is not None or family is not None:
         from profiler.cli.doctor.account_checks import findings_of_family, findings_of_file  # as above
@@ -116,10 +116,8 @@ def _findings_of_deployment(stack: str, options: SourceOptions, ui_url: str | No
 def _lines(finding: Finding, width: int | None) -> Iterator[Line]:
     word, colour = _LEVEL_STYLES[finding.level]
     topic = f" {finding.topic:14} "
-    first, *more = wrapped(finding.text, width, first=" " * (len(f"{word:8}") + len(topic)))
-    yield line(Span(f"{word:8}", colour), topic, *first[1:])
-    yield from more
-    yield from wrapped(finding.advice or "", width, first=first[0].text)
+    yield from wrapped(finding.text, width, Span(f"{word:8}", colour), topic)
+    yield from wrapped(finding.advice or "", width, " " * (8 + len(topic)))
 
 
 def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float) -> DoctorContext | None:

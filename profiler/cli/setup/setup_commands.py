@@ -16,7 +16,7 @@ from profiler.aws_account.setup.monitor_image import ImageRepository
 from profiler.cli.options import SignIn, gathered
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import EMPTY, Line, Span, line, wrapped, write_lines
+from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
@@ -41,7 +41,7 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
     check_region(region, profile)
     from profiler.aws_account.setup.setup_steps import SetupSteps  # not for redrive
 
-    with progress_row(os.environ) as show:
+    with progress_row() as show:
         steps = SetupSteps(
             open_clients(region, profile),
             clusters,
@@ -55,17 +55,15 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
     for number, step in enumerate(found, 1):
         write_lines(_lines(number, step, terminal_columns()))
     for sentence in steps.container_insights:
-        write_lines([EMPTY, *wrapped(sentence, terminal_columns(), first="")])
+        write_paragraph(sentence)
 
 
 def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
     word, colour = _STATES[step.is_done]
-    first, *more = wrapped(step.text, width, first=_INDENT)
-    yield line(f"{number} {step.name:10}", Span(f"{word:10}", colour), *first[1:])
-    yield from more
+    yield from wrapped(step.text, width, f"{number} {step.name:10}", Span(f"{word:10}", colour))
     for words in () if step.is_done else step.commands:
         has_spaces = any(" " in word for word in words)  # such a word stays whole
-        rows = wrapped(shlex.join(words), None if has_spaces else width and width - len(_GOES_ON), first=_INDENT)
+        rows = wrapped(shlex.join(words), None if has_spaces else width and width - len(_GOES_ON), _INDENT)
         yield from ((*row, Span(_GOES_ON)) for row in rows[:-1])
         yield rows[-1]
 
@@ -216,7 +214,7 @@ def deploy_stack(
         zip_file=zip_file,
         parameters=parameters,
         settings=_settings(url, otlp_url, groups, all_log_groups=all_log_groups),
-        secrets=_secrets(failure_webhook, success_webhook, sign_in.api_key, sign_in.user, otlp_headers),
+        secrets=_secrets(failure_webhook, success_webhook, otlp_headers, sign_in),
     )
     cluster = SearchCluster(url, search_session(sign_in)) if url else None
     deploy(request, open_client, cluster, output)
@@ -225,30 +223,24 @@ def deploy_stack(
 def _settings(
     url: str | None, otlp_url: str | None, groups: tuple[str, ...], *, all_log_groups: bool
 ) -> dict[str, str]:
-    settings = {}
-    if url is not None:
-        if "@" in url:
-            raise UsageError("--elasticsearch contains a password: give it as --user NAME:PASSWORD.")
-        settings["ElasticsearchUrl"] = url
-    if otlp_url is not None:
-        if "@" in otlp_url:
-            raise UsageError("--otlp contains a password: give it in --otlp-headers.")
-        settings["OtlpEndpoint"] = otlp_url
-    if groups:
-        settings["LogGroups"] = ",".join(groups)
-    if all_log_groups:
-        settings["Subscribe"] = "account"
-    return settings
+    if url is not None and "@" in url:
+        raise UsageError("--elasticsearch contains a password: give it as --user NAME:PASSWORD.")
+    if otlp_url is not None and "@" in otlp_url:
+        raise UsageError("--otlp contains a password: give it in --otlp-headers.")
+    settings = {
+        "ElasticsearchUrl": url,
+        "OtlpEndpoint": otlp_url,
+        "LogGroups": ",".join(groups) if groups else None,
+        "Subscribe": "account" if all_log_groups else None,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _secrets(
-    failure_webhook: str | None,
-    success_webhook: str | None,
-    api_key: str | None,
-    user: str | None,
-    otlp_headers: str | None,
+    failure_webhook: str | None, success_webhook: str | None, otlp_headers: str | None, sign_in: SignIn
 ) -> dict[str, dict[str, str]]:
     """The values of each secret, by the parameter that gets its name. No message contains a value."""
+    api_key, user = sign_in.api_key, sign_in.user
     webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}
     slack = {key: webhook for key, webhook in webhooks.items() if webhook}
     if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 
 import click
 import requests
@@ -21,7 +22,6 @@ from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.search_servers import ClusterServer
 from profiler.search_setup.template_install import Engine, RejectedError, detect_product, install_templates, setup_files
 
-_CHANGE_COLUMNS = tuple(Column(title, folds=True) for title in ("ACTION", "RESOURCE", "TYPE", "REPLACEMENT"))
 _STYLES = {"Add": "green", "Modify": "yellow", "Remove": "red"}
 _REPLACEMENTS = {"True": "yes", "False": "no", "Conditional": "possible"}
 
@@ -32,14 +32,15 @@ class SearchCluster:
     def __init__(self, url: str, session: requests.Session) -> None:
         self._url = url
         self._server = ClusterServer(url, session)
-        self.engine: Engine | None = None
 
-    def find_engine(self) -> None:
-        """Ask the cluster for its product. If it does not answer, print a warning."""
+    @cached_property
+    def engine(self) -> Engine | None:
+        """The cluster's product. If the cluster does not answer, there is a warning."""
         try:
-            self.engine = detect_product(self._server).engine
+            return detect_product(self._server).engine
         except TaskProfilerError as error:
             self._warn(error)
+            return None
 
     def install(self, prefix: str, period: str, on_step: Callable[[str], object] = say) -> None:
         """Install the index templates and the indices of the month or day (``period``); ``on_step`` gets their number.
@@ -47,14 +48,13 @@ class SearchCluster:
         A warning is printed if the cluster does not answer or if the sign-in is not permitted to install them. Raises
         RejectedError if the cluster rejects a template: without it, the first report would get other field types.
         """
-        done = 0
         if self.engine is None:
             return
         try:
-            for step in install_templates(
+            steps = install_templates(
                 self._server, setup_files(), prefix=prefix, now=datetime.now(UTC), dry_run=False, period=period
-            ):
-                done += step.done
+            )
+            done = sum(step.done for step in steps)
         except TaskProfilerError as error:
             if isinstance(error, RejectedError) and error.is_permitted:
                 raise
@@ -98,9 +98,12 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 def deploy(request: StackRequest, open_client: OpenClient, cluster: SearchCluster | None, output: Output) -> None:
-    """Create or update the stack."""
+    """Create or update the stack. The cluster's product is a setting, unless a parameter sets it."""
+    engine = None if cluster is None else cluster.engine
+    if engine is not None and not any(text.startswith("SearchEngine=") for text in request.parameters):
+        request = replace(request, settings={**request.settings, "SearchEngine": engine})
     changes = StackChanges(request.name, open_client, SystemClock(), output.event)
-    deployment = StackDeployment(_with_engine(request, cluster), open_client, changes, output.step)
+    deployment = StackDeployment(request, open_client, changes, output.step)
     plan, bucket = deployment.plan()
     reason, options = find_gap(plan.values)
     if reason:
@@ -120,16 +123,6 @@ def deploy(request: StackRequest, open_client: OpenClient, cluster: SearchCluste
             changes.discard(change_set)
         raise
     _finish(plan, changes, change_set, output)
-
-
-def _with_engine(request: StackRequest, cluster: SearchCluster | None) -> StackRequest:
-    """The request with the cluster's product, unless a parameter sets it."""
-    if cluster is None:
-        return request
-    cluster.find_engine()
-    if cluster.engine is None or any(text.startswith("SearchEngine=") for text in request.parameters):
-        return request
-    return replace(request, settings={**request.settings, "SearchEngine": cluster.engine})
 
 
 def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None, output: Output) -> None:
@@ -186,8 +179,9 @@ def remove(name: str, open_client: OpenClient, output: Output) -> None:
 
 
 def _print_changes(changes: tuple[Change, ...]) -> None:
+    columns = [Column(title, folds=True) for title in ("ACTION", "RESOURCE", "TYPE", "REPLACEMENT")]
     rows = []
     for change in changes:
         action, replacement = Span(change.action, _STYLES.get(change.action, "")), change.replacement or ""
         rows.append((action, change.resource, change.type, _REPLACEMENTS.get(replacement, "")))
-    write_lines(table(_CHANGE_COLUMNS, rows, width=table_width()))
+    write_lines(table(columns, rows, width=table_width()))

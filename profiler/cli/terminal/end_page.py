@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.cli.printing import STDERR, terminal_columns
@@ -20,6 +19,7 @@ from profiler.cli.styled_text import (
     Span,
     glyphs_for,
     is_coloured,
+    length,
     line,
     render_lines,
     shorten,
@@ -80,13 +80,6 @@ class EndView(View, frozen=True, kw_only=True):
     printed: Sequence[str] = ()
 
 
-class _Part(Struct, frozen=True):
-    """Lines of the page. Those with the highest rank are left out first."""
-
-    rank: int
-    lines: tuple[Line, ...]
-
-
 def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[Line]:
     """Draw the end of a run. ``earlier`` are comparable successes of its family, the newest first."""
     record = report.record
@@ -104,17 +97,22 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     recommend = "" if view.history else _command("recommend", record.family or "", view)
     advice = next_step(record, waits, view.glyphs, recommend)
     parts = [
-        _Part(0, head),
-        _Part(1, _evidence(verdict, record, view)),
-        _Part(4, _warning(record, view)),
+        (0, head),
+        (1, _evidence(verdict, record, view)),
+        (4, _warning(record, view)),
         *_usage(record, view),
-        _Part(6, () if advice is not None and advice.names_wait else _labelled("waits", waited_for, view)),
-        _Part(7, _labelled("I/O", io_text(metrics, view.glyphs) if most_bytes >= MIB else "", view)),
-        _Part(5, _change(record, earlier, view)),
-        _Part(3, () if advice is None else _wrapped("advice", advice.text, view)),
-        _Part(8, () if has_pointer else _labelled("more", pointer, view)),
+        (6, () if advice is not None and advice.names_wait else _labelled("waits", waited_for, view)),
+        (7, _labelled("I/O", io_text(metrics, view.glyphs) if most_bytes >= MIB else "", view)),
+        (5, _change(record, earlier, view)),
+        (3, _wrapped("advice", "" if advice is None else advice.text, view)),
+        (8, () if has_pointer else _labelled("more", pointer, view)),
     ]
-    return _fitting(parts, view.max_lines)
+    left, shown = view.max_lines, set[int]()
+    for place, (_, lines) in sorted(enumerate(parts), key=lambda part: part[1][0]):
+        if len(lines) <= left:
+            left -= len(lines)
+            shown.add(place)
+    return [row for place, (_, lines) in enumerate(parts) if place in shown for row in lines]
 
 
 def _command(name: str, argument: str, view: EndView) -> str:
@@ -123,26 +121,15 @@ def _command(name: str, argument: str, view: EndView) -> str:
     return command if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width else ""
 
 
-def _fitting(parts: Sequence[_Part], max_lines: int) -> list[Line]:
-    """The lines in their order; the highest ranks are left out if there are too many lines."""
-    shown: set[int] = set()
-    for place in sorted(range(len(parts)), key=lambda place: parts[place].rank):
-        if len(parts[place].lines) <= max_lines:
-            max_lines -= len(parts[place].lines)
-            shown.add(place)
-    return [row for place, part in enumerate(parts) if place in shown for row in part.lines]
-
-
 def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
     """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU time, how to see more."""
-    dot = view.glyphs.dot
-    text = printable(verdict.text.removesuffix("."))
-    first, *more = _rows(text, f"{dot} ", view, verdict.tone)[:_MAX_WRAPPED]
-    room = view.width - columns_of(f"{dot} {text}")
+    dot, text = Span(f"{view.glyphs.dot} ", verdict.tone), printable(verdict.text.removesuffix("."))
+    first, *more = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
+    room = view.width - columns_of(dot.text + text)
     facts = _facts(record, room, view.glyphs)
     room -= len(facts)
     end = Span(pointer.rjust(room) if pointer and len(pointer) < room - 1 else "", "dim")
-    return (line(Span(first[0].text, verdict.tone), *first[1:], facts, end), *more)
+    return (line(*first, facts, end), *more)
 
 
 def run_line(report: Report, view: EndView) -> Line:
@@ -159,10 +146,12 @@ def run_line(report: Report, view: EndView) -> Line:
 
 def _facts(record: Record, room: int, glyphs: Glyphs) -> str:
     """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
-    facts = ""
-    seconds = record.metrics.cpu_seconds
+    facts, metrics = "", record.metrics
+    peak = f"memory peak {peak_text(metrics, glyphs)}"
+    peaks = (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak) if metrics.memory_size_mb else (peak,)
+    seconds = metrics.cpu_seconds
     cpu_time = () if seconds is None else (f"{format_duration(seconds * _MS_PER_SECOND)} of CPU time",)
-    for texts in (_peak_alone(record, glyphs), cpu_time):
+    for texts in (() if metrics.max_memory_used_mb is None or _has_curves(record.series) else peaks, cpu_time):
         added = (glyphs.separator + text for text in texts)
         facts += next((text for text in added if len(facts) + len(text) <= room), "")
     return facts
@@ -173,16 +162,7 @@ def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ..
     is_kill = record.likely_out_of_memory or record.exit_code == SIGKILL_EXIT_CODE
     if verdict.evidence is None or not (is_kill or known_status(record) in ("stopped", "unknown")):
         return ()
-    return _rows(verdict.evidence, INDENT, view)[:_MAX_WRAPPED]
-
-
-def _peak_alone(record: Record, glyphs: Glyphs) -> tuple[str, ...]:
-    """The memory peak of a run that was too short for a curve."""
-    metrics = record.metrics
-    if metrics.max_memory_used_mb is None or _has_curves(record.series):
-        return ()
-    peak = f"memory peak {peak_text(metrics, glyphs)}"
-    return (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak) if metrics.memory_size_mb else (peak,)
+    return _rows(verdict.evidence, Span(INDENT), view)[:_MAX_WRAPPED]
 
 
 def _has_curves(series: Series | None) -> bool:
@@ -201,7 +181,7 @@ def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
     return _wrapped("warning", text + zone + more, view)
 
 
-def _usage(record: Record, view: EndView) -> Iterator[_Part]:
+def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
     """The curves with their limits, and the bar of the time below them."""
     available = view.width - len(INDENT) - _LABEL_WIDTH - 1
     curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
@@ -212,15 +192,15 @@ def _usage(record: Record, view: EndView) -> Iterator[_Part]:
     ]
     times = record.time_breakdown
     legend = () if times is None else short_legend(times, room, view.glyphs)
-    longest = max((*(len(text) for _, text in rows), sum(len(span.text) for span in legend)), default=0)
+    longest = max((*(len(text) for _, text in rows), length(legend)), default=0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
         drawn = f"{curve.drawn(curve_width, view.glyphs)} "
         style = use_style(curve.label, is_near_limit=curve.is_near_limit)
-        yield _Part(2 + (number > 1), (line(label(curve.label, "bold", _LABEL_WIDTH), Span(drawn, style), text),))
+        yield 2 + (number > 1), (line(label(curve.label, "bold", _LABEL_WIDTH), Span(drawn, style), text),)
     if times is not None and legend:
         bar = time_bar(times, curve_width, view.glyphs)
-        yield _Part(4, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),))
+        yield 4, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
 
 
 def _curves(record: Record, glyphs: Glyphs) -> Iterator[tuple[Curve, Sequence[str]]]:
@@ -283,24 +263,19 @@ def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:
 
 
 def _wrapped(name: str, text: str, view: EndView) -> tuple[Line, ...]:
-    start = label(name, width=_LABEL_WIDTH)
-    rows = _rows(text, start.text, view)
-    if not rows:
-        return ()
-    first = line(start, *rows[0][1:])
+    rows = _rows(text, label(name, width=_LABEL_WIDTH), view)
     if len(rows) <= _MAX_WRAPPED:
-        return first, *rows[1:]
-    rest = " ".join("".join(span.text for span in row).strip() for row in rows[_MAX_WRAPPED - 1 :])
-    return first, *rows[1 : _MAX_WRAPPED - 1], *_labelled("", rest, view)
+        return rows
+    rest = " ".join(row[-1].text for row in rows[_MAX_WRAPPED - 1 :])
+    return *rows[: _MAX_WRAPPED - 1], *_labelled("", rest, view)
 
 
-def _rows(text: str, first: str, view: EndView, style: str = "") -> tuple[Line, ...]:
+def _rows(text: str, first: Span, view: EndView, style: str = "") -> tuple[Line, ...]:
     """The wrapped text; a word that is longer than a line is cut."""
-    text, room = printable(text), view.width - len(first)
+    text, room = printable(text), view.width - len(first.text)
     # Wrapping counts characters, of which some take two columns.
-    width = view.width - columns_of(text) + len(text)
-    rows = wrapped(text, width, first=first, style=style)
-    return tuple(line(row[0], Span(shorten(row[1].text, room, view.glyphs), style)) for row in rows)
+    rows = wrapped(text, view.width - columns_of(text) + len(text), first, style=style)
+    return tuple(line(start, Span(shorten(rest.text, room, view.glyphs), style)) for start, rest in rows)
 
 
 def printed_end(
@@ -339,7 +314,7 @@ def printed_end(
 
 def printed_summary(sentence: str, *, is_file: bool) -> bytes:
     """The sentence after several runs, below an empty line."""
-    rows = wrapped(sentence, _PIPE_WIDTH if is_file else _stderr_width(), first="")
+    rows = wrapped(sentence, _PIPE_WIDTH if is_file else _stderr_width())
     return b"\n" + render_lines(rows, is_coloured=False, encoding=_FILE_ENCODING) if rows else b""
 
 

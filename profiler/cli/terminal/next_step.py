@@ -1,6 +1,6 @@
 """One line of advice for the end of a run. Each follows from numbers of the record."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -53,7 +53,9 @@ def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recom
     if wait is not None:
         percent, target = wait.percent, f"{wait.target} ({wait.kind})"
         # A target is not shown if the run waited longer for something without a target.
-        larger = max(_waits(record), default=(0.0, ""))
+        times = None if record.time_breakdown is None else time_parts(record.time_breakdown)[_FIRST_WAIT:]
+        kinds = [(share, kind) for kind, share in times or () if share is not None and kind != _OTHER]
+        larger = max(kinds, default=(0.0, ""))
         if larger[0] > percent and larger[1] != wait.kind:
             percent, target = larger[0], wait_in_words(larger[1])
         return NextStep(
@@ -63,14 +65,6 @@ def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recom
         )
     rest = _one_cpu(metrics) or _enough(record, recommend)
     return None if rest is None else NextStep(rest)
-
-
-def _waits(record: Record) -> Iterator[tuple[float, str]]:
-    """The kinds of waits, except the wait for a CPU, with their shares of the time."""
-    if record.time_breakdown is not None:
-        for kind, percent in time_parts(record.time_breakdown)[_FIRST_WAIT:]:
-            if percent is not None and kind != _OTHER:
-                yield percent, kind
 
 
 def _more_memory(record: Record, recommend: str) -> str:

@@ -1,6 +1,6 @@
 """What the pages of a run share: the terminal, labelled lines, the choice of lines that fit, curves and texts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, tzinfo
 
 from msgspec import Struct
@@ -43,11 +43,9 @@ def label(name: str, style: str = "dim", width: int = LABEL_WIDTH) -> Span:
     return Span(f"{INDENT}{name:<{width}}", style)
 
 
-def labelled(name: str, text: str, view: View) -> Iterator[Line]:
+def labelled(name: str, text: str, view: View) -> tuple[Line, ...]:
     """A text after its label, on several lines if necessary; nothing without a text."""
-    rows = wrapped(text, view.width, first=label(name).text)
-    for number, row in enumerate(rows):
-        yield row if number else line(label(name), *row[1:])
+    return wrapped(text, view.width, label(name))
 
 
 def local(text: str | None, view: View) -> datetime | None:
@@ -56,42 +54,26 @@ def local(text: str | None, view: View) -> datetime | None:
     return None if moment_ns is None else local_time(moment_ns, view.zone)
 
 
-class Section(Struct, frozen=True, kw_only=True):
-    """Lines that belong together.
-
-    If the page is too long, the sections with the highest ``rank`` lose their last lines first, all but ``min_lines``.
-    """
-
-    lines: tuple[Line, ...]
-    rank: int = 0
-    min_lines: int = 1
+Section = tuple[int, Iterable[Line]]
+"""A rank, and lines that belong together. If the page is too long, the highest ranks are left out first."""
 
 
-def arrange(sections: Sequence[Section], max_lines: int) -> list[Line]:
+def arrange(sections: Iterable[Section], max_lines: int) -> list[Line]:
     """Put the sections below each other, with an empty line between them, in at most ``max_lines`` lines.
 
-    If lines were left out, the last line has their number.
+    A section loses its last lines first. If lines were left out, the last line has their number.
     """
-    shown = [section for section in sections if section.lines]
-    count = sum(len(section.lines) for section in shown)
-    if _height(shown) <= max_lines:
-        return separated(section.lines for section in shown)
-    while shown and _height(shown) > max_lines - 1:
-        last = max(range(len(shown)), key=lambda number: (shown[number].rank, number))
-        section = shown[last]
-        if len(section.lines) > section.min_lines:
-            shown[last] = Section(lines=section.lines[:-1], rank=section.rank, min_lines=section.min_lines)
-        else:
-            del shown[last]
-    left_out = count - sum(len(section.lines) for section in shown)
-    return [
-        *separated(section.lines for section in shown),
-        line(Span(f"{INDENT}{format_count(left_out, 'line')} omitted: --json prints everything.", "dim")),
-    ]
-
-
-def _height(sections: Sequence[Section]) -> int:
-    return sum(len(section.lines) for section in sections) + max(len(sections) - 1, 0)
+    ranked = [(rank, list(lines)) for rank, lines in sections]
+    shown = [lines for _, lines in ranked]
+    if len(separated(shown)) <= max_lines:
+        return separated(shown)
+    left_out, by_rank = 0, sorted(ranked, key=lambda section: section[0])
+    for _, lines in reversed(by_rank):
+        while lines and len(separated(shown)) >= max_lines:
+            lines.pop()
+            left_out += 1
+    omitted = f"{INDENT}{format_count(left_out, 'line')} omitted: --json prints everything."
+    return [*separated(shown), line(Span(omitted, "dim"))]
 
 
 def peak_text(metrics: Metrics, glyphs: Glyphs) -> str:
@@ -129,54 +111,40 @@ class Curve:
         label: str,
         values: Sequence[float | None] | None,
         limit: Number | None,
-        format_value: Callable[[float], str],
-        *,
         least_top: float,
+        format_value: Callable[[float], str],
         peak: Number | None = None,
     ) -> None:
-        self.label = label
-        self._values = values or ()
-        self._limit = limit
-        self._format = format_value
+        self.label, self._values = label, values or ()
         self.known = tuple(value for value in self._values if value is not None)
         highest = max((*self.known, 0.0))
-        self.highest = highest if peak is None or highest > peak * _ROUNDING else float(peak)
-        self.top, self.is_to_limit = curve_top(self.highest, limit, least_top)
-
-    @property
-    def is_near_limit(self) -> bool:
-        """Whether the highest value is near the limit."""
-        return self.is_to_limit and self.highest >= NEAR_LIMIT * self.top
+        highest = highest if peak is None or highest > peak * _ROUNDING else float(peak)
+        self._top, self.is_to_limit = curve_top(highest, limit, least_top)
+        self.is_near_limit = self.is_to_limit and highest >= NEAR_LIMIT * self._top
+        self._limit_text = format_value(self._top)
+        if limit and not self.is_to_limit:
+            self._limit_text = format_part(self._limit_text, format_value(limit))
 
     def limit_text(self, glyphs: Glyphs) -> str:
         """The value at the top of the curve, and the limit if the limit is far above this value."""
-        top = self._format(self.top)
-        if self._limit and not self.is_to_limit:
-            top = format_part(top, self._format(self._limit))
-        return f"{glyphs.limit} {top}"
+        return f"{glyphs.limit} {self._limit_text}"
 
     def drawn(self, width: int, glyphs: Glyphs) -> str:
         """The curve with ``width`` characters; values are repeated if there are fewer."""
         values = self._values
         if len(values) < width:
             values = [values[place * len(values) // width] for place in range(width)]
-        return sparkline(values, width=width, top=self.top, ascii_only=glyphs.is_ascii)
+        return sparkline(values, width=width, top=self._top, ascii_only=glyphs.is_ascii)
 
 
 def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
     """The measured curves of a run."""
     metrics = record.metrics
     devices = {GPU: series.gpu_utilization_percent, "Neuron": series.neuron_utilization_percent}
+    memory, size_mb, peak_mb = series.memory_used_mb, metrics.memory_size_mb, metrics.max_memory_used_mb
     curves = (
-        Curve(CPU, series.vcpu_used, metrics.vcpu_size, format_vcpu, least_top=LEAST_VCPU),
-        Curve(
-            MEMORY,
-            series.memory_used_mb,
-            metrics.memory_size_mb,
-            format_memory,
-            least_top=LEAST_MB,
-            peak=metrics.max_memory_used_mb,
-        ),
-        *(Curve(label, values, 100, format_percent, least_top=LEAST_PERCENT) for label, values in devices.items()),
+        Curve(CPU, series.vcpu_used, metrics.vcpu_size, LEAST_VCPU, format_vcpu),
+        Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
+        *(Curve(label, values, 100, LEAST_PERCENT, format_percent) for label, values in devices.items()),
     )
     return tuple(curve for curve in curves if curve.known)

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from profiler.cli.printing import value_text
 from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, shorten, wrapped
 from profiler.cli.terminal.page_parts import (
     CPU,
@@ -56,6 +58,7 @@ _BAR_WIDTH = 20
 _VALUE_WIDTH = 9
 _ID_LENGTH = 12
 _PERCENT = 100
+_FULL = 0.99
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
 _MAX_WARNINGS = 3
@@ -70,15 +73,15 @@ def page_lines(
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record
     moments = find_moments(record, series)
-    sections = (
-        Section(lines=tuple(_head(verdict_of(run, view.now_ns), view)), min_lines=1),
-        Section(lines=tuple(_facts(record, run.event, view)), min_lines=1),
-        Section(lines=tuple(_usage(record, view)), rank=1),
-        Section(lines=(*time_lines(record, view.width, view.glyphs), *_gpu_use(record, view)), rank=2),
-        Section(lines=tuple(_series(record, series, moments, view)), rank=2),
-        Section(lines=tuple(_others(record, view)), rank=5),
-        Section(lines=tuple(compared_lines(record, comparison, view)), rank=4),
-        Section(lines=tuple(_advice(record, advice, view)), rank=3),
+    sections: Sequence[Section] = (
+        (0, _head(verdict_of(run, view.now_ns), view)),
+        (0, _facts(record, run.event, view)),
+        (1, _usage(record, view)),
+        (2, (*time_lines(record, view.width, view.glyphs), *_gpu_use(record, view))),
+        (2, _series(record, series, moments, view)),
+        (5, _others(record, view)),
+        (4, compared_lines(record, comparison, view)),
+        (3, _advice(record, advice, view)),
     )
     # The user requested a complete comparison, so it is never cut.
     extra = len(comparison.rows) if comparison is not None and comparison.is_complete else 0
@@ -86,11 +89,8 @@ def page_lines(
 
 
 def _head(verdict: Verdict, view: View) -> Iterator[Line]:
-    first, *more = wrapped(verdict.text, view.width, first=f"{view.glyphs.dot} ", style=verdict.tone)
-    yield line(Span(first[0].text, verdict.tone), *first[1:])
-    yield from more
-    if verdict.evidence is not None:
-        yield from wrapped(verdict.evidence, view.width)
+    yield from wrapped(verdict.text, view.width, Span(f"{view.glyphs.dot} ", verdict.tone), style=verdict.tone)
+    yield from wrapped(verdict.evidence or "", view.width, INDENT)
 
 
 def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line]:
@@ -110,7 +110,7 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
         f"cluster {record.cluster}" if record.cluster else "",
         *(f"{name} {value}" for name, value in _labels(record) if not record.cluster),
     )
-    yield from labelled("run", separator.join(part for part in identity if part), view)
+    yield from labelled("run", separator.join(filter(None, identity)), view)
     others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
     retries = (f"{name} {task_id[:8]}" for name, task_id in others if task_id)
     yield from labelled("retry", separator.join(retries), view)
@@ -119,7 +119,7 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     size_text = format_task_size(limits.vcpu, limits.memory_mb)
     model = None if record.processor is None else record.processor.model
     parts = (size_text, _devices(record, view.glyphs), launch, model and short_processor_name(model), place)
-    yield from labelled("size", separator.join(part for part in parts if part), view)
+    yield from labelled("size", separator.join(filter(None, parts)), view)
     if is_sampled_each_minute(record):
         yield from labelled("source", "Container Insights, sampled each minute: shorter peaks were not seen", view)
     yield from labelled("cost", _cost(record, view.glyphs), view)
@@ -145,16 +145,14 @@ def _devices(record: Record, glyphs: Glyphs) -> str:
 
 
 def _when(record: Record, view: View) -> str:
-    started = local(record.started_at, view)
+    started, finished, metrics = local(record.started_at, view), local(record.finished_at, view), record.metrics
     if started is None:
         return ""
-    finished = local(record.finished_at, view)
     text = f"{started:%a %Y-%m-%d %H:%M:%S}"
     if finished is not None:
         day = "" if finished.date() == started.date() else f"{finished:%a %Y-%m-%d }"
         text += f" {view.glyphs.arrow} {day}{finished:%H:%M:%S}"
     text += f" {started:%Z}"
-    metrics = record.metrics
     if metrics.duration_ms is not None:
         text += f"{view.glyphs.separator}{format_duration(metrics.duration_ms)}"
     if metrics.init_duration_ms is not None:
@@ -174,11 +172,11 @@ def _cost(record: Record, glyphs: Glyphs) -> str:
     return f"{f'{glyphs.at_least} {usd} (Spot)' if spot else usd}{billed}{f', {ON_DEMAND_PRICE}' if listed else ''}"
 
 
-class _Bar(Struct, frozen=True, kw_only=True):
-    """A row of the usage table: average, 95th percentile and peak, and the size that is the full bar."""
+class _Bar(Struct, frozen=True):
+    """A row of the usage table. ``size`` is the full bar."""
 
     label: str
-    values: tuple[float | None, float | None, float | None]
+    use: Distribution
     size: float | None
     format_value: Callable[[float], str]
     note: str
@@ -193,12 +191,13 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
                 "No sample was taken" if known_status(record) == "unknown" else "The run ended before its first sample"
             )
             text = f"{what}: CPU and memory were not measured."
-            yield from wrapped(text, view.width, style="dim")
+            yield from wrapped(text, view.width, INDENT, style="dim")
         return
     head = "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("average", "95 %", "peak"))
     yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
     for bar in bars:
-        average, p95, peak = ("-" if value is None else bar.format_value(value) for value in bar.values)
+        use = bar.use
+        average, p95, peak = (value_text(value, bar.format_value) for value in (use.avg, use.p95, use.max))
         texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, bar.peak_text or peak))
         room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
         yield line(
@@ -214,10 +213,10 @@ def _drawn(bar: _Bar, glyphs: Glyphs) -> Iterator[Span]:
     if not bar.size:
         yield Span(" " * _BAR_WIDTH)
         return
-    done, shares = 0, [None if value is None else _PERCENT * value / bar.size for value in bar.values]
-    style = use_style(bar.label, is_near_limit=(shares[-1] or 0) >= _PERCENT * NEAR_LIMIT)
-    for share, character in zip(shares, (glyphs.average, glyphs.p95, glyphs.peak), strict=True):
-        cells = done if share is None else max(done, _cells(share))
+    done, use = 0, bar.use
+    style = use_style(bar.label, is_near_limit=(use.max or 0) >= bar.size * NEAR_LIMIT)
+    for value, character in ((use.avg, glyphs.average), (use.p95, glyphs.p95), (use.max, glyphs.peak)):
+        cells = max(done, _cells((value or 0) / bar.size))
         yield Span(character * (cells - done), style)
         done = cells
     yield Span(glyphs.rest * (_BAR_WIDTH - done), "dim")
@@ -225,57 +224,36 @@ def _drawn(bar: _Bar, glyphs: Glyphs) -> Iterator[Span]:
 
 def _cells(share: float) -> int:
     """The cells of a share; any use at all has one cell, and only a full use has all."""
-    if share <= 0:
-        return 0
-    cells = int(min(share, _PERCENT) / _PERCENT * _BAR_WIDTH + 0.5)
-    return min(max(cells, 1), _BAR_WIDTH if share >= _PERCENT - 1 else _BAR_WIDTH - 1)
+    if share >= _FULL:
+        return _BAR_WIDTH
+    return min(max(int(share * _BAR_WIDTH + 0.5), int(share > 0)), _BAR_WIDTH - 1)
 
 
 def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
     metrics = record.metrics
     cpu, size = metrics.vcpu_used, metrics.vcpu_size
     if cpu is not None:
-        yield _Bar(
-            label=CPU,
-            values=(cpu.avg, cpu.p95, cpu.max),
-            size=size,
-            format_value=lambda value: format_vcpu(value).removesuffix(" vCPU"),
-            note="" if size is None else f"of {format_vcpu(size)}",
-        )
-    memory = metrics.memory_used_mb or _NO_DISTRIBUTION
-    peak_mb, size = metrics.max_memory_used_mb, metrics.memory_size_mb
-    if peak_mb is not None or memory.avg is not None:
-        yield _Bar(
-            label=MEMORY,
-            values=(memory.avg, memory.p95, memory.max if peak_mb is None else peak_mb),
-            size=size,
-            format_value=format_memory,
-            note="" if size is None else f"of {format_memory(size)}",
-            peak_text=peak_text(metrics, glyphs),
-        )
-    yield from _device_bars(record)
-
-
-def _device_bars(record: Record) -> Iterator[_Bar]:
-    for gpu in record.gpus[:_MAX_GPUS] if len(record.gpus) <= _MAX_GPUS else ():
-        use = gpu.utilization_percent or _NO_DISTRIBUTION
-        memory = gpu.memory_used_mb or _NO_DISTRIBUTION
+        note = "" if size is None else f"of {format_vcpu(size)}"
+        yield _Bar(CPU, cpu, size, lambda value: format_vcpu(value).removesuffix(" vCPU"), note)
+    memory, size = metrics.memory_used_mb or _NO_DISTRIBUTION, metrics.memory_size_mb
+    if metrics.max_memory_used_mb is not None:
+        memory = replace(memory, max=metrics.max_memory_used_mb)
+    if metrics.max_memory_used_mb is not None or memory.avg is not None:
+        note = "" if size is None else f"of {format_memory(size)}"
+        yield _Bar(MEMORY, memory, size, format_memory, note, peak_text(metrics, glyphs))
+    gpus = gpu_totals(record.gpus)
+    if gpus is not None and len(record.gpus) > _MAX_GPUS:
+        note = f"{format_count(len(record.gpus), 'GPU')} together"
+        yield _Bar("GPUs", gpus.utilization_percent, _PERCENT, format_percent, note)
+    for gpu in record.gpus if len(record.gpus) <= _MAX_GPUS else ():
+        used = gpu.memory_used_mb or _NO_DISTRIBUTION
         number = "" if gpu.index is None else f" {gpu.index}"
-        yield _percent_bar(f"GPU{number}", use, _of_memory(memory.max, gpu.memory_size_mb))
-    if len(record.gpus) > _MAX_GPUS:
-        gpus = gpu_totals(record.gpus)
-        if gpus is not None:
-            note = f"{format_count(len(record.gpus), 'GPU')} together"
-            yield _percent_bar("GPUs", gpus.utilization_percent, note)
+        note = _of_memory(used.max, gpu.memory_size_mb)
+        yield _Bar(f"GPU{number}", gpu.utilization_percent or _NO_DISTRIBUTION, _PERCENT, format_percent, note)
     neuron = neuron_totals(record.neuron)
     if neuron is not None and record.neuron is not None:
-        memory_note = _of_memory(neuron.device_memory_used_mb.max, record.neuron.device_memory_size_mb)
-        yield _percent_bar("Neuron", neuron.utilization_percent, memory_note)
-
-
-def _percent_bar(label: str, use: Distribution, note: str) -> _Bar:
-    values = use.avg, use.p95, use.max
-    return _Bar(label=label, values=values, size=_PERCENT, format_value=format_percent, note=note)
+        note = _of_memory(neuron.device_memory_used_mb.max, record.neuron.device_memory_size_mb)
+        yield _Bar("Neuron", neuron.utilization_percent, _PERCENT, format_percent, note)
 
 
 def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
@@ -285,28 +263,22 @@ def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
 
 
 def _series(record: Record, series: Series | None, moments: Sequence[Moment], view: View) -> Iterator[Line]:
-    """The curves with their axis, and the moments."""
-    if series is not None:
-        yield from _curves(record, series, moments, view)
+    """The curves over the width of the terminal, their axis with the numbers of the moments, and the moments."""
+    shown = () if series is None else run_curves(record, series)
+    if series is not None and shown:
+        names = [curve.limit_text(view.glyphs) for curve in shown]
+        length_ms = series_length_ms(record, series)
+        longest = max(map(len, (*names, format_duration(length_ms))))
+        width = max(view.width - len(INDENT) - LABEL_WIDTH - longest - 1, 20)
+        for curve, name in zip(shown, names, strict=True):
+            drawn = curve.drawn(width, view.glyphs)
+            yield line(label(curve.label, "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
+        yield _axis(length_ms, moments, width)
     for number, moment in enumerate(moments, start=1):
         text = moment.text
         for mark in ("arrow", "ellipsis", "at_least"):
             text = text.replace(getattr(BLOCKS, mark), getattr(view.glyphs, mark))
-        yield from wrapped(text, view.width, first=f"{' ' * (len(INDENT) + LABEL_WIDTH)}{number} ")
-
-
-def _curves(record: Record, series: Series, moments: Sequence[Moment], view: View) -> Iterator[Line]:
-    """The curves over the width of the terminal, and the axis with the numbers of the moments."""
-    shown = run_curves(record, series)
-    if not shown:
-        return
-    names = [curve.limit_text(view.glyphs) for curve in shown]
-    end = format_duration(series_length_ms(record, series))
-    width = max(view.width - len(INDENT) - LABEL_WIDTH - max(map(len, (*names, end))) - 1, 20)
-    for curve, name in zip(shown, names, strict=True):
-        drawn = curve.drawn(width, view.glyphs)
-        yield line(label(curve.label, "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
-    yield _axis(series_length_ms(record, series), moments, width)
+        yield from wrapped(text, view.width, f"{' ' * (len(INDENT) + LABEL_WIDTH)}{number} ")
 
 
 def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
@@ -359,7 +331,7 @@ def _processes(record: Record, glyphs: Glyphs) -> str:
             _process_memory(process),
             None if process.cpu_seconds is None else f"{format_duration(process.cpu_seconds * 1000)} of CPU",
         )
-        known = ", ".join(value for value in values if value)
+        known = ", ".join(filter(None, values))
         texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
     return glyphs.separator.join(texts)
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
+from profiler.cli.printing import value_text
 from profiler.cli.styled_text import INDENT, Column, Glyphs, Line, Span, line, separated, shorten, table, wrapped
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
@@ -59,7 +60,7 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs)
     title = f"{record.family or record.container.name} {record.task_id}: {format_count(root.count, 'stack')}{source}"
     return separated(
         (
-            wrapped(title, width, first="", style="bold"),
+            wrapped(title, width, style="bold"),
             _tree(root, width, glyphs),
             _most_run(known.top, known.samples, width),
             *(_moment(moment, record, width, glyphs) for moment in known.moments),
@@ -76,7 +77,7 @@ def _tree(root: Node, width: int, glyphs: Glyphs) -> list[Line]:
     if len(rows) > _MAX_TREE_LINES:
         left_out = format_count(len(rows) - _MAX_TREE_LINES, "line")
         rows[_MAX_TREE_LINES:] = [line(Span(f"{left_out} omitted: --json prints everything.", "dim"))]
-    return [*wrapped(head, width, first="", style="bold"), *rows] if rows else rows
+    return [*wrapped(head, width, style="bold"), *rows] if rows else rows
 
 
 def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -141,7 +142,7 @@ def _most_run(functions: Sequence[StackFunction], samples: int | None, width: in
     title = "Share of the stacks of running threads"
     if samples is not None and samples < MIN_SAMPLES:
         title += f" in only {format_count(samples, 'sample')}: a matter of chance"
-    yield from wrapped(title, width, first="", style="bold")
+    yield from wrapped(title, width, style="bold")
     columns = (
         Column("itself", is_right=True),
         Column("with calls", is_right=True),
@@ -150,18 +151,14 @@ def _most_run(functions: Sequence[StackFunction], samples: int | None, width: in
     )
     rows = [
         (
-            _percent_text(one.self_percent),
-            _percent_text(one.total_percent),
+            value_text(one.self_percent, format_percent),
+            value_text(one.total_percent, format_percent),
             one.function,
             one.file + ("" if one.line is None else f":{one.line}"),
         )
         for one in functions
     ]
     yield from table(columns, rows, width=width)
-
-
-def _percent_text(value: float | None) -> str:
-    return "-" if value is None else format_percent(value)
 
 
 _MOMENTS = {
@@ -181,6 +178,6 @@ def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> 
         title += f" from {elapsed(max(start_ms, 0))} to {elapsed(max(end_ms, 0))}"
     if moment.percent is not None and moment.samples:
         title += f", this stack in {format_percent(moment.percent)} of {format_count(moment.samples, 'sample')}"
-    yield from wrapped(title, width, first="", style="bold")
+    yield from wrapped(title, width, style="bold")
     for text, frame in zip(moment.stack, frames_of(moment), strict=True):
         yield line(INDENT, Span(shorten(text, width - len(INDENT), glyphs), "bold" if frame.is_own else ""))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, wrapped
+from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import View, local
 from profiler.cli.terminal.time_bar import time_parts
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
@@ -130,38 +130,29 @@ def compared_lines(record: Record, comparison: Comparison | None, view: View) ->
     if comparison is None:
         return
     if comparison.other is None:
-        yield from wrapped(f"No {comparison.name} to compare with.", view.width, style="dim")
+        yield from wrapped(f"No {comparison.name} to compare with.", view.width, INDENT, style="dim")
         return
     other = comparison.other.report.record
     when = local(other.started_at, view)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     yield from wrapped(
-        f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):", view.width, style="bold"
+        f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):", view.width, INDENT, style="bold"
     )
     rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
-    if not rows:
-        yield line(Span(f"{INDENT}No number differs by 5 % and by more than usual.", "dim"))
-    yield from _table(rows, view.glyphs, has_few=comparison.has_few)
-    note = _peak_note(record, other)
-    if note is not None and any(row.name == "memory peak" for row in rows):
-        yield from wrapped(note, view.width)
-    difference = processor_difference(record, other, f"the {comparison.name}")
-    if difference is not None:
-        yield from wrapped(f"This run {difference}.", view.width)
-
-
-def _table(rows: Sequence[Row], glyphs: Glyphs, *, has_few: bool = False) -> Iterator[Line]:
-    """Draw the numbers as a table; with ``has_few``, not how much they changed."""
-    if not rows:
-        return
-    last = f"  ({FEW_RUNS})" if has_few else f"{'change':>{_VALUE_WIDTH}}"
-    head = f"{'this run':>{_VALUE_WIDTH}}{'that run':>{_VALUE_WIDTH}}{last}"
-    yield line(Span(f"{INDENT}{'':<{_NAME_WIDTH}}{head}", "dim"))
+    last = f"  ({FEW_RUNS})" if comparison.has_few else f"{'change':>{_VALUE_WIDTH}}"
+    head = f"{'':<{_NAME_WIDTH}}{'this run':>{_VALUE_WIDTH}}{'that run':>{_VALUE_WIDTH}}{last}"
+    yield line(Span(INDENT + (head if rows else "No number differs by 5 % and by more than usual."), "dim"))
     for row in rows:
-        change = "" if has_few else row.change.replace(BLOCKS.times, glyphs.times)
+        change = "" if comparison.has_few else row.change.replace(BLOCKS.times, view.glyphs.times)
         values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
         style = "bold" if row.is_changed else ""
         yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, Span(f"{change:>{_VALUE_WIDTH}}", style))
+    note = _peak_note(record, other)
+    if any(row.name == "memory peak" for row in rows):
+        yield from wrapped(note or "", view.width, INDENT)
+    difference = processor_difference(record, other, f"the {comparison.name}")
+    if difference is not None:
+        yield from wrapped(f"This run {difference}.", view.width, INDENT)
 
 
 def _metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]) -> Row | None:
@@ -231,23 +222,21 @@ def _text(value: Number | None, unit: Unit) -> str:
     return "-" if value is None else format_value(value, unit).removesuffix(" vCPU")
 
 
-def change_spans(
-    record: Record, earlier: Sequence[Record], now_ns: int, width: int, glyphs: Glyphs
-) -> tuple[Span, ...]:
+def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: int, glyphs: Glyphs) -> Line:
     """The changes that matter, each with both values as far as there is room; () if nothing is known.
 
     ``earlier`` are successes of the family, the newest first. A change matters if it is beyond what is usual for them.
     """
     when = _when(record, earlier[0], now_ns)
     if known_status(record) != "success":
-        return _first_fitting(map(_plain, _texts_of_the_last(earlier[0], when)), width)
+        return _first_fitting(map(line, _texts_of_the_last(earlier[0], when)), width)
     rows = tuple(_changes(record, earlier))
     has_few = len(earlier) < MIN_RUNS or not all(row.change for row in rows)
     few = f" ({FEW_RUNS})" if has_few else ""
     if not rows:
         texts = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
         is_comparable = (record.metrics.duration_ms or 0) >= _MIN_RUN_MS
-        return _first_fitting(map(_plain, texts), width) if is_comparable else ()
+        return _first_fitting(map(line, texts), width) if is_comparable else ()
     lines = (
         (*_joined(shown, glyphs, has_values=has_values), Span(f" since the {last}success{when}{few}"))
         for shown in (rows, rows[:2], rows[:1])
@@ -277,12 +266,8 @@ def _joined(rows: Sequence[Row], glyphs: Glyphs, *, has_values: bool) -> Iterato
         yield from (Span(", " if number else ""), Span(f"{row.name} {text}", style))
 
 
-def _plain(text: str) -> tuple[Span, ...]:
-    return (Span(text),)
-
-
-def _first_fitting(lines: Iterable[tuple[Span, ...]], width: int) -> tuple[Span, ...]:
-    return next((spans for spans in lines if sum(len(span.text) for span in spans) <= width), ())
+def _first_fitting(lines: Iterable[Line], width: int) -> Line:
+    return next((spans for spans in lines if length(spans) <= width), ())
 
 
 def _texts_of_the_last(last: Record, when: str) -> Iterator[str]:

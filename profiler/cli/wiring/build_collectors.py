@@ -15,13 +15,11 @@ from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
 from profiler.core.clock import Clock
 from profiler.core.log import Log
-from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
-from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
+from profiler.settings import AcceleratorSettings, Arguments
 
 if TYPE_CHECKING:
-    from profiler.collectors.collector import TaskTags
     from profiler.collectors.processes.discovery import LazyProcessCollector
     from profiler.core.stop_request import SignalHandler
     from profiler.local_run.local_record import Placement
@@ -74,16 +72,6 @@ def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str
 
     show = redact if arguments == "redacted" else " ".join
     return lambda process: show(process.arguments) or None
-
-
-def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, ...]":
-    """Request the tags of the task, if the settings enable them."""
-    if not settings.tags:
-        return ()
-    from profiler.collectors.collector import TaskTags  # only where it is enabled
-
-    read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
-    return (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),)
 
 
 def accelerator_collectors(

@@ -4,13 +4,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from profiler.cli.wiring.build_collectors import (
-    accelerator_collectors,
-    batch_processes,
-    metadata_source,
-    requested_tags,
-)
-from profiler.collectors.collector import Collector
+from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, metadata_source, tag_lookup
+from profiler.collectors.collector import Collector, TaskTags
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import standard_outputs
 from profiler.core.log import JsonLog
@@ -61,7 +56,9 @@ def run_monitor(stop: SignalHandler) -> None:
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
     host = with_processor(read_host())
     stacks = _stacks(settings, clock, log, host, lambda: sampler)
-    collectors = (*warnings, processes, *accelerators, *stacks, *requested_tags(settings, clock))
+    read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
+    tags = (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),) if settings.tags else ()
+    collectors = (*warnings, processes, *accelerators, *stacks, *tags)
     sampled: tuple[Collector, ...] = (processes, *stacks)
 
     def on_sample(name: str, sample: ContainerSample) -> None:

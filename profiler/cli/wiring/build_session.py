@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.cli.run_options import RunOptions, printed_format
-from profiler.cli.wiring.build_collectors import accelerator_collectors
+from profiler.cli.run_options import RunOptions
+from profiler.cli.wiring.build_collectors import accelerator_collectors, task_lookup
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
@@ -30,7 +30,6 @@ from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_view import LiveView
-    from profiler.local_run.local_record import Placement
     from profiler.record.family_identity import UsualDuration
     from profiler.record.notice_model import NoticeLine
     from profiler.runs.history.run_database import HistoryStore
@@ -50,19 +49,19 @@ class RunSession:
     def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
         self._clock = clock
         self._options = options
-        self._format = printed_format(
-            options.output_format, has_output=options.output is not None, is_terminal=os.isatty(_STDERR)
-        )
+        self._format = options.output_format
+        if self._format == "auto":  # for a person if the report goes to a terminal
+            self._format = "human" if os.isatty(_STDERR) and options.output is None else "json"
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
-        settings, seconds = SettingsReader(os.environ), options.interval_seconds
+        settings, seconds, endpoint = SettingsReader(os.environ), options.interval_seconds, endpoint_address(os.environ)
         plan = RunPlan(
             name=options.name,
             interval_seconds=seconds,
             labels=labels,
             find_labels=_find_labels,
-            fetch_placement=_task_lookup(),
+            fetch_placement=None if endpoint is None else task_lookup(*endpoint),
             collectors=accelerator_collectors(
                 settings.accelerators(), os.environ, clock, Log(), seconds, is_local=True
             ),
@@ -163,16 +162,6 @@ def _import_history() -> None:
     """Import SQLite while the command runs, not when the user waits for the command's start or end."""
     with suppress(ImportError):  # a Python without SQLite; the recorder reports it
         import profiler.runs.history.run_database  # noqa: F401
-
-
-def _task_lookup() -> "Callable[[], Placement | None] | None":
-    """A function that reads the ECS task of this process; None outside of ECS."""
-    endpoint = endpoint_address(os.environ)
-    if endpoint is None:
-        return None
-    from profiler.cli.wiring.build_collectors import task_lookup  # only in ECS
-
-    return task_lookup(*endpoint)
 
 
 def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]":
@@ -286,7 +275,7 @@ class _LateView:
             self._stderr.write(text.encode(encoding, errors="replace"))
 
         return LiveView(
-            stderr_rows(os.environ, write),
+            stderr_rows(write),
             effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
             self._started_ns,
             None if self._options.no_history else lambda: usual_duration_of(self._options, self._clock),

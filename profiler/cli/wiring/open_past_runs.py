@@ -3,17 +3,16 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.cli.options import SourceOptions, parse_tags, parse_time
 from profiler.cli.printing import warn
-from profiler.core.clock import Clock
+from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import format_count
-from profiler.runs.past_runs.run_source import RunFilter, RunSource
+from profiler.runs.past_runs.run_source import OpenProgress, RunFilter, RunSource, no_progress
 
 if TYPE_CHECKING:
     from profiler.aws_account.aws_errors import OpenClient
@@ -24,29 +23,42 @@ _LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
 
 
 def open_source(
-    options: SourceOptions,
-    environment: Mapping[str, str],
-    clock: Clock,
-    *,
-    keeps_stacks: bool = False,
-    keeps_notices: bool = False,
+    options: SourceOptions, *, keeps_stacks: bool = False, keeps_notices: bool = False, shows_progress: bool = True
 ) -> RunSource:
     """Open the source. Raises UsageError if the options name several, TaskProfilerError if it is not there.
 
-    Files and log groups are read only once, and keep call stacks and notices about schedules only on request.
+    Files and log groups are read only once, and keep call stacks and notices about schedules only on request. The
+    modules of a source are imported only for that source.
     """
     _check_only_one(options)
+    show = _show_progress if shows_progress else no_progress
     if options.source is not None:
-        from profiler.runs.past_runs.record_files import FileRuns  # only for this source
+        from profiler.runs.past_runs.record_files import FileRuns
 
         return FileRuns(options.source, keeps_stacks=keeps_stacks)
     if options.url is not None:
-        return _search_cluster(options, options.url, environment)
+        from profiler.cli.wiring.aws_options import search_session
+        from profiler.runs.past_runs.search_runs import IndexedRuns
+        from profiler.search_setup.search_servers import ClusterServer
+
+        return IndexedRuns(ClusterServer(options.url, search_session(options)), options.prefix, show)
+    now_ns = SystemClock().wall_ns()
     if options.groups:
-        return _log_groups(options, environment, clock, keeps_notices=keeps_notices)
+        from profiler.runs.past_runs.log_group_runs import LogGroupRuns
+
+        return LogGroupRuns(open_pages(options), log_groups(options), now_ns, show, keeps_notices=keeps_notices)
     if options.insights:
-        return _container_insights(options, environment, clock)
-    return _history(options.history_file, environment, clock)
+        return _container_insights(options, now_ns, show)
+    from profiler.runs.history.history_file import history_path
+    from profiler.runs.history.run_database import HistoryStore
+    from profiler.runs.past_runs.local_history import LocalRuns
+
+    path = history_path(options.history_file, os.environ)
+    store = HistoryStore(path, SystemClock())
+    store.add_abandoned_runs()
+    if options.history_file is not None and not os.path.lexists(path):
+        raise TaskProfilerError(f"The history file {path} does not exist: check --history.")
+    return LocalRuns(Path(path), store)
 
 
 def source_of_advice(options: SourceOptions, source: RunSource) -> RunSource | None:
@@ -54,11 +66,9 @@ def source_of_advice(options: SourceOptions, source: RunSource) -> RunSource | N
     return None if options.groups else source
 
 
-def run_filter(
-    options: SourceOptions, clock: Clock, *, run: str | None = None, reads_checkpoints: bool = False
-) -> RunFilter:
+def run_filter(options: SourceOptions, *, run: str | None = None, reads_checkpoints: bool = False) -> RunFilter:
     """The filter that the options describe. Raises UsageError for a time or a tag that is not valid."""
-    now_ms = clock.wall_ns() // NS_PER_MS
+    now_ms = SystemClock().wall_ns() // NS_PER_MS
     since_ns = None if options.since is None else parse_time(options.since, now_ms) * NS_PER_MS
     until_ns = None if options.until is None else parse_time(options.until, now_ms) * NS_PER_MS
     if since_ns is not None and until_ns is not None and since_ns >= until_ns:
@@ -92,38 +102,7 @@ def _check_only_one(options: SourceOptions) -> None:
         raise UsageError("--services is for --container-insights: other sources have the tasks of services.")
 
 
-def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> RunSource:
-    from profiler.runs.history.history_file import history_path  # SQLite and the recorder are only for this source
-    from profiler.runs.history.run_database import HistoryStore
-    from profiler.runs.past_runs.local_history import LocalRuns
-
-    path = history_path(file, environment)
-    store = HistoryStore(path, clock)
-    store.add_abandoned_runs()
-    if file is not None and not os.path.lexists(path):
-        raise TaskProfilerError(f"The history file {path} does not exist: check --history.")
-    return LocalRuns(Path(path), store)
-
-
-def _search_cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -> RunSource:
-    from profiler.cli.wiring.aws_options import search_session  # requests, only for this source
-    from profiler.runs.past_runs.search_runs import IndexedRuns
-    from profiler.search_setup.search_servers import ClusterServer
-
-    server = ClusterServer(url, search_session(options))
-    return IndexedRuns(server, options.prefix, partial(_open_progress, environment))
-
-
-def _log_groups(
-    options: SourceOptions, environment: Mapping[str, str], clock: Clock, *, keeps_notices: bool
-) -> RunSource:
-    from profiler.runs.past_runs.log_group_runs import LogGroupRuns  # only for this source
-
-    pages, show_progress = open_pages(options), partial(_open_progress, environment)
-    return LogGroupRuns(pages, log_groups(options), clock.wall_ns(), show_progress, keeps_notices=keeps_notices)
-
-
-def _container_insights(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:
+def _container_insights(options: SourceOptions, now_ns: int, show: OpenProgress) -> RunSource:
     from profiler.aws_account.clusters_and_log_groups import matching_clusters  # only for this source
     from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns, InsightsSelection
     from profiler.settings import SettingsReader
@@ -132,23 +111,22 @@ def _container_insights(options: SourceOptions, environment: Mapping[str, str], 
     open_client = _clients(options)
     open_client("logs")  # not by several threads
     clusters, missing = matching_clusters(open_client, options.insights)
-    now_ns = clock.wall_ns()
     selected = InsightsSelection(
         clusters=clusters,
         since_ns=parse_time(options.since or f"{DEFAULT_DAYS}d", now_ns // NS_PER_MS) * NS_PER_MS,
         now_ns=now_ns,
         with_services=options.with_services,
-        prices=SettingsReader(environment).prices() or PriceOverrides(),
+        prices=SettingsReader(os.environ).prices() or PriceOverrides(),
         missing=missing,
     )
-    return ContainerInsightsRuns(open_pages(options), selected, partial(_open_progress, environment))
+    return ContainerInsightsRuns(open_pages(options), selected, show)
 
 
 @contextmanager
-def _open_progress(environment: Mapping[str, str]) -> Iterator[Callable[[int, float], None]]:
+def _show_progress() -> Iterator[Callable[[int, float], None]]:
     from profiler.cli.progress import progress_row  # only for reads that may take long
 
-    with progress_row(environment) as show:
+    with progress_row() as show:
         yield lambda runs, share: show(format_count(runs, "run"), share)
 
 
@@ -179,12 +157,12 @@ def _clients(options: SourceOptions) -> "OpenClient":
     return open_clients(options.region, options.profile)
 
 
-def price_overrides(environment: Mapping[str, str], on_fargate: str | None = None) -> "PriceOverrides":
+def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
     """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings."""
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs
     from profiler.sizing.prices import PriceOverrides, is_priced
 
-    reader = SettingsReader(environment)
+    reader = SettingsReader(os.environ)
     prices = reader.prices() or PriceOverrides()
     if reader.problems:
         warn(problems_message(reader.problems))

@@ -41,7 +41,7 @@ _Z: Final = _NORMAL.inv_cdf(0.975)
 _OUTSIDE_MIDDLE: Final = 0.1
 
 
-class MedianChange(Struct, frozen=True, kw_only=True):
+class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
     """The medians of one metric in two sets (None: no run has it), and the change from the first, the base.
 
     ``change_percent`` and its 95 % interval from ``low_percent`` to ``high_percent`` are None if the base is 0 or a set

@@ -111,9 +111,8 @@ def test_answers_of_the_function() -> None:
 
 
 def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "replay"
+    path = tmp_path / "replay"
     memory = partial(ReplayProgressFile, path)
-    memory(1000).create_directory()
     assert memory(1000).resume_ms() == 1000
     memory(1000).save(5000)
     assert [memory(since).resume_ms() for since in (1000, 1200, 900, 6000)] == [5000, 5000, 900, 6000]
@@ -123,9 +122,10 @@ def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path)
     assert memory(1000).resume_ms() == 1000
 
 
-def test_the_memory_is_of_one_region_and_account() -> None:
+def test_the_memory_is_of_one_region_and_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     places = ("eu-west-1 111122223333", "us-east-1 111122223333", "eu-west-1 444455556666")
-    assert len({_state_file({"XDG_STATE_HOME": "/state"}, "/ecs/jobs", "forwarder", place) for place in places}) == 3
+    assert len({_state_file("/ecs/jobs", "forwarder", place) for place in places}) == 3
 
 
 @pytest.mark.parametrize(

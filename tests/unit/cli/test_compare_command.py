@@ -10,14 +10,13 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.app import group
 from profiler.cli.compare_command import annotations, append_summary, check_limit, comparison_lines
 from profiler.cli.styled_text import render_lines
-from profiler.core.errors import UsageError
 from profiler.record.record_model import Distribution, Report
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
 from tests.runs import lines, report
+from tests.unit.cli.conftest import Cli
 
 METRICS = {metric.name: metric for metric in COMPARED_METRICS}
 
@@ -48,19 +47,11 @@ BOTH = ("nightly@1", "nightly@2")
 GROWN = (nights("1", 400), nights("2", 500))
 
 
-class Printed:
-    """The output and the exit code of a call."""
-
-    def __init__(self, capfd: pytest.CaptureFixture[str], *words: str) -> None:
-        self.code = int(group.main(["compare", *words], standalone_mode=False) or 0)
-        self.out, self.err = capfd.readouterr()
-
-
-def test_json_is_the_object_of_the_contract(capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
     failed = report(250, revision="2", status="failure")
     average = Distribution(avg=0.1 + 0.2)
     sets = (nights("1", 400, memory_used_mb=average), nights("2", 500, memory_used_mb=average))
-    found = Printed(capfd, *BOTH, "--json", "--from", kept(*sets, [failed]))
+    found = cli("compare", *BOTH, "--json", "--from", kept(*sets, [failed]))
     (line,) = found.out.splitlines()
     shown = json.loads(line)
     assert list(shown) == ["a", "b", "metrics"]
@@ -80,9 +71,9 @@ def test_json_is_the_object_of_the_contract(capfd: pytest.CaptureFixture[str]) -
     assert (found.code, found.err) == (0, "task-profiler: Left out of nightly@2: 1 failed.\n")
 
 
-def test_the_text_has_both_sets_and_the_metrics_that_a_run_has(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_text_has_both_sets_and_the_metrics_that_a_run_has(cli: Cli) -> None:
     last = report(250, revision="2", status="failure")
-    found = Printed(capfd, *BOTH, "--from", kept(*GROWN, [last]))
+    found = cli("compare", *BOTH, "--from", kept(*GROWN, [last]))
     rows = [re.split(r"  +", row.strip()) for row in found.out.splitlines()]
     assert rows[0] == ["Runs of", "Runs", "Started (UTC)", "Left out"]
     assert [row[:3] for row in rows[1:3]] == [["A", "nightly@1", "8"], ["B", "nightly@2", "8"]]
@@ -94,36 +85,36 @@ def test_the_text_has_both_sets_and_the_metrics_that_a_run_has(capfd: pytest.Cap
     assert (found.code, found.err) == (0, "")
 
 
-def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(cli: Cli) -> None:
     source = ("--from", kept(*GROWN))
     for limit in ("10%", "10", "20.0%"):
-        above = Printed(capfd, *BOTH, *source, "--fail-above", limit)
+        above = cli("compare", *BOTH, *source, "--fail-above", limit)
         assert above.code == 3
         assert above.err.startswith(f"task-profiler: B is above A by more than {limit[:2]} %: memory peak (max")
         assert above.err.count("\n") == 1
         assert "duration" not in above.err
     for limit in ("25%", "1000%"):
-        within = Printed(capfd, *BOTH, *source, "--fail-above", limit)
+        within = cli("compare", *BOTH, *source, "--fail-above", limit)
         assert (within.code, within.err) == (0, "")
-    assert Printed(capfd, *BOTH[::-1], *source, "--fail-above", "0").code == 0
+    assert cli("compare", *BOTH[::-1], *source, "--fail-above", "0").code == 0
     for wrong in ("-1%", "ten"):
         with pytest.raises(click.UsageError, match=r"range 0 to 10000|not a valid number"):
-            Printed(capfd, *BOTH, *source, "--fail-above", wrong)
+            cli("compare", *BOTH, *source, "--fail-above", wrong)
 
 
-def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(capfd: pytest.CaptureFixture[str]) -> None:
+def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(cli: Cli) -> None:
     source = ("--from", kept(*GROWN), "--fail-above", "10%")
-    chosen = Printed(capfd, *BOTH, *source, "--metric", "durationMs", "--format", "json")
+    chosen = cli("compare", *BOTH, *source, "--metric", "durationMs", "--format", "json")
     assert (chosen.code, list(json.loads(chosen.out)["metrics"])) == (0, ["durationMs"])
-    unknown = Printed(capfd, *BOTH, *source, "--metric", "costUsd")
+    unknown = cli("compare", *BOTH, *source, "--metric", "costUsd")
     assert unknown.out.endswith("Known for 0 of 8 runs of A and 0 of 8 runs of B: cost.\n")
     assert unknown.err.endswith(": cost (costUsd, no run of A has it).\n")
     with pytest.raises(click.UsageError, match="'cost' is not one of 'durationMs'"):
-        Printed(capfd, *BOTH, "--metric", "cost")
+        cli("compare", *BOTH, "--metric", "cost")
 
 
-def test_too_few_runs_do_not_fail_and_that_is_said(capfd: pytest.CaptureFixture[str]) -> None:
-    few = Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500)), "--fail-above", "10%")
+def test_too_few_runs_do_not_fail_and_that_is_said(cli: Cli) -> None:
+    few = cli("compare", *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500)), "--fail-above", "10%")
     assert few.code == 0
     unknown = (
         "task-profiler: It is unknown whether B is above A by more than 10 %: duration (durationMs, fewer than five"
@@ -135,42 +126,36 @@ def test_too_few_runs_do_not_fail_and_that_is_said(capfd: pytest.CaptureFixture[
     assert few.out.splitlines()[-1] == (
         "To see a change of 5 %, about this many runs per side are needed: duration 5, memory peak 5, memory average 5."
     )
-    single = Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 1), nights("2", 500, 1)))
+    single = cli("compare", *BOTH, "--from", kept(nights("1", 400, 1), nights("2", 500, 1)))
     assert single.out.splitlines()[-2].endswith("fewer than five runs")
     assert single.out.splitlines()[-1] == "At least 5 runs per side are needed."
-    assert Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500))).err == ""
+    assert cli("compare", *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500))).err == ""
 
 
-def test_local_runs_have_a_cost_as_if_on_fargate(capfd: pytest.CaptureFixture[str]) -> None:
+def test_local_runs_have_a_cost_as_if_on_fargate(cli: Cli) -> None:
     local = [
         replace(one, record=replace(one.record, launch_type="LOCAL", region=None, task_size=None))
         for one in (*nights("1", 400), *nights("2", 400, duration_ms=120_000))
     ]
     words = (*BOTH, "--from", kept(local), "--format", "json", "--metric", "costUsd")
-    assert json.loads(Printed(capfd, *words).out)["metrics"]["costUsd"]["a"] is None
-    priced = json.loads(Printed(capfd, *words, "--on-fargate", "us-east-1").out)["metrics"]["costUsd"]
+    assert json.loads(cli("compare", *words).out)["metrics"]["costUsd"]["a"] is None
+    priced = json.loads(cli("compare", *words, "--on-fargate", "us-east-1").out)["metrics"]["costUsd"]
     odd = [replace(one, record=replace(one.record, metrics=replace(one.record.metrics, vcpu_size=3))) for one in local]
-    without = Printed(capfd, *BOTH, "--from", kept(odd), "--on-fargate", "us-east-1")
+    without = cli("compare", *BOTH, "--from", kept(odd), "--on-fargate", "us-east-1")
     assert without.err.startswith("task-profiler: No run has a price on Fargate in us-east-1: its machine has a size")
     assert priced["b"] == pytest.approx(120 / 3600 * (0.04048 + 2 * 0.004445), rel=1e-4)
 
 
-def test_a_set_is_not_compared_with_itself(capfd: pytest.CaptureFixture[str]) -> None:
-    source = ("--from", kept(*GROWN))
-    with pytest.raises(UsageError, match="A and B are both nightly"):
-        Printed(capfd, "nightly", "nightly", *source)
-
-
 def test_github_gets_annotations_above_the_limit_and_a_summary(
-    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = (*BOTH, "--from", kept(*GROWN), "--format", "github")
     summary = here / "summary.md"
     summary.write_text("before")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    within = Printed(capfd, *words)
+    within = cli("compare", *words)
     assert (within.code, within.err, "::" in within.out) == (0, "", False)
-    failed = Printed(capfd, *words, "--fail-above", "10%")
+    failed = cli("compare", *words, "--fail-above", "10%")
     commands = [line for line in failed.out.splitlines() if line.startswith("::")]
     assert (failed.code, len(commands)) == (3, 1)
     assert commands[0].startswith("::error title=task-profiler compare%3A maxMemoryUsedMB::memory peak +25.0 %25 (")
@@ -180,9 +165,9 @@ def test_github_gets_annotations_above_the_limit_and_a_summary(
     assert text.count("| memory peak | 400 MB | 500 MB | +25.0 % |") == 2
     assert text.count("B is above A by more than 10 %") == 1
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(here / "no" / "summary.md"))
-    assert "summary.md cannot be written (No such file or directory)" in Printed(capfd, *words).err
+    assert "summary.md cannot be written (No such file or directory)" in cli("compare", *words).err
     monkeypatch.delenv("GITHUB_STEP_SUMMARY")
-    assert Printed(capfd, *words).err == (
+    assert cli("compare", *words).err == (
         "task-profiler: GITHUB_STEP_SUMMARY is not set, so no summary was written: GitHub Actions sets it.\n"
     )
 
@@ -200,17 +185,17 @@ HOSTILE = (
 
 
 def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here: Path) -> None:
-    limit = check_limit([changed("durationMs", "more", 50.0)], 10, needs_all=False)
-    (command,) = annotations(HOSTILE, limit)
+    exceeded, _ = check_limit([changed("durationMs", "more", 50.0)], 10, needs_all=False)
+    (command,) = annotations(HOSTILE, exceeded, 10)
     assert command.count("\n") == 1
     assert r"in a|b%25\n::error::x." in command
     assert r"\x1b[2J" in command
-    append_summary(HOSTILE, limit.exceeded, ["it's *so*"], {"GITHUB_STEP_SUMMARY": str(here / "s.md")})
+    append_summary(HOSTILE, exceeded, ["it's *so*"], {"GITHUB_STEP_SUMMARY": str(here / "s.md")})
     text = (here / "s.md").read_text()
     assert r"\<img\>\*c\* \`d\` [2J compared" in text.replace(r"\[", "[")
     assert r"| A | a\|b% ::error::x | 1 |" in text
     assert r"it's \*so\*" in text
-    drawn = render_lines(comparison_lines(HOSTILE, limit.exceeded, 80), is_coloured=False, encoding="utf-8").decode()
+    drawn = render_lines(comparison_lines(HOSTILE, exceeded, 80), is_coloured=False, encoding="utf-8").decode()
     assert "\n::" not in drawn
     assert "\x1b" not in drawn
 
@@ -225,9 +210,8 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
         changed("costUsd", "too few runs", -3.0, high=9.9, runs_needed=7),
         changed("blockWriteBytes", "less", -20.0),
     ]
-    limit = check_limit(changes, 10, needs_all=False)
-    assert [one.metric.name for one in limit.exceeded] == ["cpuSeconds"]
-    above, unknown = limit.sentences()
+    exceeded, (above, unknown) = check_limit(changes, 10, needs_all=False)
+    assert [one.metric.name for one in exceeded] == ["cpuSeconds"]
     assert above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
     assert unknown == (
         "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB, too few runs), read "
@@ -235,25 +219,25 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
     )
 
 
-def test_a_change_of_the_cpu_wait_is_named_before_the_metrics(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_change_of_the_cpu_wait_is_named_before_the_metrics(cli: Cli) -> None:
     def waited(revision: str, percent: float, duration_ms: int) -> list[Report]:
         waits: dict[str, Any] = {"cpu_wait_percent": percent, "cpu_wait_seconds": percent / 2, "cpu_seconds": 50.0}
         return nights(revision, 400, **waits, duration_ms=duration_ms)
 
     sets = (waited("1", 4, 60_000), waited("2", 35, 90_000))
-    found = Printed(capfd, *BOTH, "--from", kept(*sets))
+    found = cli("compare", *BOTH, "--from", kept(*sets))
     sentence = "Threads that could run waited for a CPU 4 % of the time in A and 35 % in B: other work"
     assert 0 < found.out.index(sentence) < found.out.index("duration")
-    assert sentence in Printed(capfd, *BOTH, "--format", "json", "--from", kept(*sets)).err
-    assert "waited for a CPU" not in Printed(capfd, *BOTH, "--from", kept(waited("1", 4, 1), waited("2", 9, 2))).out
+    assert sentence in cli("compare", *BOTH, "--format", "json", "--from", kept(*sets)).err
+    assert "waited for a CPU" not in cli("compare", *BOTH, "--from", kept(waited("1", 4, 1), waited("2", 9, 2))).out
 
 
-def test_peaks_of_different_sources_are_compared_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
+def test_peaks_of_different_sources_are_compared_with_a_note(cli: Cli) -> None:
     exact = nights("2", 500, memory_peak_source="kernel")
-    found = Printed(capfd, *BOTH, "--from", kept(nights("1", 400), exact))
+    found = cli("compare", *BOTH, "--from", kept(nights("1", 400), exact))
     assert "The memory peak is the kernel's in 0 of 8 runs of A and in 8 of 8 of B. The others were" in found.out
     assert "more" in found.out
-    assert "is the kernel's" not in Printed(capfd, *BOTH, "--from", kept(*GROWN)).out
+    assert "is the kernel's" not in cli("compare", *BOTH, "--from", kept(*GROWN)).out
 
 
 def test_the_text_fits_the_terminal() -> None:

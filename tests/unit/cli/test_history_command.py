@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from profiler.cli.app import group
 from profiler.cli.history_command import table_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import local_zone
@@ -14,6 +13,7 @@ from tests.command_line import run_here
 from tests.fakes import FakeClock
 from tests.runs import lines, report
 from tests.terminals import texts
+from tests.unit.cli.conftest import Cli
 
 
 def head(*reports: Report) -> list[str]:
@@ -34,15 +34,14 @@ def test_a_retry_is_marked() -> None:
 
 
 @pytest.mark.usefixtures("los_angeles")
-def test_a_time_of_the_table_selects_its_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_time_of_the_table_selects_its_run(tmp_path: Path, cli: Cli) -> None:
     """Runs start at 22:00, 06:00 and 14:00 UTC, which are 14:00 of the day before, 22:00 of it, and 06:00."""
     file = tmp_path / "lines"
     starts = ("2026-11-19T22:00:00.000Z", "2026-11-20T06:00:00.000Z", "2026-11-20T14:00:00.000Z")
     file.write_bytes(lines(report(number, started_at=start) for number, start in enumerate(starts)))
 
     def shown(*words: str) -> list[str]:
-        group.main(["history", "--from", str(file), *words], standalone_mode=False)
-        head, *rows = capfd.readouterr().out.splitlines()
+        head, *rows = cli("history", "--from", str(file), *words).out.splitlines()
         assert "Started (PST/PDT)" in head
         return [" ".join(row.split()[1:3]) for row in rows]
 
@@ -56,16 +55,12 @@ def test_a_time_of_the_table_selects_its_run(tmp_path: Path, capfd: pytest.Captu
 @pytest.mark.parametrize(
     "words", [("nightly-etl",), ("--family", "*etl"), ("nightly-et?",), ("none", "--family", "*etl")]
 )
-def test_families_are_arguments_or_options(
-    words: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_families_are_arguments_or_options(words: tuple[str, ...], tmp_path: Path, cli: Cli) -> None:
     file, page = tmp_path / "lines", str(tmp_path / "page.html")
     file.write_bytes(lines([report(family="nightly-etl"), report(1, family="geo-tiles")]))
-    group.main(["history", *words, "--from", str(file)], standalone_mode=False)
-    group.main(["report", *words, "--from", str(file), "-o", page], standalone_mode=False)
-    _, row, wrote = capfd.readouterr().out.splitlines()
+    _, row = cli("history", *words, "--from", str(file)).out.splitlines()
     assert " nightly-etl " in row
-    assert f"{page}: 1 run, " in wrote
+    assert f"{page}: 1 run, " in cli("report", *words, "--from", str(file), "-o", page).out
 
 
 @pytest.mark.parametrize(
@@ -80,7 +75,7 @@ def test_families_are_arguments_or_options(
     ],
 )
 def test_runs_are_deleted_by_the_beginnings_of_their_ids_or_not_at_all(
-    words: tuple[str, ...], message: str | None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    words: tuple[str, ...], message: str | None, tmp_path: Path, cli: Cli
 ) -> None:
     """An id that is the beginning of another one is not ambiguous."""
     file = tmp_path / "history.sqlite3"
@@ -91,11 +86,10 @@ def test_runs_are_deleted_by_the_beginnings_of_their_ids_or_not_at_all(
     kept = 3 - (len(words) if message is None else 0)
     arguments = ["history", "--history", str(file), "--delete", *words]
     if message is None:
-        group.main(arguments, standalone_mode=False)
-        assert capfd.readouterr().out == f"Deleted {len(words)} run{'s' * (len(words) > 1)}.\n"
+        assert cli(*arguments).out == f"Deleted {len(words)} run{'s' * (len(words) > 1)}.\n"
     else:
         with pytest.raises(TaskProfilerError, match=message):
-            group.main(arguments, standalone_mode=False)
+            cli(*arguments)
     assert len(list(store.runs())) == kept
 
 

@@ -184,12 +184,3 @@ def test_the_page_of_one_run_gives_the_size_that_recommend_gives(here: Path, cap
         assert call("--from", "lines", *words).exit_code == 0
         (row,) = data_of(here / "task-report.html")["sizing"]
         assert row["size"] == {"vcpu": recommended["vcpu"], "mb": recommended["memoryMB"]}
-
-
-def test_no_runs_are_a_failure_with_a_sentence(here: Path) -> None:
-    for words in ((), ("--from", "-")):
-        error = call(*words).exception
-        assert isinstance(error, TaskProfilerError)
-        assert error.exit_code == 1
-        assert str(error).startswith("No runs in ")
-    assert list(here.glob("*.html")) == []

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.commands.runs import show as command
 from profiler.cli.show_command import log_lines
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
-from profiler.cli.terminal.page_parts import Section, View, arrange
+from profiler.cli.terminal.page_parts import View, arrange
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.two_runs import Comparison, changed_rows, compare
@@ -42,6 +41,7 @@ from tests import shown_runs
 from tests.runs import lines as record_lines
 from tests.shown_runs import NOW_NS, STARTED_NS, etl
 from tests.terminals import texts
+from tests.unit.cli.conftest import Cli
 from tests.values import present
 
 KINDS = ("out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured", "waiting")
@@ -101,31 +101,68 @@ def test_a_long_record_loses_the_least_important_lines() -> None:
         assert [one for one in shown if one.startswith(beginning)], beginning
 
 
-def test_a_killed_run() -> None:
-    shown = page(made("out_of_memory"), against=etl(days_ago=1))
-    assert shown[0] == "● nightly-etl:26 ran out of memory after 14m 06s."
-    assert "  when     Fri 2026-11-20 03:12:45 → 03:26:51 UTC · 14m 06s + 18.4 s start-up" in shown
-    assert "  size     2 vCPU, 4 GB · Fargate X86_64 · us-west-2d" in shown
-    assert "  cost     $0.024 for 14m 25s billed" in shown
-    assert "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB" in shown
-    assert "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run" in shown
-    assert "  memory peak                 4 GB      3.2 GB       +23 %" in shown
-    assert "  what if  1 vCPU, 5 GB: 1.33 to 1.55× as long, saves 2 %" in shown
-    assert "  advice   2 vCPU, 5 GB, costs 5 % more (based on this run)" in shown
+def with_record(report: Report, **record: Any) -> Report:
+    return replace(report, record=replace(report.record, **record))
 
 
-@pytest.mark.parametrize(("seen_mb", "has_remedy"), [(7987.2, True), (4800, False)])
-def test_a_run_that_saw_more_memory_or_more_cpus_has_the_remedy(seen_mb: float, *, has_remedy: bool) -> None:
-    report = made("out_of_memory")
-    before = page(report)
-    shown = page(replace(report, record=replace(report.record, visible=Visible(memory_mb=seen_mb, cpus=2))))
-    assert [one for one in shown if one not in before] == [
+LISTED = Cost(usd=0.0082, price_basis="us-west-2 FARGATE X86_64 2026-09 on-demand price")
+PROCESS = Process(name="python3", count=9, max_memory_used_mb=392, max_memory_used_processes=9)
+# With the reports, the rows that their pages have.
+ROWS: dict[str, tuple[Any, ...]] = {
+    "killed": (
+        made("out_of_memory"),
+        "● nightly-etl:26 ran out of memory after 14m 06s.",
+        "  when     Fri 2026-11-20 03:12:45 → 03:26:51 UTC · 14m 06s + 18.4 s start-up",
+        "  size     2 vCPU, 4 GB · Fargate X86_64 · us-west-2d",
+        "  cost     $0.024 for 14m 25s billed",
+        "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB",
+        "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run",
+        "  memory peak                 4 GB      3.2 GB       +23 %",
+        "  what if  1 vCPU, 5 GB: 1.33 to 1.55× as long, saves 2 %",
+        "  advice   2 vCPU, 5 GB, costs 5 % more (based on this run)",
+    ),
+    "it saw more memory": (
+        with_record(made("out_of_memory"), visible=Visible(memory_mb=7987.2, cpus=2)),
         "           the program sees 7.8 GB and may use 4: set the container's `memory`,",
         "           or -Xmx/max_old_space_size/workers.",
-    ] * has_remedy
-    waited = etl_with(cpu_wait_seconds=4000.0, cpu_wait_percent=75.6)
-    shown = page(replace(waited, record=replace(waited.record, visible=Visible(memory_mb=4200, cpus=8))))
-    assert "           it sees 8 CPUs and may use 2: set the number of workers." in shown
+    ),
+    "it saw more CPUs": (
+        with_record(etl_with(cpu_wait_seconds=4000.0, cpu_wait_percent=75.6), visible=Visible(memory_mb=4200, cpus=8)),
+        "           it sees 8 CPUs and may use 2: set the number of workers.",
+    ),
+    "price": (etl(cost=LISTED), "  cost     $0.0082 for 20m 01s billed, on-demand price"),
+    "Spot": (etl(cost=cost_on("FARGATE_SPOT", LISTED)), "  cost     ≥ $0.0025 (Spot) for 20m 01s billed"),
+    "the memory of a name is that of its processes together": (
+        etl(processes=(PROCESS, replace(PROCESS, count=500, max_memory_used_processes=8))),
+        "  largest  python3 ×9 (392 MB) · python3 ×500 (392 MB in 8 of them)",
+    ),
+    "waited": (
+        made("waiting"),
+        "  size     2 vCPU, 4 GB · Fargate X86_64 · Xeon 8259CL · us-west-2d",
+        "  waits     48 %  10.0.3.9:5432 (network)",
+        "           2 idle from +7m to +8m: load_orders → recv",
+    ),
+    "GPUs that were never idle": (with_record(made("gpu"), gpu_idle=None), "  GPU      SM active 30 %"),
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_the_rows_of_a_page(kind: str) -> None:
+    report, *rows = ROWS[kind]
+    shown = page(report, against=etl(days_ago=1) if kind == "killed" else None)
+    assert [row for row in rows if row not in shown] == []
+    if kind == "waited":
+        assert f"{rows[-1].replace('→', '->')}" in page(report, glyphs=ASCII, width=120)
+
+
+def test_what_the_gpus_did() -> None:
+    shown = page(made("gpu"), width=120)
+    start = next(number for number, one in enumerate(shown) if one.startswith("  GPU      "))
+    assert [one[11:] for one in shown[start : start + 3]] == [
+        "the 4 GPUs were idle 38 % of the run on average; while all were idle, the batch read files (48 %:",
+        "/data/train.tar) and used the CPU (31 %)",
+        "0.5 idle GPU-hours ($1.23) · SM active 30 %",
+    ]
 
 
 def test_a_warning_of_spaces_alone_is_left_out() -> None:
@@ -137,24 +174,6 @@ def test_a_run_shows_the_other_ones_of_its_retries() -> None:
     view = View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC)
     shown = texts(page_lines(run, view, None, None, None))
     assert "  retry    retry of 88888888 · retried as 99999999" in shown
-
-
-@pytest.mark.parametrize(
-    ("capacity_provider", "text"),
-    [(None, "$0.0082 for 14m 25s billed, on-demand price"), ("FARGATE_SPOT", "≥ $0.0025 (Spot) for 14m 25s billed")],
-)
-def test_the_cost_names_the_price(capacity_provider: str | None, text: str) -> None:
-    report = made("out_of_memory")
-    cost = Cost(usd=0.0082, price_basis="us-west-2 FARGATE X86_64 2026-09 on-demand price")
-    record = replace(report.record, cost=cost_on(capacity_provider, cost))
-    assert f"  cost     {text}" in page(replace(report, record=record))
-
-
-def test_the_memory_of_a_name_is_that_of_its_processes_together() -> None:
-    few = Process(name="python3", count=9, max_memory_used_mb=392, max_memory_used_processes=9)
-    many = replace(few, count=500, max_memory_used_processes=8)
-    shown = " ".join("".join(page(etl(processes=(few, many)))).split())
-    assert "python3 ×9 (392 MB) · python3 ×500 (392 MB in 8 of them)" in shown
 
 
 def test_text_of_a_record_does_not_reach_the_terminal_as_it_is() -> None:
@@ -176,8 +195,7 @@ def test_a_run_with_checkpoints_alone_has_their_series() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=6), st.integers(1, 40))
 def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: int) -> None:
     sections = [
-        Section(lines=tuple(line(f"{number}.{row}") for row in range(length)), rank=rank)
-        for number, (length, rank) in enumerate(sizes)
+        (rank, [line(f"{number}.{row}") for row in range(length)]) for number, (length, rank) in enumerate(sizes)
     ]
     shown = texts(arrange(sections, height))
     assert len(shown) <= height
@@ -333,11 +351,11 @@ def test_the_message_of_a_runtime_is_found_above_its_stack_trace(message: str) -
     assert sum("com.example" in one for one in shown) == 2
 
 
-def test_the_output_of_a_local_run_is_not_kept(tmp_path: Path) -> None:
+def test_the_output_of_a_local_run_is_not_kept(tmp_path: Path, cli: Cli) -> None:
     file = tmp_path / "local.jsonl"
     file.write_bytes(encode(made("local")) + b"\n")
     with pytest.raises(TaskProfilerError, match="output of local runs is not kept"):
-        command.main(["--from", str(file), "--logs"], standalone_mode=False)
+        cli("show", "--from", str(file), "--logs")
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -351,20 +369,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def show(capfd: pytest.CaptureFixture[str], *words: str) -> str:
-    command.main(words, standalone_mode=False)
-    return capfd.readouterr().out
-
-
-def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(
-    file: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    text = show(capfd, "--from", str(file))
+def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(file: Path, cli: Cli) -> None:
+    text = cli("show", "--from", str(file)).out
     assert "ran out of memory" in text
     assert "(based on 3 runs)" in text
     assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c8044f2):" in text
     assert "  (fewer than five runs)" in text
-    line = show(capfd, "nightly-etl", "--from", str(file), "--json")
+    line = cli("show", "nightly-etl", "--from", str(file), "--json").out
     assert line.encode() == encode(shown_runs.out_of_memory()) + b"\n"
 
 
@@ -378,42 +389,20 @@ def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(
     ],
 )
 def test_a_successful_run_is_compared_only_if_asked(
-    words: tuple[str, ...], expected: str, file: Path, capfd: pytest.CaptureFixture[str]
+    words: tuple[str, ...], expected: str, file: Path, cli: Cli
 ) -> None:
-    assert expected in show(capfd, *words, "--from", str(file))
-    assert "Compared" not in show(capfd, "158d", "--from", str(file))
+    assert expected in cli("show", *words, "--from", str(file)).out
+    assert "Compared" not in cli("show", "158d", "--from", str(file)).out
 
 
-def test_each_container_of_a_task_with_a_report_is_shown(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_container_of_a_task_with_a_report_is_shown(file: Path, cli: Cli) -> None:
     """Neither is chosen by the order of the lines."""
     batch = etl(containers=(OtherContainer(name="side"), OtherContainer(name="task-monitor")))
     side = etl(container=Container(name="side"), containers=(OtherContainer(name="batch"),))
     file.write_bytes(record_lines([side, batch]))
-    both = show(capfd, "158d", "--from", str(file))
+    both = cli("show", "158d", "--from", str(file)).out
     assert (both.count("container side"), both.count("container batch")) == (1, 1)
-    assert len(show(capfd, "nightly-etl", "--json", "--from", str(file)).splitlines()) == 2
-    alone = show(capfd, "158d1c8044f24c1d9d1b0f7c3f1e8a90/side", "--from", str(file))
+    assert len(cli("show", "nightly-etl", "--json", "--from", str(file)).out.splitlines()) == 2
+    alone = cli("show", "158d1c8044f24c1d9d1b0f7c3f1e8a90/side", "--from", str(file)).out
     assert "container side" in alone
     assert "container batch" not in alone
-
-
-def test_what_the_gpus_did() -> None:
-    report = made("gpu")
-    shown = page(report, width=120)
-    start = next(number for number, one in enumerate(shown) if one.startswith("  GPU      "))
-    assert [one[11:] for one in shown[start : start + 3]] == [
-        "the 4 GPUs were idle 38 % of the run on average; while all were idle, the batch read files (48 %:",
-        "/data/train.tar) and used the CPU (31 %)",
-        "0.5 idle GPU-hours ($1.23) · SM active 30 %",
-    ]
-    never_idle = replace(report, record=replace(report.record, gpu_idle=None))
-    assert "  GPU      SM active 30 %" in page(never_idle)
-
-
-def test_a_run_that_waited() -> None:
-    shown = page(made("waiting"))
-    assert "  size     2 vCPU, 4 GB · Fargate X86_64 · Xeon 8259CL · us-west-2d" in shown
-    assert sum(one.startswith("  Time     ████") for one in shown) == 1
-    assert "  waits     48 %  10.0.3.9:5432 (network)" in shown
-    assert "           2 idle from +7m to +8m: load_orders → recv" in shown
-    assert "           2 idle from +7m to +8m: load_orders -> recv" in page(made("waiting"), glyphs=ASCII, width=120)

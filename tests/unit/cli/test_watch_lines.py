@@ -76,21 +76,16 @@ def test_an_ended_run_has_its_result() -> None:
 
 @pytest.mark.parametrize("height", [8, 12, 24])
 @pytest.mark.parametrize("noticed", [0, 40])
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, 109, 110, 200])
 def test_the_lines_fit_and_the_rest_is_counted(height: int, noticed: int, width: int) -> None:
-    runs = [watched(notices=(NOTICE,) if number < noticed else ()) for number in range(40)]
+    long = replace(LINE, record=replace(LINE.record, family="nightly-export-of-all-orders-to-the-warehouse"))
+    runs = [watched(long, notices=(NOTICE,) if number < noticed else ()) for number in range(40)]
     rows = shown(*runs, height=height, width=width)
     assert len(rows) <= height
+    assert max(map(len, rows)) <= width
     (more,) = [row for row in rows if row.startswith("… and")]
     count = sum(row.startswith("158d1c80") for row in rows)
     assert more == f"… and {40 - count} more tasks"
-
-
-@pytest.mark.parametrize("width", [80, 90, 109, 110, 200])
-def test_the_table_is_as_wide_as_the_terminal(width: int) -> None:
-    long = replace(LINE, record=replace(LINE.record, family="nightly-export-of-all-orders-to-the-warehouse"))
-    rows = shown(watched(long, notices=(NOTICE,)), watched(), width=width)
-    assert max(map(len, rows)) <= width
 
 
 class InterruptedClock(FakeClock):

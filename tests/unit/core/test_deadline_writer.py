@@ -110,7 +110,7 @@ fcntl.ioctl(2, termios.TIOCSCTTY, 0)
 child = os.fork()
 if child == 0:
     os.setpgid(0, 0)
-    stderr_rows({}, lambda text: os.write(2, text.encode())).draw(lambda _: [[("row", "")]])
+    stderr_rows(lambda text: os.write(2, text.encode())).draw(lambda _: [[("row", "")]])
     Output(2).write(b"report\\n")
     os._exit(0)
 _, status = os.waitpid(child, os.WUNTRACED)

@@ -48,7 +48,6 @@ def test_its_product_is_found_and_its_templates_are_installed(
     cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
     search = SearchCluster(cluster.url, requests.Session())
-    search.find_engine()
     assert search.engine == "opensearch"
     assert cluster.put == []
     search.install("jobs", "day")
@@ -63,7 +62,6 @@ def test_a_template_that_the_cluster_rejects_ends_the_deployment_unless_the_sign
 ) -> None:
     """The first report would make an index with other field types."""
     search = SearchCluster(cluster.url, requests.Session())
-    search.find_engine()
     cluster.rejects_with = 400
     with pytest.raises(TaskProfilerError, match=r"index template task-\w+ was rejected \(HTTP 400: same priority\)"):
         search.install("task", "month")
@@ -74,7 +72,6 @@ def test_a_template_that_the_cluster_rejects_ends_the_deployment_unless_the_sign
 
 def test_one_that_does_not_answer_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     search = SearchCluster("http://127.0.0.1:9", requests.Session())
-    search.find_engine()
     assert search.engine is None
     search.install("task", "month")
     out, said = capsys.readouterr()

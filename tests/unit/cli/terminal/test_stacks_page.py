@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.commands.runs import show as command
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
 from profiler.core.errors import TaskProfilerError
@@ -19,6 +18,7 @@ from profiler.record.activity_model import Stacks, StacksLine, StackStep
 from profiler.record.record_model import Container, OtherContainer, encode
 from tests.shown_runs import etl, waiting, waiting_stacks
 from tests.terminals import texts
+from tests.unit.cli.conftest import Cli
 
 
 def made(*steps: Mapping[str, int]) -> StacksLine:
@@ -126,33 +126,28 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def show(capfd: pytest.CaptureFixture[str], *words: str) -> str:
-    command.main(words, standalone_mode=False)
-    return capfd.readouterr().out
-
-
-def test_the_command_prints_the_tree_and_the_line(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_tree_and_the_line(file: Path, cli: Cli) -> None:
     words = ("7b3f", "--from", str(file), "--stacks")
-    assert "parse_row (etl/parse.py)" in show(capfd, *words)
-    line = show(capfd, *words, "--json")
+    assert "parse_row (etl/parse.py)" in cli("show", *words).out
+    line = cli("show", *words, "--json").out
     assert msgspec.json.decode(line, type=StacksLine) == waiting_stacks()
     assert json.loads(line)["type"] == "task.stacks"
 
 
-def test_a_run_without_stacks_is_a_sentence(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_stacks_is_a_sentence(file: Path, cli: Cli) -> None:
     with pytest.raises(
         TaskProfilerError, match=r"run --stacks.*TASK_PROFILER_STACKS=on|TASK_PROFILER_STACKS=on.*run --stacks"
     ):
-        show(capfd, "158d", "--from", str(file), "--stacks")
+        cli("show", "158d", "--from", str(file), "--stacks")
 
 
-def test_of_several_containers_those_with_stacks_are_shown(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_of_several_containers_those_with_stacks_are_shown(file: Path, cli: Cli) -> None:
     batch = waiting(containers=(OtherContainer(name="side"), OtherContainer(name="task-monitor")))
     side = waiting(container=Container(name="side"), containers=(OtherContainer(name="batch"),))
     file.write_bytes(b"\n".join((msgspec.json.encode(waiting_stacks()), encode(side), encode(batch))))
-    assert show(capfd, "7b3f", "--from", str(file), "--stacks").count("412 stacks") == 1
+    assert cli("show", "7b3f", "--from", str(file), "--stacks").out.count("412 stacks") == 1
     with pytest.raises(TaskProfilerError, match="no call stacks of nightly-etl"):
-        show(capfd, f"{waiting().record.task_id}/side", "--from", str(file), "--stacks")
+        cli("show", f"{waiting().record.task_id}/side", "--from", str(file), "--stacks")
 
 
 @given(
