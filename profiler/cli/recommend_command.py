@@ -199,5 +199,5 @@ def _percent(percent: float | None) -> str:
     return UNKNOWN if percent is None else format_percent(percent)
 
 
-def _size(size: TaskSize | None) -> str:
-    return (None if size is None else format_task_size(size.vcpu, size.memory_mb)) or UNKNOWN
+def _size(size: TaskSize) -> str:
+    return format_task_size(size.vcpu, size.memory_mb) or UNKNOWN

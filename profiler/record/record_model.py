@@ -402,6 +402,11 @@ def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
     return replace(record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, *added)))
 
 
+def without_course(record: Record) -> Record:
+    """The record without its large parts: thousands of records may be in memory."""
+    return replace(record, series=None, stacks=None, processes=())
+
+
 class ContainerHead(Model, frozen=True, kw_only=True):
     """The part of a container that filters read."""
 

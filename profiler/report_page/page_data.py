@@ -133,7 +133,7 @@ def _row(label: str, advice: Advice) -> dict[str, Any]:
     return without_none(
         {
             "family": label,
-            "current": None if choice.current is None or choice.current == TaskSize() else _size(choice.current),
+            "current": None if choice.current == TaskSize() else _size(choice.current),
             "size": _size(choice.size),
             "changes": choice.changes,
             "fits": choice.is_right and advice.risk is None,

@@ -9,9 +9,10 @@ from msgspec import Struct
 _MIN_TREND_RUNS = 8
 # All pairs of these runs are compared. Older runs are weaker evidence for the future.
 _MAX_TREND_RUNS = 200
-# At least as many runs have a usual range, and at least this share of the median is its width on both sides.
+# With fewer runs, nothing is known about what is usual, and a recommendation is not reliable.
 MIN_RUNS = 5
 FEW_RUNS = "fewer than five runs"
+# At least this share of the median is the width of the usual range on both sides.
 MIN_SHARE = 0.05
 
 

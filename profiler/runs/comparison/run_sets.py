@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import Cost, Record, Report, known_status
+from profiler.record.record_model import Cost, Record, Report, known_status, without_course
 from profiler.record.units import format_count
 from profiler.runs.comparison.compared_metrics import is_measured
 from profiler.runs.past_runs.families import final_report
@@ -142,7 +142,7 @@ class _FamilyRuns:
             return
         self.found[key] = family
         if report is not None:
-            self._reports.append(_without_course(report))
+            self._reports.append(replace(report, record=without_course(report.record)))
         else:
             self._left_out[reason] += 1
 
@@ -173,11 +173,6 @@ def _counted(run: PastRun) -> tuple[Report | None, str]:
     if status != "success":
         return None, {"failure": "failed", "stopped": "stopped"}.get(status, "with an unknown result")
     return (report, "") if is_measured(report.record) else (None, "not measured")
-
-
-def _without_course(report: Report) -> Report:
-    """The report without its large parts: thousands of reports may be in memory."""
-    return replace(report, record=replace(report.record, series=None, stacks=None, processes=()))
 
 
 def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
@@ -222,7 +217,7 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
         report = final_report(run)
         if report is None:
             raise TaskProfilerError(f"The run {record.task_id} has no report yet: compare it when it has ended.")
-        reports[run_key(report)] = _without_course(report)
+        reports[run_key(report)] = replace(report, record=without_course(report.record))
     return RunSet(text=text, reports=tuple(reports.values()))
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.sizing.advice import as_json
 from profiler.sizing.choose_size import DeploymentTarget
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import facts_of, oom_size_mb
 from tests.runs import report, slowdown
 from tests.unit.sizing.test_what_if import Need, advice, families, reasons, runs_of
 
@@ -64,7 +64,9 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
     one = report(peak_mb=800, p95=0.2, others=limited)
     need = facts_of(one)
-    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unknown_memory) == (1056, 0.2, ())
+    assert (need.needed_memory_mb, need.needed_vcpu) == (1056, 0.2)
+    assert "memory of 'side'" not in reasons(one)
+    assert "The CPU use of 'side' was not measured: it is not included." in reasons(one)
 
 
 @pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
@@ -118,7 +120,7 @@ def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> N
     assert size([one]) == (0.25, 1024)
     assert "'batch' has its own memory limit of 512 MB" in reasons(one)
     beside = {"side": Metrics(max_memory_used_mb=600, vcpu_used=Distribution(p95=0))}
-    assert facts_of(report(peak_mb=500, others=beside, **died)).oom_size_mb == 1112
+    assert oom_size_mb(report(peak_mb=500, others=beside, **died).record) == 1112
 
 
 def test_at_the_largest_size_the_reasons_say_so() -> None:

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from profiler.record.record_model import Metrics, Processor, Report, SlowdownBounds, TaskSize
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import DeploymentTarget, Policy
-from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, DurationFactor, duration_factors, smaller_vcpus
+from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import facts_of, vcpu_limit
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
 from tests.values import present
@@ -102,7 +102,7 @@ def test_each_row_has_duration_price_and_saving_by_hand() -> None:
     larger = ((c, 2 * GB * c) for c in (2, 4, 8, 16))
     assert list(found) == [(0.25, GB), (0.5, GB), (1, 2 * GB), (1, 4 * GB), *larger, (32, 60 * GB)]
     half = found[0.5, GB]
-    assert half.factor == DurationFactor(min=1, max=1.12)
+    assert half.factor == SlowdownBounds(min=1, max=1.12)
     assert half.usd_per_run == round((0.5 * VCPU_USD + GB_USD) / 6 * 1.12, 8) == 0.00460787
     assert half.saving_percent == round(100 * (1 - 0.00460787 / 0.00971), 1) == 52.5
     assert (half.acceptable, found[0.25, GB].acceptable) == (True, False)
@@ -122,7 +122,7 @@ def test_a_saturated_task_is_not_enlarged() -> None:
         "and cost 17 to 100 % more, depending on how much of its work is parallel (--faster recommends it)."
     ) in text
     (double,) = [option for option in found.choice.options if option.size.vcpu == 2]
-    assert double.factor == DurationFactor(min=0.585, max=1)
+    assert double.factor == SlowdownBounds(min=0.585, max=1)
     assert (double.saving_percent_at(0.585), double.saving_percent) == (-17, -100)
     assert "With 0.5 vCPU, a run would take 1.83 to 2 times as long and cost 8 to 18 % more." in text
     assert "The current size is right." in text
@@ -328,7 +328,7 @@ def factor_of(found: Advice, vcpu: float) -> float | None:
         return 1.0 if vcpu >= (current.vcpu or 0) else None
     if evidence.vcpu_without_slowdown is not None and vcpu < evidence.vcpu_without_slowdown:
         return None
-    return (evidence.slowdowns or {}).get(vcpu, DurationFactor(min=1, max=1)).max
+    return (evidence.slowdowns or {}).get(vcpu, SlowdownBounds(min=1, max=1)).max
 
 
 @given(families, st.floats(min_value=0, max_value=100), st.floats(min_value=0, max_value=300))
@@ -376,12 +376,12 @@ def test_no_smaller_size_that_slows_down_no_run_contradicts_the_advice(found: li
     runs = [replace(one, record=replace(one.record, launch_type=launch_type)) for one in runs_of(found)]
     made = advice(runs)
     evidence, chosen = made.evidence, made.choice.size.vcpu
-    limit = evidence.latest.vcpu_limit
+    limit = vcpu_limit(evidence.latest)
     if chosen is None or evidence.slowdowns is None or evidence.vcpu_without_slowdown is not None:
         return
     held = {row.size.vcpu for row in made.choice.options if row.holds_memory}
     for vcpu in smaller_vcpus(limit):
-        is_slower = evidence.slowdowns.get(vcpu, DurationFactor(min=1, max=1)).max >= MIN_SLOWER_FACTOR
+        is_slower = evidence.slowdowns.get(vcpu, SlowdownBounds(min=1, max=1)).max >= MIN_SLOWER_FACTOR
         assert vcpu >= chosen or is_slower or (launch_type == "FARGATE" and vcpu not in held)
     assert limit is None or launch_type == "FARGATE" or (evidence.required_vcpu or 0) > limit or chosen <= limit
 

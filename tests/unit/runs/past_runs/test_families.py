@@ -154,7 +154,7 @@ def families_in(cluster: PlayedCluster) -> FoundFamilies:
 def test_the_record_of_a_document_is_the_evidence() -> None:
     families = families_in(PlayedCluster(lines([report()]).decode()))
     found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
-    assert (found.runs, found.latest.container) == (1, "batch")
+    assert (found.runs, found.latest.container.name) == (1, "batch")
     assert families.notes == ()
 
 
@@ -165,7 +165,7 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
     task = {"id": "a", "family": "nightly", "launch_type": "FARGATE", "size": {"vcpu": 1, "memory_mb": 2048}}
     found = present(*families_in(PlayedCluster(None, usage=usage, task=task)).families.values())
     assert (found.required_memory_mb, found.required_vcpu) == (400.5, 0.3)
-    assert found.latest.size == TaskSize(vcpu=1, memory_mb=2048)
+    assert found.latest.task_size == TaskSize(vcpu=1, memory_mb=2048)
 
     # The index accepts a document with values of another type, and ignores them.
     usage = {**usage, "cpu": {"size": "many", "used": {"p95": {}}}, "duration_ms": "long"}
