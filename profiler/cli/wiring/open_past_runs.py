@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.cli.options import SourceOptions, parse_tags, parse_time
@@ -102,7 +101,7 @@ def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> 
     store.add_abandoned_runs()
     if file is not None and not os.path.lexists(path):
         raise TaskProfilerError(f"The history file {path} does not exist: check --history.")
-    return LocalRuns(Path(path), store)
+    return LocalRuns(store)
 
 
 def _search_cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -> RunSource:

@@ -18,7 +18,6 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import is_stacks_line
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.record_model import Container, Cost, Metrics, Report, encode
-from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, filter_pattern
 from profiler.runs.past_runs.record_files import FileRuns, find_run_lines, messages
@@ -33,9 +32,8 @@ from profiler.runs.past_runs.run_source import (
 )
 from profiler.runs.past_runs.schedule_notices import select_notices
 from profiler.sizing.prices import PriceOverrides
-from tests.fakes import FakeClock
 from tests.run_sources import ListedRuns
-from tests.runs import checkpoint, report
+from tests.runs import checkpoint, history_of, report
 from tests.shown_runs import (
     NOW_NS,
     STARTED_NS,
@@ -172,11 +170,7 @@ def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
 
 
 def local_runs(folder: Path, *reports: Report) -> LocalRuns:
-    path = folder / "history.sqlite3"
-    store = HistoryStore(path, FakeClock())
-    for one in reports:
-        store.add(encode(one), one, (), max_runs=100)
-    return LocalRuns(path, store)
+    return LocalRuns(history_of(folder / "history.sqlite3", *reports))
 
 
 def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
