@@ -4,8 +4,7 @@ The monitor writes :class:`NoticeLine`; the forwarder's ``watch_schedules`` writ
 """
 
 import re
-from functools import cache
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec import Meta, field
@@ -103,12 +102,6 @@ _BEGINNING = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:task|schedule)\.notice"')
 _encoder = msgspec.json.Encoder()
 
 
-@cache
-def _decoder() -> msgspec.json.Decoder[AnyNoticeLine]:
-    """The decoder, which is slow to make: it is not for the programs that only write lines."""
-    return msgspec.json.Decoder(AnyNoticeLine)
-
-
 def encode_notice(line: AnyNoticeLine) -> bytes:
     """Encode a notice as one JSON line, without newline."""
     return _encoder.encode(line)
@@ -124,10 +117,7 @@ def decode_notice(line: bytes | str) -> AnyNoticeLine:
 
     Raises msgspec.DecodeError if the line is not a notice.
     """
-    from profiler.record.impossible_values import (  # not for the programs that only write lines
-        decode_leniently,
-        without_impossible,
-    )
+    from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
-    notice: AnyNoticeLine = decode_leniently(_decoder(), line)
+    notice = decode_leniently(cast("type[AnyNoticeLine]", AnyNoticeLine), line)
     return without_impossible(notice) or notice

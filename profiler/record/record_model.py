@@ -1,7 +1,6 @@
 """The record of a run, which every part of Task Profiler writes or reads, and its JSON Schema."""
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
@@ -459,12 +458,6 @@ def is_sampled_each_minute(record: Record) -> bool:
 _encoder = msgspec.json.Encoder()
 
 
-@cache
-def _decoder() -> msgspec.json.Decoder[Report]:
-    """The decoder, which is slow to make: it is not for the programs that only write reports."""
-    return msgspec.json.Decoder(Report)
-
-
 def encode(report: Report) -> bytes:
     """Encode a report as one JSON line, without newline and without a limit on its length."""
     return _encoder.encode(report)
@@ -476,12 +469,9 @@ def decode(line: bytes | str) -> Report:
     Raises msgspec.DecodeError if the line is not a report. The message contains the invalid field if one is known
     (``msgspec.ValidationError`` is a subclass).
     """
-    from profiler.record.impossible_values import (  # not for the programs that only write reports
-        decode_leniently,
-        without_impossible,
-    )
+    from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
-    report = decode_leniently(_decoder(), line)
+    report = decode_leniently(Report, line)
     return without_impossible(report) or report
 
 

@@ -108,15 +108,16 @@ def prices(
     """
     listed = PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
     fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
-    table_prices = [None if usd is None else usd * fraction for usd in listed]
-    vcpu_hour_usd = table_prices[0] if overrides.vcpu_hour_usd is None else overrides.vcpu_hour_usd
-    gb_hour_usd = table_prices[1] if overrides.gb_hour_usd is None else overrides.gb_hour_usd
+    own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)
+    vcpu_hour_usd, gb_hour_usd, storage_gb_hour_usd = (
+        usd and usd * fraction if set_usd is None else set_usd for set_usd, usd in zip(own, listed, strict=True)
+    )
     if vcpu_hour_usd is None or gb_hour_usd is None:
         return None
     return Prices(
         vcpu_hour_usd=vcpu_hour_usd,
         gb_hour_usd=gb_hour_usd,
-        storage_gb_hour_usd=table_prices[2] if overrides.storage_gb_hour_usd is None else overrides.storage_gb_hour_usd,
+        storage_gb_hour_usd=storage_gb_hour_usd,
         basis=_basis(region, architecture, overrides),
     )
 

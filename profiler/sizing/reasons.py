@@ -1,9 +1,10 @@
 """The sentences that explain a recommended size."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.text import first_names
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import (
@@ -26,7 +27,6 @@ from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 
 _MAX_RUNS_AHEAD = 1000
 _LOW_USE_SHARE = 0.5
-_MAX_NAMES = 5
 _MIN_PERCENT = 0.5
 
 
@@ -337,7 +337,7 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """What the runs and their sizes cannot be compared with."""
     if len(evidence.processors) > 1:
-        listed = _listed([f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors])
+        listed = first_names([f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors])
         yield f"The runs had different processors, so their durations and CPU use are hard to compare: {listed}."
     others = evidence.latest.containers
     for what, names in (
@@ -348,16 +348,12 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         ("CPU use of {} was not measured", [other.name for other in others if vcpu_p95(other.metrics) is None]),
     ):
         if names:
-            yield f"The {what.format(_listed([repr(name) for name in names]))}: it is not included."
+            yield f"The {what.format(first_names([repr(name) for name in names]))}: it is not included."
     if not choice.is_fargate:
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""
         yield f"This is the requirement rounded up: outside Fargate, a size has no price{why}."
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return ", ".join(texts[:_MAX_NAMES]) + (", …" if len(texts) > _MAX_NAMES else "")
 
 
 def _share(part: float, whole: float) -> str:

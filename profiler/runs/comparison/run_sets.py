@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Cost, Record, Report, known_status, without_course
 from profiler.record.units import format_count
@@ -158,9 +159,8 @@ class _FamilyRuns:
             )
         containers = sorted({record.container.name for record in found.records})
         if len(containers) > 1:
-            raise UsageError(
-                f"{text} has runs of {len(containers)} containers ({_listed(containers)}): choose one with --container."
-            )
+            names = first_names(containers)
+            raise UsageError(f"{text} has runs of {len(containers)} containers ({names}): choose one with --container.")
         return found
 
 
@@ -182,8 +182,8 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
         accounts = sorted({family.account_id or "unknown" for family in families})
         regions = sorted({family.region or "unknown" for family in families})
         places = [
-            (f"accounts ({_listed(accounts)})", "--account") if len(accounts) > 1 else None,
-            (f"Regions ({_listed(regions)})", "--task-region") if len(regions) > 1 else None,
+            (f"accounts ({first_names(accounts)})", "--account") if len(accounts) > 1 else None,
+            (f"Regions ({first_names(regions)})", "--task-region") if len(regions) > 1 else None,
         ]
         several = [place for place in places if place is not None]
         if several:
@@ -199,12 +199,12 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
         if runs.others:
             raise TaskProfilerError(
                 f"No run of {runs.name} in {source.place} has the revision or label {runs.suffix!r}: its runs have "
-                f"{_listed(list(runs.others))}."
+                f"{first_names(list(runs.others))}."
             )
         if runs.other_containers:
             raise TaskProfilerError(
                 f"No run of {runs.name} in {source.place} is of the container {selection.container}: its runs have "
-                f"{_listed(list(runs.other_containers))}."
+                f"{first_names(list(runs.other_containers))}."
             )
     reports: dict[tuple[str, str, str], Report] = {}
     for part in map(str.strip, text.split(",")):
@@ -219,7 +219,3 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
             raise TaskProfilerError(f"The run {record.task_id} has no report yet: compare it when it has ended.")
         reports[run_key(report)] = replace(report, record=without_course(report.record))
     return RunSet(text=text, reports=tuple(reports.values()))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", …" if names[5:] else "")

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import first_names
 from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import Report
@@ -51,7 +52,7 @@ class FileRuns(RunSource):
         numbers = sorted(self._invalid_lines.union(line.number for line in self._undecodable))
         if not numbers:
             return ()
-        listed = ", ".join(map(str, numbers[:5])) + (", …" if numbers[5:] else "")
+        listed = first_names([*map(str, numbers)])
         return (f"{self.place}: skipped {format_count(len(numbers), 'invalid line')}: {listed}",)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:

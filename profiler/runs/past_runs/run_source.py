@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_SECOND, format_local, local_zone, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
@@ -220,15 +220,9 @@ class RunLine(Struct, frozen=True):
     number: int = 0
 
 
-@cache
-def _head_decoder() -> msgspec.json.Decoder[ReportHead]:
-    """The decoder, which is slow to make: it is not for the end of ``run``."""
-    return msgspec.json.Decoder(ReportHead)
-
-
 def run_line(line: bytes, number: int = 0) -> RunLine:
     """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
-    return RunLine(line, decode_leniently(_head_decoder(), line), number)
+    return RunLine(line, decode_leniently(ReportHead, line), number)
 
 
 def matching_runs(
@@ -344,13 +338,10 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     if not ids:
         raise TaskProfilerError(no_run_sentence(source, selection))
     named = ((run.report.record, format_local(run.started_ns)) for run in similar)
-    texts = list(
-        {record.task_id: f"{record.task_id} {family_key(record).name} {start}" for record, start in named}.values()
-    )
-    shown = ", ".join(texts[:5] + (["…"] if texts[5:] else []))
+    texts = {record.task_id: f"{record.task_id} {family_key(record).name} {start}" for record, start in named}
     raise TaskProfilerError(
-        f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id ({shown}; "
-        f"times in {local_zone()})."
+        f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id "
+        f"({first_names([*texts.values()])}; times in {local_zone()})."
     )
 
 

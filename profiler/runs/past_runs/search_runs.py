@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey
-from profiler.record.impossible_values import without_impossible
+from profiler.record.impossible_values import decode_leniently, without_impossible
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import SCHEMA_VERSION, Record, Report, decode
 from profiler.record.run_outcome import Status
@@ -212,7 +212,6 @@ _PAGE_SIZE = 200
 # For reads that never stop early. A record line has at most 64 KiB.
 _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
-_record_decoder = msgspec.json.Decoder(Record)
 
 
 class IndexedRuns(RunSource):
@@ -273,8 +272,6 @@ class IndexedRuns(RunSource):
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         """The newest notices about due times."""
-        if selection.tags or selection.statuses or selection.run is not None:
-            return ()
         conditions = [term("event.dataset", "schedule.notice"), *_filter_conditions(selection, _DUE)]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
         return select_notices(read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection)
@@ -348,7 +345,7 @@ class IndexedRuns(RunSource):
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             return decode(text), text.encode()
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            decoded = _record_decoder.decode(text)
+            decoded = decode_leniently(Record, text)
             kind = source.get("event", _EMPTY).get("dataset")
             report = Report(
                 time=_time(source),

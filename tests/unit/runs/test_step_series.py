@@ -46,7 +46,7 @@ def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
         totals, one = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes), checkpoint("a", minute)
         lines.append(replace(one, record=replace(one.record, metrics=totals)))
     steps = steps_of_checkpoints(lines)
-    assert (steps.block_read_bytes, steps.block_write_bytes) == ([100, 50, None, 25], [None, 8, 0, 1])
+    assert (steps.block_read_bytes, steps.block_write_bytes) == ((100, 50, None, 25), (None, 8, 0, 1))
     assert not steps.gpu_percent
 
 
