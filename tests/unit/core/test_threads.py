@@ -114,40 +114,36 @@ def test_the_reading_after_an_event_or_a_request_is_complete_and_the_grid_stays(
     assert run_to_the_end(world) == [(0, False), (1, False), (1.25, True), (2, False)]
 
 
-class HungReader:
-    """A reader whose readings hang until they are released."""
-
-    def __init__(self) -> None:
-        self.release = threading.Event()
-        self.called = threading.Event()
-        self.completed: list[bool] = []
-        self.reader = PeriodicReader(
-            "hung", self._read, lambda: None, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
-        )
-
-    def _read(self, *, is_complete: bool) -> bool:
-        self.called.set()
-        self.release.wait()
-        self.completed.append(is_complete)
-        return True
+def reader_of(read: Callable[..., bool], close: Callable[[], None] = lambda: None) -> PeriodicReader:
+    """A reader that reads again only on request."""
+    return PeriodicReader("reader", read, close, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600))
 
 
 def test_a_reading_that_hangs_delays_nothing_and_counts_as_missing() -> None:
-    world = HungReader()
-    world.reader.start()
-    assert world.called.wait(_TEST_SECONDS)
-    assert not world.reader.wait_for_first_reading(0.01)
-    assert not world.reader.final_reading(0.01)
-    assert not world.reader.stop(0.01)
-    world.release.set()
-    assert world.reader.stop(_TEST_SECONDS)
-    prompt = HungReader()  # a final reading cuts its wait short and is waited for
-    prompt.release.set()
-    prompt.reader.start()
-    assert prompt.reader.wait_for_first_reading(_TEST_SECONDS)
-    assert prompt.reader.final_reading(_TEST_SECONDS)
-    assert prompt.completed == [False, True]
-    assert prompt.reader.stop(_TEST_SECONDS)
+    release, called = threading.Event(), threading.Event()
+    completed: list[bool] = []
+
+    def read(*, is_complete: bool) -> bool:
+        called.set()
+        release.wait()
+        completed.append(is_complete)
+        return True
+
+    reader = reader_of(read)
+    reader.start()
+    assert called.wait(_TEST_SECONDS)
+    assert not reader.wait_for_first_reading(0.01)
+    assert not reader.final_reading(0.01)
+    assert not reader.stop(0.01)
+    release.set()
+    assert reader.stop(_TEST_SECONDS)
+    completed.clear()
+    prompt = reader_of(read)  # a final reading cuts its wait short and is waited for
+    prompt.start()
+    assert prompt.wait_for_first_reading(_TEST_SECONDS)
+    assert prompt.final_reading(_TEST_SECONDS)
+    assert completed == [False, True]
+    assert prompt.stop(_TEST_SECONDS)
 
 
 def test_a_thread_starts_once_and_not_after_a_stop() -> None:
@@ -163,38 +159,24 @@ def test_a_thread_starts_once_and_not_after_a_stop() -> None:
     assert (started, stopped.is_started) == (["a"], False)
 
 
-class FailingReader:
-    """A reader whose second reading raises."""
-
-    def __init__(self) -> None:
-        self.closes = 0
-        self.readings = 0
-        self.reader = PeriodicReader(
-            "failing", self._read, self._close, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
-        )
-
-    def _read(self, *, is_complete: bool) -> bool:
-        self.readings += 1
-        if is_complete:
-            raise ValueError("two\nlines " + "x" * 1000)
-        return True
-
-    def _close(self) -> None:
-        self.closes += 1
+def fail_at_the_end(*, is_complete: bool) -> bool:
+    if is_complete:
+        raise ValueError("two\nlines " + "x" * 1000)
+    return True
 
 
 def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
-    world = FailingReader()
-    world.reader.start()
-    assert world.reader.wait_for_first_reading(_TEST_SECONDS)
-    assert world.reader.failure is None
-    assert world.reader.final_reading(_TEST_SECONDS)
-    assert world.reader.stop(_TEST_SECONDS)
-    assert world.closes == 1
-    assert world.reader.final_reading(3600), "nobody waits for a thread that has failed"
-    assert world.reader.wait_for_first_reading(3600)
-    assert world.reader.failure is not None
-    sentence = world.reader.failure.sentence("GPU values")
+    closes: list[bool] = []
+    reader = reader_of(fail_at_the_end, lambda: closes.append(True))
+    reader.start()
+    assert reader.wait_for_first_reading(_TEST_SECONDS)
+    assert reader.failure is None
+    assert reader.final_reading(_TEST_SECONDS)
+    assert reader.stop(_TEST_SECONDS)
+    assert closes == [True]
+    assert reader.final_reading(3600), "nobody waits for a thread that has failed"
+    assert reader.wait_for_first_reading(3600)
+    sentence = present(reader.failure).sentence("GPU values")
     assert "The collection of GPU values stopped at 2025-" in sentence
     assert "(ValueError: two lines xxx" in sentence
     assert len(sentence) < 400
@@ -202,9 +184,9 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
 
 @pytest.mark.usefixtures("no_threads")
 def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for_it() -> None:
-    world = FailingReader()
-    world.reader.start()
-    assert present(world.reader.failure).reason == "the system starts no further thread"
-    assert world.reader.final_reading(3600)
-    assert world.reader.wait_for_first_reading(3600)
-    assert world.reader.stop(3600)
+    reader = reader_of(fail_at_the_end)
+    reader.start()
+    assert present(reader.failure).reason == "the system starts no further thread"
+    assert reader.final_reading(3600)
+    assert reader.wait_for_first_reading(3600)
+    assert reader.stop(3600)

@@ -210,15 +210,6 @@ def test_the_stacks_of_a_run_are_found(tmp_path: Path, *, in_json: bool) -> None
     assert runs.stacks(report()) is None
 
 
-def test_stacks_are_skipped_silently_and_not_kept(tmp_path: Path) -> None:
-    damaged = STACKS[:-5]
-    lines = (STACKS, damaged, b"hello", STACKS.replace(b'":', b'": '), encode(waiting()))
-    runs = source(tmp_path, b"\n".join(lines), keeps_stacks=False)
-    assert len(list(runs.runs(RunFilter()))) == 1
-    assert runs.notes == (f"{tmp_path}/lines: skipped 1 invalid line: 3",)
-    assert runs.stacks(waiting()) is None
-
-
 STACKS_LINE = msgspec.json.encode(waiting_stacks()).decode()
 
 
@@ -262,11 +253,8 @@ def test_one_search_in_the_stream_around_the_end() -> None:
     group.is_in_another_stream = True
     assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(waiting()) == waiting_stacks()
 
-
-def test_all_groups_are_searched_if_the_stream_is_unknown() -> None:
-    group, report = PlayedGroup(), waiting()
-    report = replace(report, record=replace(report.record, log_group=None, log_stream=None))
-    assert group.source("/a", "/b").stacks(report) is None
+    group, unknown = PlayedGroup(), replace(waiting(), record=replace(record, log_group=None, log_stream=None))
+    assert group.source("/a", "/b").stacks(unknown) is None
     assert [(call["logGroupName"], "logStreamNames" in call) for call in group.calls] == [("/a", False), ("/b", False)]
 
 
@@ -313,14 +301,15 @@ def test_each_notice_is_there_once_the_latest_due_time_first() -> None:
     assert len(select_notices([lines[4]], named)) == 1
 
 
-def test_a_file_has_notices_between_its_records_and_they_are_no_invalid_lines(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    lines = (encode(etl()), encode_notice(MISSED), encode_notice(stuck_notice()), encode_notice(MISSED), b"hello")
-    path.write_bytes(b"\n".join(lines))
-    source = FileRuns(str(path))
-    assert len([*source.runs(RunFilter())]) == 1
-    assert source.schedule_notices(RunFilter()) == (MISSED,)
-    assert source.notes == (f"{path}: skipped 1 invalid line: 5",)
+def test_notices_and_stacks_between_the_records_of_a_file_are_no_invalid_lines(tmp_path: Path) -> None:
+    """A file that does not keep the stacks has none."""
+    notices = (encode_notice(MISSED), encode_notice(stuck_notice()), encode_notice(MISSED))
+    lines = (encode(waiting()), *notices, b"hello", STACKS, STACKS[:-5], STACKS.replace(b'":', b'": '))
+    runs = source(tmp_path, b"\n".join(lines), keeps_stacks=False)
+    assert len([*runs.runs(RunFilter())]) == 1
+    assert runs.schedule_notices(RunFilter()) == (MISSED,)
+    assert runs.notes == (f"{tmp_path}/lines: skipped 1 invalid line: 5",)
+    assert runs.stacks(waiting()) is None
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -349,4 +338,3 @@ def test_the_pattern_finds_all_notices_besides_the_matching_reports() -> None:
     )
     many = RunFilter(families=tuple(f"family-{n}" for n in range(100)))
     assert filter_pattern(many, with_notices=True) == '{ ($.type = "task.report") || ($.type = "schedule.notice") }'
-    assert filter_pattern(many) == '{ $.type = "task.report" }'
