@@ -19,7 +19,7 @@ from profiler.record import record_model as model
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
 from tests.shown_runs import missed_notice, stuck_notice, waiting
 from tests.unit.forwarder.notices.test_slack_messages import RUN_NOTICES
-from tests.unit.record.test_metric_catalogue import FULL as EVERY_FIELD
+from tests.unit.record.test_report_metrics import FULL as EVERY_FIELD
 from tests.values import present
 
 TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"

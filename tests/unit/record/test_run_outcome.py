@@ -1,9 +1,16 @@
-"""The words and sentences of how a run ended, and of the family that it belongs to."""
+"""The words and sentences of how a run ended, of its family, and from which limit on a wait or an idle time has one."""
 
 import pytest
 
+from profiler.cli.styled_text import BLOCKS
+from profiler.cli.terminal.next_step import next_step
+from profiler.cli.terminal.time_bar import time_lines
+from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
+from profiler.record.record_model import Container, Metrics, Record
 from profiler.record.run_outcome import EndStatus, describe_cause, end_status
+from profiler.record.worth_a_word import counted_cpu_wait, idle_vcpu, is_long_cpu_wait
+from profiler.report_page.page_activity import activity_fields
 from tests.runs import report
 
 
@@ -55,3 +62,53 @@ def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_
 
 def test_an_empty_account_is_an_unknown_one_and_a_run_without_a_family_has_its_containers_name() -> None:
     assert family_key(report(family=None, account_id="", region="").record) == FamilyKey("batch")
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "percent", "seconds", "is_long"),
+    [
+        (10_000, 10, 1, True),
+        (10_000, 9.9, 1, False),
+        (10_000, 50, 0.99, False),
+        (10_000, 50, 0.05, False),
+        (10_000, None, 1, False),
+        (10_000, 10, None, False),
+        (100, 90, 0.09, False),
+    ],
+)
+def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none(
+    *, milliseconds: int, percent: float | None, seconds: float | None, is_long: bool
+) -> None:
+    metrics = Metrics(duration_ms=milliseconds, cpu_wait_percent=percent, cpu_wait_seconds=seconds)
+    record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics)
+    assert is_long_cpu_wait(record) is is_long
+    at_the_end = next_step(record, (), BLOCKS, "")
+    assert (at_the_end is not None) is is_long
+    assert bool(list(time_lines(record, 80, BLOCKS))) is is_long
+    assert ("cpuWait" in activity_fields(record)) is is_long
+
+
+@pytest.mark.parametrize(
+    ("on_cpu", "waiting", "is_long"),
+    [
+        pytest.param(100, 0, True, id="eight threads share two CPUs"),
+        pytest.param(50, 50, True, id="another program uses the CPU"),
+        pytest.param(8, 2, False, id="2,400 threads wake together once a second"),
+        pytest.param(None, None, True, id="not known"),
+    ],
+)
+def test_waits_at_the_same_time_count_by_what_more_cpus_could_save(
+    *, on_cpu: float | None, waiting: float | None, is_long: bool
+) -> None:
+    metrics = Metrics(duration_ms=8000, cpu_wait_percent=81, cpu_wait_seconds=3.4)
+    times = TimeBreakdown(on_cpu_percent=on_cpu, waiting_for_cpu_percent=waiting)
+    record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics, time_breakdown=times)
+    assert is_long_cpu_wait(record) is is_long
+    assert counted_cpu_wait(record) == (81 if is_long else 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "idle"), [(0.25, 0.01), (1, 0.02), (2, 0.04), (64, 0.05), (None, 0.05), (0, 0.05), (-1, 0.05)]
+)
+def test_idle_is_a_share_of_the_size_within_limits(size: float | None, idle: float) -> None:
+    assert idle_vcpu(size) == idle

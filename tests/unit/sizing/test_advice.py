@@ -87,7 +87,7 @@ def test_a_size_that_the_growth_passes_within_30_runs_is_not_recommended() -> No
     found = advice(growing(12, runs=12, first_mb=721))
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.25, 2048)
     (reason,) = (one for one in found.reasons if "grows" in one)
-    assert "12 MB a run (over 12 runs): 0.25 vCPU, 1 GB would be too small in about 15 runs" in reason
+    assert "12 MB a run (over 12 runs): 0.25 vCPU, 1 GB would be too small in about 15 runs, so a size" in reason
     assert not any("with a margin" in one for one in found.reasons)
     recommended = [row for row in found.choice.options if (row.size.vcpu, row.size.memory_mb) == (0.25, 2048)]
     assert [row.acceptable for row in recommended] == [True]
