@@ -28,7 +28,7 @@ _MEMORY_PEAK = "metrics.max_memory_used_mb"
 _METRICS: tuple[tuple[str, Unit, str], ...] = (
     ("duration", "ms", "metrics.duration_ms"),
     ("pull and start", "ms", "metrics.init_duration_ms"),
-    ("cost", "USD", "cost.usd"),
+    ("cost", "USD", "record.cost.usd"),
     ("vCPU size", "vCPU", "metrics.vcpu_size"),
     ("CPU time", "s", "metrics.cpu_seconds"),
     ("vCPU average", "vCPU", "metrics.vcpu_used.avg"),
