@@ -24,7 +24,7 @@ from profiler.report_page.run_fields import run_details, run_fields, without_non
 from profiler.runs.past_runs.families import evidence_of_past_runs
 from profiler.runs.past_runs.moments import MIN_SAMPLES
 from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
@@ -125,26 +125,23 @@ def size_rows(
     """Recommend a size for each family, those with the most runs first."""
     measured = (evidence for evidence in evidences if evidence is not None)
     for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family.order)):
-        yield _row(labels[evidence.family], advise(evidence, Policy(), price_overrides))
-
-
-def _row(label: str, advice: Advice) -> dict[str, Any]:
-    choice = advice.choice
-    return without_none(
-        {
-            "family": label,
-            "current": None if choice.current == TaskSize() else _size(choice.current),
-            "size": _size(choice.size),
-            "changes": choice.changes,
-            "fits": choice.is_right and advice.risk is None,
-            "saving": choice.saving_percent,
-            "risk": advice.risk,
-            "runsPerMonth": finite_number(runs_per_month(advice.evidence)),
-            "maxSlowdown": finite_number(choice.policy.max_slowdown_percent),
-            "options": [_option(option) for option in choice.options] or None,
-            "reasons": list(advice.reasons),
-        }
-    )
+        advice = advise(evidence, Policy(), price_overrides)
+        choice = advice.choice
+        yield without_none(
+            {
+                "family": labels[evidence.family],
+                "current": _size(choice.current) or None,
+                "size": _size(choice.size),
+                "changes": choice.changes,
+                "fits": choice.is_right and advice.risk is None,
+                "saving": choice.saving_percent,
+                "risk": advice.risk,
+                "runsPerMonth": finite_number(runs_per_month(evidence)),
+                "maxSlowdown": finite_number(choice.policy.max_slowdown_percent),
+                "options": [_option(option) for option in choice.options] or None,
+                "reasons": list(advice.reasons),
+            }
+        )
 
 
 def _size(size: TaskSize) -> dict[str, Any]:

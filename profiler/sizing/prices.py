@@ -5,7 +5,7 @@ AWS's price list (service AmazonECS, on demand, Linux). The table names where ea
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -49,8 +49,6 @@ PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] 
 
 class PriceOverrides(Struct, frozen=True, kw_only=True):
     """Prices in USD per hour: on Fargate of a vCPU, a GiB of memory and a GiB of storage; on EC2 of a task."""
-
-    HOUR_NAME: ClassVar[str] = "TASK_PROFILER_PRICE_HOUR"
 
     vcpu_hour_usd: float | None = None
     gb_hour_usd: float | None = None
@@ -145,7 +143,7 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
     """Calculate the cost of the run: billed duration × price per hour; None if one of them is unknown."""
     metrics, size, hour_usd, basis = record.metrics, record.task_size or TaskSize(), None, ""
     if record.launch_type in ("EC2", "MANAGED_INSTANCES"):  # these tasks have no price of their own
-        hour_usd, basis = overrides.hour_usd, f"{record.launch_type} with {overrides.HOUR_NAME}"
+        hour_usd, basis = overrides.hour_usd, f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
     elif record.launch_type == FARGATE and size.vcpu is not None and size.memory_mb is not None:
         region_prices = prices(record.region, record.cpu_architecture, overrides)
         if region_prices is not None:

@@ -61,9 +61,27 @@ class FileRuns(RunSource):
         A line is decoded completely only if its run matches, so the values of other lines are not checked.
         """
         if self._runs is None:
-            lines = read_lines(self._source)
-            self._runs = group_lines(find_run_lines(lines, self._invalid_lines, self._stacks, self._notices))
+            self._runs = group_lines(self.run_lines(read_lines(self._source)))
         return matching_runs(self._runs, selection, self._undecodable)
+
+    def run_lines(self, lines: Iterable[bytes]) -> Iterator[RunLine]:
+        """The record lines. Lines of call stacks, notices about schedules and numbers of invalid lines are kept."""
+        for number, line in enumerate(lines, start=1):
+            text = line.strip()
+            if not text:
+                continue
+            is_stacks = text.startswith(STACKS_BEGINNING)  # to find an error in 200 KB takes milliseconds
+            try:
+                if not is_stacks:
+                    yield run_line(text, number)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                is_stacks = is_stacks_line(text)
+                if not is_stacks and is_notice_line(text):
+                    self._notices.extend(read_notices([text.decode(errors="replace")]))
+                elif not is_stacks:
+                    self._invalid_lines.add(number)
+            if is_stacks:
+                self._stacks.append(text)
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The last stacks in the file of the run's container."""
@@ -139,32 +157,3 @@ def _flat(rows: Sequence[object]) -> list[bytes]:
             case {"field": "@message", **fields}:
                 texts.append(str(fields.get("value", "")).encode(errors="replace"))
     return texts
-
-
-def find_run_lines(
-    lines: Iterable[bytes],
-    invalid_lines: set[int],
-    stacks: deque[bytes],
-    notices: deque[ScheduleNoticeLine],
-) -> Iterator[RunLine]:
-    """Find record lines.
-
-    Empty lines are skipped. Lines of call stacks are added to ``stacks``, notices about schedules to ``notices``, the
-    numbers of invalid lines to ``invalid_lines``.
-    """
-    for number, line in enumerate(lines, start=1):
-        text = line.strip()
-        if not text:
-            continue
-        is_stacks = text.startswith(STACKS_BEGINNING)  # to find an error in 200 KB takes milliseconds
-        try:
-            if not is_stacks:
-                yield run_line(text, number)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            is_stacks = is_stacks_line(text)
-            is_notice = not is_stacks and is_notice_line(text)
-            if not (is_stacks or is_notice):
-                invalid_lines.add(number)
-            notices.extend(read_notices([text.decode(errors="replace")] if is_notice else ()))
-        if is_stacks:
-            stacks.append(text)

@@ -1,7 +1,6 @@
 """Lines to runs, and which run a name selects."""
 
 import json
-from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.record_model import Container, Cost, Metrics, Report, encode
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, filter_pattern
-from profiler.runs.past_runs.record_files import FileRuns, find_run_lines, messages
+from profiler.runs.past_runs.record_files import FileRuns, messages
 from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
@@ -164,9 +163,10 @@ def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[byte
 @given(st.lists(st.binary(max_size=60)))
 @example([b'{"type":"task.stacks"', b'{"type" :"task.stacks"', b'{"kind":"task.stacks"'])
 def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
-    invalid: set[int] = set()
-    assert [*find_run_lines(lines, invalid, deque(), deque())] == []
-    assert len(invalid) == len([line for line in lines if line.strip() and not is_stacks_line(line.strip())])
+    source = FileRuns("lines")
+    assert [*source.run_lines(lines)] == []
+    invalid = [line for line in lines if line.strip() and not is_stacks_line(line.strip())]
+    assert len(source._invalid_lines) == len(invalid)
 
 
 def local_runs(folder: Path, *reports: Report) -> LocalRuns:
