@@ -36,9 +36,7 @@ _NOT_A_NUMBER = re.compile(r"NaN|Infinity|[eE]\+?\d{3}")
 S = TypeVar("S", bound=Struct)
 
 
-@cache
-def _decoder(kind: type[S]) -> Decoder[S]:
-    return Decoder(kind)
+_decoder = cache(Decoder)
 
 
 def decode_leniently(kind: type[S], line: bytes | str) -> S:
@@ -47,7 +45,7 @@ def decode_leniently(kind: type[S], line: bytes | str) -> S:
     Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError if the line is still not valid.
     """
     try:
-        return _decoder(kind).decode(line)
+        return cast("S", _decoder(kind).decode(line))
     except DecodeError:
         text = line.decode() if isinstance(line, bytes) else line
         if not _NOT_A_NUMBER.search(text):
@@ -56,7 +54,7 @@ def decode_leniently(kind: type[S], line: bytes | str) -> S:
 
         with suppress(ValueError):
             document = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
-            return _decoder(kind).decode(json.dumps(document))
+            return cast("S", _decoder(kind).decode(json.dumps(document)))
         raise
 
 

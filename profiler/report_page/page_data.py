@@ -19,8 +19,16 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import TaskSize
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.report_page.page_activity import StacksOf, activity_texts, no_stacks
-from profiler.report_page.page_series import Run, compressed, digits_of_values, finite_number, series_columns, to_json
-from profiler.report_page.run_fields import run_details, run_fields, without_none
+from profiler.report_page.page_series import (
+    Run,
+    compressed,
+    digits_of_values,
+    finite_number,
+    series_columns,
+    to_json,
+    without_none,
+)
+from profiler.report_page.run_fields import run_details, run_fields
 from profiler.runs.past_runs.families import evidence_of_past_runs
 from profiler.runs.past_runs.moments import MIN_SAMPLES
 from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice

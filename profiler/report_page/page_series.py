@@ -6,6 +6,7 @@ import math
 import string
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -147,3 +148,8 @@ def to_json(value: object) -> str:
 def compressed(text: str) -> str:
     """Compress a text in ASCII, as base64."""
     return base64.b64encode(zlib.compress(text.encode("ascii"), _LEVEL, _GZIP_FORMAT)).decode("ascii")
+
+
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.aggregation.time_series import RunSeries
+from profiler.aggregation.time_series import RunSeries, padded_column
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import Distribution, Interval, Record, Report, Series
@@ -129,17 +129,9 @@ def steps_of_record(record: Record) -> StepSeries:
     }
     length = max(map(len, columns.values()))
     end_ms, step_ms = record.metrics.duration_ms or math.inf, series.step_ms
-    ends_ms = [(number + 1) * step_ms for number in range(length)]
-    padded: dict[str, Any] = {
-        name: (*values, *(None,) * (length - len(values))) for name, values in columns.items() if values
-    }
-    return StepSeries(
-        ends_ms=[
-            round(after_ms if after_ms <= end_ms else max(end_ms, number * step_ms))
-            for number, after_ms in enumerate(ends_ms)
-        ],
-        **padded,
-    )
+    padded: dict[str, Any] = {name: padded_column(values, length) for name, values in columns.items() if values}
+    ends_ms = [round(max(min((number + 1) * step_ms, end_ms), number * step_ms)) for number in range(length)]
+    return StepSeries(ends_ms=ends_ms, **padded)
 
 
 def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:

@@ -66,23 +66,15 @@ def median(ordered: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-class UsualRange(Struct, frozen=True):
-    """From ``least`` to ``most``."""
+def usual_range(values: Iterable[float | None]) -> tuple[float, float] | None:
+    """The ends of the usual range; None for fewer than five known values.
 
-    least: float
-    most: float
-
-    def holds(self, value: float) -> bool:
-        """Whether the value is usual."""
-        return self.least <= value <= self.most
-
-
-def usual_range(values: Iterable[float | None]) -> UsualRange | None:
-    """The median ± two median absolute deviations, at least ± 5 %; None for fewer than five known values."""
+    They are the median ± two median absolute deviations, at least ± 5 %.
+    """
     known = sorted(value for value in values if value is not None)
     if len(known) < MIN_RUNS:
         return None
     middle = median(known)
     deviation = median(sorted(abs(value - middle) for value in known))
     width = max(2 * deviation, MIN_SHARE * abs(middle))
-    return UsualRange(middle - width, middle + width)
+    return middle - width, middle + width

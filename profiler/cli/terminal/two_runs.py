@@ -186,7 +186,7 @@ def _metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, ea
         is_changed=(
             this_text != other_text
             if percent is None
-            else abs(percent) >= 100 * MIN_SHARE and (usual is None or new is None or not usual.holds(new))
+            else abs(percent) >= 100 * MIN_SHARE and (usual is None or new is None or not usual[0] <= new <= usual[1])
         ),
     )
 

@@ -145,8 +145,8 @@ class LogGroupRuns(RunSource):
         ]
         new = [group for group in group_lines(lines) if run_key(group[0].head) not in seen]
         seen |= {run_key(group[0].head) for group in new}
-        invalid: list[RunLine] = []
-        yield from matching_runs(new, selection, invalid)
+        invalid: list[int] = []
+        yield from matching_runs(new, selection, invalid.append)
         self._unreadable += len(invalid)
 
     def _line(self, message: str, selection: RunFilter) -> RunLine | None:

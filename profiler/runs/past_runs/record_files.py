@@ -42,14 +42,13 @@ class FileRuns(RunSource):
         self._stacks: deque[bytes] = deque(maxlen=300 if keeps_stacks else 0)  # of at most 200 KB each
         self.place = source_name(source)
         self._invalid_lines: set[int] = set()
-        self._undecodable: list[RunLine] = []
         self._runs: list[list[RunLine]] | None = None
         self._notices: deque[ScheduleNoticeLine] = deque(maxlen=10_000)
 
     @property
     def notes(self) -> Sequence[str]:
         """A sentence with the lines that are not records, if there are any."""
-        numbers = sorted(self._invalid_lines.union(line.number for line in self._undecodable))
+        numbers = sorted(self._invalid_lines)
         if not numbers:
             return ()
         listed = first_names([*map(str, numbers)])
@@ -62,7 +61,7 @@ class FileRuns(RunSource):
         """
         if self._runs is None:
             self._runs = group_lines(self.run_lines(read_lines(self._source)))
-        return matching_runs(self._runs, selection, self._undecodable)
+        return matching_runs(self._runs, selection, self._invalid_lines.add)
 
     def run_lines(self, lines: Iterable[bytes]) -> Iterator[RunLine]:
         """The record lines. Lines of call stacks, notices about schedules and numbers of invalid lines are kept."""

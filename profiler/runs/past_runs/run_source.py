@@ -113,17 +113,23 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         """Whether the report's run matches all conditions."""
         record, family = report.record, family_key(report.record)
         return (
-            self.matches_family(family)
-            and (not self.clusters or record.cluster in self.clusters)
+            self.matches_place_and_time(family, record.cluster, start_ns(report))
             and all((record.tags or {}).get(name) == value for name, value in self.tags)
             and (not self.statuses or known_status(record) in self.statuses)
-            and (self.since_ns is None or start_ns(report) >= self.since_ns)
-            and (self.until_ns is None or start_ns(report) < self.until_ns)
             and (
                 self.run is None
                 or f"{record.task_id}/{record.container.name}".startswith(self.run)
                 or fnmatchcase(family.name, self.run)
             )
+        )
+
+    def matches_place_and_time(self, family: FamilyKey, cluster: str | None, at_ns: int) -> bool:
+        """Whether the conditions on the family, the cluster and the time hold."""
+        return (
+            self.matches_family(family)
+            and (not self.clusters or cluster in self.clusters)
+            and (self.since_ns is None or at_ns >= self.since_ns)
+            and (self.until_ns is None or at_ns < self.until_ns)
         )
 
     def matches_family(self, family: FamilyKey) -> bool:
@@ -226,19 +232,19 @@ def run_line(line: bytes, number: int = 0) -> RunLine:
 
 
 def matching_runs(
-    groups: Iterable[Sequence[RunLine]], selection: RunFilter, invalid: list[RunLine]
+    groups: Iterable[Sequence[RunLine]], selection: RunFilter, add_invalid: Callable[[int], None]
 ) -> Iterator[PastRun]:
     """Yield the runs of :func:`group_lines` that match. Only their lines are decoded completely.
 
-    Invalid lines are added to ``invalid``; a run without a valid line is left out.
+    ``add_invalid`` gets the number of each invalid line; a run without a valid line is left out.
     """
     for group in groups:
-        run = _decoded(group, invalid) if selection.matches(group[0].head) else None
+        run = _decoded(group, add_invalid) if selection.matches(group[0].head) else None
         if run is not None and selection.matches(run.report):
             yield run
 
 
-def _decoded(group: Sequence[RunLine], invalid: list[RunLine]) -> PastRun | None:
+def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> PastRun | None:
     chosen: tuple[RunLine, Report] | None = None
     checkpoints: list[Report] = []
     for line in group:
@@ -247,7 +253,7 @@ def _decoded(group: Sequence[RunLine], invalid: list[RunLine]) -> PastRun | None
         try:
             report = decode(line.line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            invalid.append(line)
+            add_invalid(line.number)
             continue
         chosen = chosen or (line, report)
         if report.type == CHECKPOINT:

@@ -32,12 +32,12 @@ def test_a_full_pipe_drops_lines_and_counts_them(pipe: Pipe) -> None:
     assert [output.write(b"%d\n" % number) for number in range(4)] == [
         "takes no more bytes because nothing reads it"
     ] * 4
-    assert not output.is_idle
+    assert output._is_writing
     assert output.drain(0), "nothing has to be kept"
     pipe.drop_filling()
-    wait_until(lambda: output.is_idle, 60, "the output")
+    wait_until(lambda: not output._is_writing, 60, "the output")
     output.write(b"after\n")
-    wait_until(lambda: output.is_idle, 60, "the output")
+    wait_until(lambda: not output._is_writing, 60, "the output")
     assert pipe.read_lines() == [b"0", b"after"]
     assert output.dropped == 3
 
@@ -53,7 +53,7 @@ def test_a_line_that_was_begun_is_completed_before_the_next(pipe: Pipe) -> None:
     assert output.drain(60)
     assert pipe.read_lines() == [b"kept"]
     assert output.write(b"taken\n") in (None, "takes no more bytes because nothing reads it")
-    wait_until(lambda: output.is_idle, 60, "the output")
+    wait_until(lambda: not output._is_writing, 60, "the output")
     assert pipe.read_lines() == [b"taken"]
 
 
@@ -75,7 +75,7 @@ def test_a_descriptor_that_is_not_blocking_is_waited_for(pipe: Pipe) -> None:
     output = Output(pipe.write_end, patience_seconds=0)
     output.write(LONG)
     assert read_all(pipe, len(LONG)) == LONG
-    wait_until(lambda: output.is_idle, 60, "the output")
+    wait_until(lambda: not output._is_writing, 60, "the output")
 
 
 def test_what_follows_a_line_that_was_cut_off_is_a_line_of_its_own() -> None:
@@ -84,11 +84,11 @@ def test_what_follows_a_line_that_was_cut_off_is_a_line_of_its_own() -> None:
     output.write(LONG)
     assert select.select([ours], [], [], 60)[0]
     os.close(ours)  # the write fails in the middle of the line
-    wait_until(lambda: output.is_idle, 60, "the output")
+    wait_until(lambda: not output._is_writing, 60, "the output")
     with Pipe() as pipe:
         os.dup2(pipe.write_end, theirs)
         output.keep(b"next\n")
-        wait_until(lambda: output.is_idle, 60, "the output")
+        wait_until(lambda: not output._is_writing, 60, "the output")
         assert pipe.read_lines() == [b"", b"next"]
     os.close(theirs)
 
@@ -171,9 +171,9 @@ def test_errors_wait_for_a_reader_and_the_next_line_has_the_number_of_dropped_on
     assert not output.drain(0)
     pipe.drop_filling()
     assert output.drain(60)
-    wait_until(lambda: output.is_idle, 60, "the output")
+    wait_until(lambda: not output._is_writing, 60, "the output")
     log.info("last")
-    wait_until(lambda: output.is_idle, 60, "the output")
+    wait_until(lambda: not output._is_writing, 60, "the output")
     lines = [json.loads(line) for line in pipe.read_lines()]
     assert [(line["event"], line["level"], line.get("lines_dropped")) for line in lines] == [
         ("line", "warning", None),

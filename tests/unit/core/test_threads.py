@@ -176,7 +176,8 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
     assert closes == [True]
     assert reader.final_reading(3600), "nobody waits for a thread that has failed"
     assert reader.wait_for_first_reading(3600)
-    sentence = present(reader.failure).sentence("GPU values")
+    assert reader.failure is not None
+    sentence = reader.failure.sentence("GPU values")
     assert "The collection of GPU values stopped at 2025-" in sentence
     assert "(ValueError: two lines xxx" in sentence
     assert len(sentence) < 400

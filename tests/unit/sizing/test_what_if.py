@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.record_model import Metrics, Processor, Report, SlowdownBounds, TaskSize
+from profiler.record.record_model import Metrics, Processor, Report, SlowdownBounds
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
@@ -322,7 +322,7 @@ def cost(vcpu: float, memory_mb: float, factor: float) -> float:
 
 def factor_of(found: Advice, vcpu: float) -> float | None:
     """The upper bound, None if unknown, straight from the definition."""
-    current = found.choice.current or TaskSize()
+    current = found.choice.current
     evidence = found.evidence
     if vcpu >= (current.vcpu or 0) or not evidence.has_cpu:
         return 1.0 if vcpu >= (current.vcpu or 0) else None
@@ -336,7 +336,7 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
     found: list[Need], margin_percent: float, max_slowdown_percent: float
 ) -> None:
     chosen = advice(runs_of(found), memory_margin_percent=margin_percent, max_slowdown_percent=max_slowdown_percent)
-    evidence, current = chosen.evidence, chosen.choice.current or TaskSize()
+    evidence, current = chosen.evidence, chosen.choice.current
     need_mb = (
         current.memory_mb or 0
         if evidence.required_memory_mb is None
@@ -360,7 +360,7 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
 @given(families)
 def test_no_size_is_faster_than_a_larger_one_and_bounds_are_in_order(found: list[Need]) -> None:
     choice = advice(runs_of(found)).choice
-    options, current = choice.options, choice.current or TaskSize()
+    options, current = choice.options, choice.current
     known = [row.factor for row in options if row.factor is not None]
     assert all(0 < factor.min <= factor.max for factor in known)
     assert all(smaller.min >= larger.min for smaller, larger in pairwise(known))
