@@ -49,7 +49,7 @@ class FakeWaiter(Waiter):
     def __init__(self, clock: FakeClock, *events: tuple[float, bool]) -> None:
         self._clock = clock
         self._events = list(events)
-        self.on_wait: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], object] = lambda: None
 
     def wait(self, seconds: float) -> bool:
         assert seconds > 0
@@ -66,52 +66,32 @@ class FakeWaiter(Waiter):
     def wake(self) -> None: ...
 
 
-class World:
-    """A reader that ends by itself at ``until`` and writes down when it read, and whether the reading was complete."""
+def readings(
+    *events: tuple[float, bool], until: float, on_wait: Callable[[PeriodicReader], object] = lambda _: None
+) -> list[tuple[float, bool]]:
+    """When a reader read that ends by itself at ``until``, and whether the reading was complete."""
+    clock, found, closed = FakeClock(), [], threading.Event()
+    waiter = FakeWaiter(clock, *events)
 
-    def __init__(self, *events: tuple[float, bool], until: float, cost: float = 0) -> None:
-        self.clock = FakeClock()
-        self.waiter = FakeWaiter(self.clock, *events)
-        self.until = until
-        self.cost = cost
-        self.readings: list[tuple[float, bool]] = []
-        self.is_closed = False
-        self.reader = PeriodicReader(
-            "reader", self._read, self._close, waiter=self.waiter, clock=self.clock, interval_ns=seconds(1)
-        )
+    def read(*, is_complete: bool) -> bool:
+        at = clock.now_ns / seconds(1)
+        if at < until:
+            found.append((at, is_complete))
+        return at < until
 
-    def _read(self, *, is_complete: bool) -> bool:
-        at = self.clock.now_ns / seconds(1)
-        if at >= self.until:
-            return False
-        self.readings.append((at, is_complete))
-        self.clock.advance(self.cost)
-        return True
-
-    def _close(self) -> None:
-        self.is_closed = True
-
-
-def run_to_the_end(world: World) -> list[tuple[float, bool]]:
-    """Start the thread and wait until it has ended by itself."""
-    world.reader.start()
-    for thread in threading.enumerate():
-        if thread.name == "reader":
-            thread.join(_TEST_SECONDS)
-    assert world.is_closed
-    return world.readings
+    reader = PeriodicReader("reader", read, closed.set, waiter=waiter, clock=clock, interval_ns=seconds(1))
+    waiter.on_wait = lambda: on_wait(reader)
+    reader.start()
+    assert closed.wait(_TEST_SECONDS)
+    return found
 
 
 def test_the_reading_after_an_event_or_a_request_is_complete_and_the_grid_stays() -> None:
-    events = run_to_the_end(World((1.5, True), until=4))
+    events = readings((1.5, True), until=4)
     assert events == [(0, False), (1, False), (1.5, True), (2, False), (3, False)]
-    world = World((1.25, False), until=3)
-
-    def request() -> None:  # from another thread while the reader waits; nobody waits for the reading here
-        assert not world.reader.final_reading(0)
-
-    world.waiter.on_wait = request
-    assert run_to_the_end(world) == [(0, False), (1, False), (1.25, True), (2, False)]
+    # As if another thread requested it while the reader waits; nobody waits for the reading here.
+    requested = readings((1.25, False), until=3, on_wait=lambda reader: reader.final_reading(0))
+    assert requested == [(0, False), (1, False), (1.25, True), (2, False)]
 
 
 def reader_of(read: Callable[..., bool], close: Callable[[], None] = lambda: None) -> PeriodicReader:
