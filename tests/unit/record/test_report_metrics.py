@@ -135,29 +135,19 @@ def values(record: Record) -> dict[str, Any]:
 
 
 def test_the_default_metrics_of_a_run() -> None:
+    expected = (
+        ("durationMs", "Milliseconds", 600_250),
+        ("maxMemoryUsedMB", "Megabytes", 1990.5),
+        ("cpuUtilizationPercent", "Percent", 78.4),
+        ("costUsd", "None", 0.0123),
+        ("failed", "Count", 1),
+    )
+    metrics = [{"Name": name, "Unit": unit} for name, unit, _ in expected]
+    directive = {"Namespace": "TaskProfiler", "Dimensions": [["family"]], "Metrics": metrics}
     assert emf_members(report(), DEFAULT_EMF_METRICS) == {
-        "_aws": {
-            "Timestamp": 1_795_144_365_123,
-            "CloudWatchMetrics": [
-                {
-                    "Namespace": "TaskProfiler",
-                    "Dimensions": [["family"]],
-                    "Metrics": [
-                        {"Name": "durationMs", "Unit": "Milliseconds"},
-                        {"Name": "maxMemoryUsedMB", "Unit": "Megabytes"},
-                        {"Name": "cpuUtilizationPercent", "Unit": "Percent"},
-                        {"Name": "costUsd", "Unit": "None"},
-                        {"Name": "failed", "Unit": "Count"},
-                    ],
-                }
-            ],
-        },
+        "_aws": {"Timestamp": 1_795_144_365_123, "CloudWatchMetrics": [directive]},
         "family": "nightly-etl",
-        "durationMs": 600_250,
-        "maxMemoryUsedMB": 1990.5,
-        "cpuUtilizationPercent": 78.4,
-        "costUsd": 0.0123,
-        "failed": 1,
+        **{name: value for name, _, value in expected},
     }
 
 

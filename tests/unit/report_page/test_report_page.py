@@ -225,8 +225,7 @@ def test_a_series_has_a_column_for_each_kind_of_number_that_was_measured() -> No
     }
     assert series_columns(series_of([step(1000, None, None)]), 3) == series_columns(series_of([]), 3) == {}
 
-
-def test_a_rate_is_that_since_the_bytes_were_last_known() -> None:
+    # A rate is that since the bytes were last known.
     written = {"block_write_bytes": 2**20}
     columns = series_columns(series_of((step(1000, **written), step(2000), step(3000, **written), step(3000))), 3)
     assert columns["written"] == [1, None, 0.5, None]
@@ -234,9 +233,7 @@ def test_a_rate_is_that_since_the_bytes_were_last_known() -> None:
 
 
 def test_a_page_has_a_bounded_number_of_steps() -> None:
-    assert steps_per_run(1) == 600
-    assert steps_per_run(3000) * 3000 == MAX_STEPS
-    assert steps_per_run(100_000) == 60
+    assert [steps_per_run(runs) for runs in (1, 3000, 100_000)] == [600, MAX_STEPS / 3000, 60]
 
 
 def test_equal_steps_cost_three_numbers() -> None:

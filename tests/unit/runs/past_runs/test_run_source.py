@@ -315,18 +315,14 @@ def test_notices_and_stacks_between_the_records_of_a_file_are_no_invalid_lines(t
 @pytest.mark.parametrize("keeps", [True, False])
 def test_log_groups_are_read_once_for_runs_and_notices(*, keeps: bool) -> None:
     messages = [encode(etl()).decode(), encode_notice(MISSED).decode(), '{"type":"schedule.notice"}', "hello"]
-    patterns = []
-
-    def pages(**parameters: Any) -> Any:
-        patterns.append(parameters["filterPattern"])
-        return [{"events": [{"timestamp": 0, "message": message} for message in messages]}]
-
-    source = LogGroupRuns(pages, ("/ecs/jobs",), STARTED_NS + 3600 * NS_PER_SECOND, keeps_notices=keeps)
+    group = PlayedGroup(*messages)
+    now_ns = STARTED_NS + 3600 * NS_PER_SECOND
+    source = LogGroupRuns(group.read_pages, ("/ecs/jobs",), now_ns, keeps_notices=keeps)
     selection = RunFilter(since_ns=STARTED_NS - 3600 * NS_PER_SECOND)
     assert len([*source.runs(selection)]) == 1
     assert source.schedule_notices(selection) == ((MISSED,) if keeps else ())
-    assert len(patterns) == 1
-    assert ('($.type = "schedule.notice")' in patterns[0]) == keeps
+    (call,) = group.calls
+    assert ('($.type = "schedule.notice")' in call["filterPattern"]) == keeps
     assert source.notes == ()
 
 
