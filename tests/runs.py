@@ -21,7 +21,7 @@ from profiler.record.record_model import (
 )
 from profiler.runs.history.run_database import HistoryStore
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
-from profiler.sizing.fargate import LEGAL_VCPUS
+from profiler.sizing.prices import LEGAL_VCPUS
 from tests.fakes import START_NS, FakeClock
 
 DAY_SECONDS = 86_400

@@ -42,8 +42,6 @@ from profiler.sizing.what_if import SizeOption, runs_per_month
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
 _SCALE = {"nearLimit": MIN_SHARE_OF_LIMIT, "vcpu": LEAST_VCPU, "mb": LEAST_MB, "minSamples": MIN_SAMPLES}
-# The time series get the other half of the space that the runs leave.
-_DETAILS_SHARE = 0.5
 # The counts of omitted items, and names.
 _END_BYTES = 200
 
@@ -93,7 +91,8 @@ def build_page_data(
     room = max_bytes - _END_BYTES - len(compressed(start))
     rows, room = first_that_fit(fields, room, at_least=1)
     shown = runs[: len(rows)]
-    details, _ = first_that_fit((run_details(run, now_ns) for run in shown), room, share=_DETAILS_SHARE)
+    # The time series get the other half of the space that the runs leave.
+    details, _ = first_that_fit((run_details(run, now_ns) for run in shown), room, share=0.5)
     left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
     text = compressed(
         f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'

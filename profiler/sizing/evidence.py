@@ -37,7 +37,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.units import billed_ms
 from profiler.record.worth_a_word import SATURATED_PERCENT, counted_cpu_wait
-from profiler.sizing.fargate import LEGAL_VCPUS
+from profiler.sizing.prices import LEGAL_VCPUS
 from profiler.sizing.run_facts import (
     RunFacts,
     facts_of,

@@ -33,8 +33,7 @@ from profiler.record.record_model import (
     without_course,
 )
 from profiler.record.units import billed_ms
-from profiler.sizing.fargate import LEGAL_SIZES, Size
-from profiler.sizing.prices import PriceOverrides, cost_of
+from profiler.sizing.prices import LEGAL_SIZES, PriceOverrides, Size, cost_of
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):

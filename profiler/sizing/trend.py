@@ -7,8 +7,6 @@ from itertools import combinations, groupby
 from msgspec import Struct
 
 _MIN_TREND_RUNS = 8
-# All pairs of these runs are compared. Older runs are weaker evidence for the future.
-_MAX_TREND_RUNS = 200
 # With fewer runs, nothing is known about what is usual, and a recommendation is not reliable.
 MIN_RUNS = 5
 FEW_RUNS = "fewer than five runs"
@@ -39,7 +37,7 @@ def growth(values: Sequence[float]) -> Growth | None:
     if its 90 % interval is above 0. Sen's interval comes from the variance of Kendall's statistic.
     https://doi.org/10.1080/01621459.1968.10480934
     """
-    recent = values[-_MAX_TREND_RUNS:]
+    recent = values[-200:]  # all pairs of these are compared; older runs are weaker evidence for the future
     count = len(recent)
     if count < _MIN_TREND_RUNS:
         return None

@@ -59,7 +59,6 @@ class HistoryRecorder:
         self._write_call: BackgroundCall[bool] | None = None
         self._began_ns: int | None = None
         self._due_ns: int | None = 0 if self.keeps_runs else None
-        self._search_seconds = 0.0
 
     def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
         """Write down the report and the series of the run so far, if this is due: this process may be killed.
@@ -107,21 +106,13 @@ class HistoryRecorder:
 
         Whatever goes wrong, nothing is found: the run is reported without a comparison.
         """
-        began_ns = self._clock.monotonic_ns()
 
         def search() -> _T | None:
             with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
                 return find(self._open(_MAX_SEARCH_SECONDS))
             return None
 
-        call = BackgroundCall(search, self._clock, _MAX_SEARCH_SECONDS)
-
-        def wait() -> _T | None:
-            found = call.result()
-            self._search_seconds = (self._clock.monotonic_ns() - began_ns) / NS_PER_SECOND
-            return found
-
-        return wait
+        return BackgroundCall(search, self._clock, _MAX_SEARCH_SECONDS).result
 
     def add(
         self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None = None
@@ -133,8 +124,7 @@ class HistoryRecorder:
         failure = None
         try:
             if max_runs:
-                # The search has used a part of the time.
-                store = self._open(LOCK_TIMEOUT_SECONDS - self._search_seconds)
+                store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
                 store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
                 store.add_abandoned_runs()
         except TaskProfilerError as error:

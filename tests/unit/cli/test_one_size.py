@@ -20,8 +20,7 @@ from profiler.runs.past_runs.run_source import RunFilter
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
-from profiler.sizing.fargate import LEGAL_SIZES
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import LEGAL_SIZES, PriceOverrides
 from tests.runs import checkpoint, history_of, lines, report, slowdown
 from tests.values import present
 
