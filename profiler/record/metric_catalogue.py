@@ -82,10 +82,7 @@ def view_of(record: Record) -> RunView:
 
 
 def reader(path: str) -> Callable[[RunView], Any]:
-    """The function that reads the value at a path of the view; None if a part on the way is absent.
-
-    In the paths of the catalogue, only the parent of the value may be absent.
-    """
+    """The function that reads the value at a path of the view. Only its parent may be absent: then it is None."""
     parent, _, name = path.rpartition(".")
     if parent in RunView.__struct_fields__:
         return attrgetter(path)

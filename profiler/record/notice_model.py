@@ -113,10 +113,7 @@ def is_notice_line(line: bytes) -> bool:
 
 
 def decode_notice(line: bytes | str) -> AnyNoticeLine:
-    """Decode one JSON line. Impossible numbers and times of the record count as missing.
-
-    Raises msgspec.DecodeError if the line is not a notice.
-    """
+    """Decode a JSON line. Impossible values of the record count as missing. Raises msgspec.DecodeError."""
     from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
     notice = decode_leniently(cast("type[AnyNoticeLine]", AnyNoticeLine), line)

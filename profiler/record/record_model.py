@@ -464,11 +464,7 @@ def encode(report: Report) -> bytes:
 
 
 def decode(line: bytes | str) -> Report:
-    """Decode one JSON line. Impossible numbers and times count as missing.
-
-    Raises msgspec.DecodeError if the line is not a report. The message contains the invalid field if one is known
-    (``msgspec.ValidationError`` is a subclass).
-    """
+    """Decode a JSON line; impossible numbers and times count as missing. Raises msgspec.DecodeError for other lines."""
     from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
     report = decode_leniently(Report, line)

@@ -52,10 +52,7 @@ def advise(
     *,
     brief: bool = False,
 ) -> Advice:
-    """Recommend a size for a family, which runs at ``target``, else where its latest run did.
-
-    ``brief`` leaves out the reasons about sizes that were not chosen.
-    """
+    """Recommend a size for a family at ``target``, else where its latest run was. ``brief``: no other sizes."""
     choice = recommend_size(evidence, policy, price_overrides, target)
     return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice, brief=brief))
 

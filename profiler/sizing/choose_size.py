@@ -85,10 +85,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Whether the current size is known and another one is better.
-
-        Outside Fargate, where sizes have no price, only a size that is too small is changed.
-        """
+        """Whether another size is better than the current one, if that is known; outside Fargate, only a larger one."""
         if self.current == TaskSize():
             return False
         pairs = ((self.current.vcpu, self.size.vcpu), (self.current.memory_mb, self.size.memory_mb))
@@ -171,10 +168,7 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
 
 
 def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
-    """Round up to steps of 0.25 vCPU and 64 MiB; an unknown requirement stays None.
-
-    A size of Fargate at which no run would be slower is enough, and a size that was enough is not exceeded.
-    """
+    """Round up to 0.25 vCPU and 64 MiB (None if unknown), but not above a size that was enough or slows no run down."""
     vcpu = memory_mb = None
     if evidence.required_vcpu is not None:
         rounded, limit = _step_up(evidence.required_vcpu, 0, 0.25), vcpu_limit(evidence.latest)

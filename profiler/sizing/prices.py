@@ -123,10 +123,7 @@ REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
 def prices(
     region: str | None, architecture: str | None, overrides: PriceOverrides, *, on_spot: bool = False
 ) -> Prices | None:
-    """Find Fargate's prices: from the settings, else from the table; None if neither has them.
-
-    On Spot, the prices are the table's times a fraction, unless a price is set.
-    """
+    """Fargate's prices from the settings, else from the table, on Spot times a fraction; None if neither has them."""
     listed = PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
     fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
     own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)

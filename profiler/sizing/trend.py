@@ -65,10 +65,7 @@ def median(ordered: Sequence[float]) -> float:
 
 
 def usual_range(values: Iterable[float | None]) -> tuple[float, float] | None:
-    """The ends of the usual range; None for fewer than five known values.
-
-    They are the median ± two median absolute deviations, at least ± 5 %.
-    """
+    """The median ± two median absolute deviations, at least ± 5 %; None for fewer than five known values."""
     known = sorted(value for value in values if value is not None)
     if len(known) < MIN_RUNS:
         return None

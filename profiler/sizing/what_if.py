@@ -130,9 +130,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         """Return the bounds of the duration with this vCPU size; None if nothing is known about it.
 
         A larger size than the runs' own shortens the time in which they used all of their vCPUs, in proportion to the
-        sizes: all of this time, or none of it. Runs whose
-        reports have no slowdown (schema 1.0) are known not to be slower with at least the vCPUs that they used for 95 %
-        of the time, and nothing else.
+        sizes: all of this time, or none of it. Runs whose reports have no slowdown (schema 1.0) are known not to be
+        slower with at least the vCPUs that they used for 95 % of the time, and nothing else.
         """
         evidence, current_vcpu = self.evidence, self.evidence.size.vcpu
         seen_vcpu = vcpu_limit(evidence.latest)

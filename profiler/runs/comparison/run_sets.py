@@ -30,10 +30,7 @@ from profiler.runs.past_runs.run_source import (
 
 
 class RunSet(Struct, frozen=True, kw_only=True):
-    """A set of runs, the text that selects it, and how many runs do not count, by the reason.
-
-    ``has_more``: older runs exist than the newest ones that count.
-    """
+    """Runs, the text that selects them, and how many do not count, by reason. ``has_more``: older ones would."""
 
     text: str
     reports: tuple[Report, ...]

@@ -229,10 +229,7 @@ class HistoryStore:
                 )
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete runs by their ids, or the beginnings of their ids; returns how many.
-
-        If one of them is unknown or ambiguous, none is deleted.
-        """
+        """Delete runs by their ids or beginnings of them, or none if one is unknown or ambiguous. Returns how many."""
         count = 0
         if not os.path.lexists(self.path):
             raise TaskProfilerError(f"There is no history {self.path}: nothing was deleted.")

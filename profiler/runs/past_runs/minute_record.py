@@ -123,10 +123,7 @@ def unseen_task(end: StoppedTask) -> SeenTask:
 
 
 class _Span(Struct, frozen=True, kw_only=True):
-    """The pull of a run's image, its start and its end, in nanoseconds since 1970; None: unknown.
-
-    Without ECS's event, ``until_ns`` is a whole number of minutes after the start, and ``finished_ns`` is None.
-    """
+    """Times of a run in ns since 1970. Without ECS's event, ``until_ns`` is whole minutes after the start."""
 
     pulled_ns: int | None
     started_ns: int | None

@@ -97,10 +97,7 @@ def source_name(source: str) -> str:
 
 
 def read_lines(source: str) -> Iterator[bytes]:
-    """Yield the lines of a file, or of standard input for ``-``; of the AWS CLI's JSON, the messages.
-
-    Raises TaskProfilerError if the source cannot be read.
-    """
+    """Yield the lines of a file or standard input, or the messages in the AWS CLI's JSON. Raises TaskProfilerError."""
     try:
         if source == STANDARD_INPUT:
             yield from messages(sys.stdin.buffer)

@@ -107,11 +107,7 @@ def _filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject
 
 
 def _has_status(statuses: Sequence[str]) -> JsonObject:
-    """The run has one of the statuses.
-
-    A stopped run's document has no status until ECS's event arrives. A word that only a newer version knows is
-    ``unknown``.
-    """
+    """The run has one of the statuses. A stopped run has none until ECS's event; a newer word is ``unknown``."""
     conditions: list[JsonObject] = [{"terms": {_STATUS: list(statuses)}}]
     if "stopped" in statuses:
         conditions.append(_none_of([_exists(_STATUS)]))
@@ -131,11 +127,7 @@ def _reason(body: Mapping[str, Any]) -> str:
 
 
 def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None) -> JsonObject:
-    """Build the query for a page of families, with the start times of their last runs.
-
-    The query matches too much for patterns with sets of characters: filter the result. ``after`` is ``after_key`` of
-    the previous page.
-    """
+    """The query for a page of families after the ``after_key`` of another, with the starts of their last runs."""
     conditions = [_exists(_FAMILY), _exists(_START), *_filter_conditions(selection, _START)]
     fields = (("name", _FAMILY), ("account", _ACCOUNT), ("region", _REGION))
     composite: JsonObject = {
@@ -214,10 +206,7 @@ class IndexedRuns(RunSource):
                     yield run
 
     def _last_run_conditions(self, selection: RunFilter, last: int) -> Iterator[Sequence[JsonObject]]:
-        """Yield, for some families after the others, the conditions of a search for their last runs.
-
-        Each search finds few enough runs for one page: a further page would find all of them again.
-        """
+        """Yield the conditions of searches for the last runs of families. One page holds the runs of a search."""
         # Each family has up to five conditions, and the engines refuse a query of more than 1,024. A tenth of the page
         # is room for runs that started at the same time as the oldest of the last ones.
         step = max(1, min(100, round(0.9 * _LARGE_PAGE_SIZE) // last))
@@ -282,10 +271,7 @@ class IndexedRuns(RunSource):
         return hits
 
     def _post(self, kind: str, query: object) -> Mapping[str, Any]:
-        """Search all indices of a kind, and return the response's body. There may be no such index.
-
-        Raises TaskProfilerError unless a search cluster accepts the search.
-        """
+        """Search all indices of a kind, if any. Raises TaskProfilerError unless a search cluster accepts the search."""
         path = f"/{quote(self._prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
         response = self._server.request("POST", path, query)
         body = response.body if isinstance(response.body, dict) else {}
@@ -371,11 +357,7 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
 
 
 def _without_record(source: Mapping[str, Any]) -> Report:
-    """The known values of a run whose record is missing or unreadable.
-
-    Shippers other than the forwarder may write documents without the record's text: their fields are read back. Values
-    that the index ignores, because they are of another type, are left out.
-    """
+    """The values of a run without a readable record: shippers may write documents without the record's text."""
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
     is_unreadable = isinstance(source.get("record"), str)  # then no other number counts than the duration
     for field in FIELDS:
@@ -396,6 +378,7 @@ def _without_record(source: Mapping[str, Any]) -> Report:
 
 
 def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
+    """The value of a field; None if it has another type, which the index ignores."""
     value: Any = source
     for name in field.name.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -47,7 +47,8 @@ from tests.values import present
 
 
 def grouped(*reports: Report) -> list[PastRun]:
-    return [*matching_runs(group_lines(run_line(encode(one)) for one in reports), RunFilter(), [].append)]
+    invalid: list[int] = []
+    return [*matching_runs(group_lines(run_line(encode(one)) for one in reports), RunFilter(), invalid.append)]
 
 
 def found(name: str | None, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
