@@ -34,12 +34,9 @@ def test_amounts(formatter: Callable[[float], str], value: float, expected: str)
     assert formatter(value) == expected
 
 
-@pytest.mark.parametrize(
-    ("part", "whole", "expected"),
-    [("0.1 vCPU", "2 vCPU", "0.1 of 2 vCPU"), ("300 MB", "2 GB", "300 MB of 2 GB"), ("3 %", "100 %", "3 of 100 %")],
-)
-def test_a_part_of_a_whole_has_one_unit_if_they_share_it(part: str, whole: str, expected: str) -> None:
-    assert format_part(part, whole) == expected
+def test_a_part_of_a_whole_has_one_unit_if_they_share_it() -> None:
+    assert format_part("0.1 vCPU", "2 vCPU") == "0.1 of 2 vCPU"
+    assert format_part("300 MB", "2 GB") == "300 MB of 2 GB"
 
 
 @pytest.mark.parametrize(("new", "old", "expected"), CHANGES)

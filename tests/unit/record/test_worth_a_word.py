@@ -1,4 +1,4 @@
-"""The words and sentences of how a run ended, of its family, and from which limit on a wait or an idle time has one."""
+"""From which limit on a wait or an idle time is worth a word; the names of families."""
 
 import pytest
 
@@ -8,46 +8,9 @@ from profiler.cli.terminal.time_bar import time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.record_model import Container, Metrics, Record
-from profiler.record.run_outcome import EndStatus, describe_cause, end_status
 from profiler.record.worth_a_word import counted_cpu_wait, idle_vcpu, is_long_cpu_wait
 from profiler.report_page.page_activity import activity_fields
 from tests.runs import report
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "was_stopped", "has_failed", "status"),
-    [
-        (0, False, False, "success"),
-        (0, False, True, "success"),
-        (0, True, False, "stopped"),
-        (1, False, False, "failure"),
-        (143, True, False, "stopped"),
-        (None, True, True, "stopped"),
-        (None, False, True, "failure"),
-        (None, False, False, "unknown"),
-    ],
-)
-def test_a_stop_takes_precedence_over_the_exit_code(
-    *, exit_code: int | None, was_stopped: bool, has_failed: bool, status: EndStatus
-) -> None:
-    assert end_status(exit_code, was_stopped=was_stopped, has_failed=has_failed) == status
-
-
-@pytest.mark.parametrize(
-    ("category", "exit_code", "sentence"),
-    [
-        ("spot", 143, "AWS reclaimed the Spot capacity"),
-        ("exit", 137, "The container exited with code 137 (SIGKILL)"),
-        ("exit", None, None),
-        ("unknown", None, None),
-        ("a later word", None, None),
-        (None, 1, None),
-    ],
-)
-def test_a_cause_is_a_sentence_if_it_is_known(
-    category: str | None, exit_code: int | None, sentence: str | None
-) -> None:
-    assert describe_cause(category, exit_code) == sentence
 
 
 def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_them() -> None:
@@ -107,8 +70,6 @@ def test_waits_at_the_same_time_count_by_what_more_cpus_could_save(
     assert counted_cpu_wait(record) == (81 if is_long else 0)
 
 
-@pytest.mark.parametrize(
-    ("size", "idle"), [(0.25, 0.01), (1, 0.02), (2, 0.04), (64, 0.05), (None, 0.05), (0, 0.05), (-1, 0.05)]
-)
-def test_idle_is_a_share_of_the_size_within_limits(size: float | None, idle: float) -> None:
-    assert idle_vcpu(size) == idle
+def test_idle_is_a_share_of_the_size_within_limits() -> None:
+    idle = {0.25: 0.01, 1: 0.02, 2: 0.04, 64: 0.05, None: 0.05, 0: 0.05, -1: 0.05}
+    assert {size: idle_vcpu(size) for size in idle} == idle
