@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import groupby
 
 from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Report
@@ -35,19 +36,15 @@ class LocalRuns(RunSource):
         """Yield the matching runs page by page."""
         stored = self.history.runs(selection)
         past = (PastRun(report=report, line=line) for line, report in stored if selection.matches(report))
-        return self._with_running(past, selection) if selection.reads_checkpoints else past
+        if not selection.reads_checkpoints:
+            return past
+        runs = merge(past, self.running(selection), key=lambda run: run.started_ns, reverse=True)
+        # A run that ends at this moment is listed once.
+        return (next(same) for _, same in groupby(runs, key=lambda run: run.report.record.task_id))
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
         """The matching runs in progress."""
         return newest_first(PastRun(report=report) for report in self.history.running() if selection.matches(report))
-
-    def _with_running(self, past: Iterator[PastRun], selection: RunFilter) -> Iterator[PastRun]:
-        """All runs, newest first. A run that ends at this moment is listed once."""
-        last = ""
-        for run in merge(past, self.running(selection), key=lambda run: run.started_ns, reverse=True):
-            if run.report.record.task_id != last:
-                yield run
-            last = run.report.record.task_id
 
     def steps(self, runs: Iterable[PastRun]) -> Iterator[StepSeries]:
         """The time series that the history has of each run."""

@@ -1,7 +1,6 @@
 """The policy, sentence by sentence, and what holds for any runs."""
 
 import random
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,14 +13,7 @@ from profiler.sizing.advice import as_json
 from profiler.sizing.choose_size import DeploymentTarget
 from profiler.sizing.run_facts import facts_of, oom_size_mb
 from tests.runs import report, slowdown
-from tests.unit.sizing.test_what_if import Need, advice, families, reasons, runs_of
-
-GB = 1024
-
-
-def size(reports: Iterable[Report], **more: Any) -> tuple[float | None, float | None]:
-    chosen = advice(reports, **more).choice.size
-    return chosen.vcpu, chosen.memory_mb
+from tests.unit.sizing.test_what_if import GB, Need, advice, families, reasons, runs_of, size
 
 
 def killed(number: int = 0, *, limit_mb: float = 2048, **more: Any) -> Report:

@@ -43,7 +43,7 @@ def advice(
     return advise(evidence_of(reports, last=last), Policy(**policy), PriceOverrides(), target)
 
 
-def size(*reports: Report, **policy: Any) -> tuple[float | None, float | None]:
+def size(reports: Iterable[Report], **policy: Any) -> tuple[float | None, float | None]:
     chosen = advice(reports, **policy).choice.size
     return chosen.vcpu, chosen.memory_mb
 
@@ -107,7 +107,7 @@ def test_each_row_has_duration_price_and_saving_by_hand() -> None:
     assert (half.acceptable, found[0.25, GB].acceptable) == (True, False)
     current = found[1, 4 * GB]
     assert (current.usd_per_run, current.saving_percent, current.acceptable) == (0.00971, 0.0, True)
-    assert size(*runs) == (0.5, GB)
+    assert size(runs) == (0.5, GB)
 
 
 def test_a_saturated_task_is_not_enlarged() -> None:
@@ -196,7 +196,7 @@ def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() 
     assert (quarter.factor, quarter.usd_per_run, quarter.saving_percent) == (None, None, None)
     assert not quarter.acceptable
     assert "0.25 vCPU was not considered: some runs used up to 0.3 vCPU for 95 %" in "\n".join(found.reasons)
-    assert size(report(0, p95=0.25)) == (0.25, 512)
+    assert size([report(0, p95=0.25)]) == (0.25, 512)
 
 
 def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
@@ -390,7 +390,7 @@ def test_the_memory_holds_the_need_and_is_more_than_a_run_died_at(
     found: list[Need], policy: Mapping[str, bool]
 ) -> None:
     runs = runs_of(found)
-    memory_mb = size(*runs, **policy)[1] or 0
+    memory_mb = size(runs, **policy)[1] or 0
     largest = memory_mb == 244 * GB
     for run in runs:
         assert (run.record.metrics.max_memory_used_mb or 0) <= memory_mb
