@@ -252,7 +252,7 @@ def fill_history(path: Path) -> None:
             metrics=Metrics(duration_ms=60_000, cpu_seconds=12.5, max_memory_used_mb=512.0, memory_size_mb=2048.0),
         )
         report = Report(time=moment, type="task.report", record=record)
-        store.add(encode_line(report), report, (), max_runs=_HISTORY_RUNS)
+        store.add(encode_line(report), report, b"[]", max_runs=_HISTORY_RUNS)
 
 
 def timed(command: Sequence[str]) -> tuple[float, float]:

@@ -102,6 +102,7 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"families": ("nightly-*", "hourly")}, IDS),
     ({"families": ("nightly-[el]*",)}, ["abc1", "abc2", "bcd1", "cde2"]),
     ({"families": ("nightly-?tl",)}, ["abc1", "abc2", "cde2"]),
+    ({"families": ("nightly-[!e]*", "%", "'; DROP TABLE run; --")}, ["bcd1"]),
     ({"families": ("NIGHTLY-*",)}, []),
     ({"clusters": ("other",)}, ["bcd1", "cde2"]),
     ({"clusters": ("other", "jobs")}, IDS),

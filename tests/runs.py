@@ -1,6 +1,7 @@
 """Reports of runs with only what a test is about, as the monitor would write them."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,9 +19,10 @@ from profiler.record.record_model import (
     TaskSize,
     encode,
 )
+from profiler.runs.history.run_database import HistoryStore
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
-from profiler.sizing.fargate import LEGAL_VCPUS
-from tests.fakes import START_NS
+from profiler.sizing.prices import LEGAL_VCPUS
+from tests.fakes import START_NS, FakeClock
 
 DAY_SECONDS = 86_400
 
@@ -88,6 +90,14 @@ def checkpoint(of: Report) -> Report:
 def lines(reports: Iterable[Report]) -> bytes:
     """As they stand in a file."""
     return b"".join(encode(one) + b"\n" for one in reports)
+
+
+def history_of(path: Path, *reports: Report) -> HistoryStore:
+    """A history with these runs."""
+    store = HistoryStore(path, FakeClock())
+    for one in reports:
+        store.add(encode(one), one, b"[]", max_runs=100)
+    return store
 
 
 def evidence_of(reports: Iterable[Report], *, last: int = LAST_RUNS, on_fargate: str | None = None) -> Evidence:

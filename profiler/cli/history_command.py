@@ -57,7 +57,7 @@ def _delete(source: RunSource, selection: RunFilter, ids: Sequence[str]) -> None
 
     if not isinstance(source, LocalRuns) or not selection.is_empty:
         raise UsageError("--delete is for ids in the local history: use it without other options than --history.")
-    say(f"Deleted {format_count(source.delete(ids), 'run')}.")
+    say(f"Deleted {format_count(source.history.delete(ids), 'run')}.")
 
 
 def _json_line(run: PastRun) -> bytes:

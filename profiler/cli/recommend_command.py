@@ -184,5 +184,5 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
     yield EMPTY
 
 
-def _size(size: TaskSize | None) -> str:
-    return (None if size is None else format_task_size(size.vcpu, size.memory_mb)) or UNKNOWN
+def _size(size: TaskSize) -> str:
+    return format_task_size(size.vcpu, size.memory_mb) or UNKNOWN

@@ -55,10 +55,7 @@ class SystemClock:
 
 
 class Ticker(Struct):
-    """Ticks at multiples of the interval after the start, so that delays do not accumulate.
-
-    ``missed`` counts the ticks that passed while the caller was busy.
-    """
+    """Ticks at multiples of the interval after the start. ``missed`` counts those that passed unused."""
 
     _start_ns: int
     _interval_ns: int
@@ -88,10 +85,7 @@ class DutyCycle(Struct):
 
 
 class ClockJumpDetector(Struct):
-    """Detects that the wall clock was set, by comparing it with the monotonic clock at each check.
-
-    ``jumped_ns`` is the sum of all jumps; negative means that the clock was set back.
-    """
+    """Detects that the wall clock was set. ``jumped_ns`` is the sum of all jumps; negative: it was set back."""
 
     _clock: Clock
     _offset_ns: int | None = None

@@ -66,10 +66,7 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
 
 
 class ContainerRoles(Struct, frozen=True, kw_only=True):
-    """The names of the containers by role; ``monitor`` is None without a monitor.
-
-    ``candidates`` is the batch, the container that the task exists for, or all containers that could be the batch.
-    """
+    """The names of the containers by role. ``candidates`` is the batch, or all containers that could be the batch."""
 
     monitor: str | None
     injected: tuple[str, ...]

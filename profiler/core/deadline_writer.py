@@ -48,10 +48,6 @@ class Output:
         self._kept = 0
         self.dropped = 0
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._is_writing
-
     def write(self, data: bytes) -> str | None:
         """Write the block, or drop it while nothing reads the output; returns the reason as part of a sentence."""
         with self._changed:

@@ -65,7 +65,6 @@ def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: st
 
     The metadata endpoint returns the actual stream as ``awslogs-stream``. A task definition has only
     ``awslogs-stream-prefix``; the ECS agent names the stream ``PREFIX/CONTAINER/TASK-ID``.
-
     """
     prefix = options.get("awslogs-stream-prefix")
     default_stream = f"{prefix}/{container_name}/{task_id(task_arn)}" if prefix else None

@@ -42,9 +42,8 @@ class JsonLog(Log):
         from structlog import processors  # see the module's docstring
 
         dropped = self._output.dropped
-        event_dict = {**fields, "event": event}
-        if dropped > self._dropped_before:
-            event_dict = {**fields, "lines_dropped": dropped - self._dropped_before, "event": event}
+        lost = dropped - self._dropped_before
+        event_dict = {**fields, **({"lines_dropped": lost} if lost else {}), "event": event}
         processors.add_log_level(None, level, event_dict)
         processors.TimeStamper(fmt="iso", utc=True)(None, level, event_dict)
         write = self._output.keep if level == "error" else self._output.write

@@ -21,10 +21,7 @@ _MAX_WAIT_SECONDS = 24 * 3600  # poll(2) takes at most 2^31 milliseconds; a wait
 
 
 class SignalHandler:
-    """Receives stop signals and waits for them.
-
-    ``requested_ns`` is the time of the first signal by ``monotonic_ns``, None before it.
-    """
+    """Receives stop signals and waits for them. ``requested_ns`` is the time of the first one by ``monotonic_ns``."""
 
     def __init__(self, monotonic_ns: Callable[[], int]) -> None:
         self._monotonic_ns = monotonic_ns

@@ -1,5 +1,7 @@
 """Text from other programs, without the characters that cannot be written or that control a terminal."""
 
+from collections.abc import Sequence
+
 
 def without_surrogates(text: str, replacement: str = "?") -> str:
     """Replace lone surrogates, which UTF-8 cannot encode: bytes that were not UTF-8, or half of a pair."""
@@ -31,6 +33,11 @@ def on_one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " for char in without_surrogates(text))
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first five names; an ellipsis stands for others."""
+    return ", ".join((*names[:5], *("…" for _ in names[5:6])))
 
 
 def as_sentence(text: str) -> str:

@@ -13,7 +13,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -242,13 +242,10 @@ class PeriodicReader(StoppableThread):
         return self._final_done.wait(max_seconds)
 
     def _read_and_close(self) -> None:
-        try:
-            try:
-                self._read_on_grid()
-            finally:
-                self._close()
-        finally:
-            self._end_waits()
+        with ExitStack() as stack:
+            stack.callback(self._end_waits)
+            stack.callback(self._close)
+            self._read_on_grid()
 
     def _end_waits(self) -> None:
         self._has_ended = True

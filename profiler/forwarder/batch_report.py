@@ -91,10 +91,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
 
 def batch_container(task: StoppedTask, name: str | None) -> EventContainer | None:
     """Return the batch in the event; with its name alone if the event does not list it, as after a failed start."""
-    if name is None:
-        return None
-    listed = next((container for container in task.containers if container.name == name), None)
-    return EventContainer(name=name) if listed is None else listed
+    return None if name is None else task.container(name)
 
 
 def judge(task: StoppedTask, containers: TaskContainers) -> tuple[Outcome, EventContainer | None]:

@@ -41,9 +41,6 @@ def replace_lone_surrogates(json_text: str) -> str:
     return _ESCAPE.sub(lambda escape: "\\ufffd" if escape.group(1) else escape.group(), json_text)
 
 
-_type_decoder = msgspec.json.Decoder(_TypedLine)
-
-
 def read_line(message: str) -> Report | InvalidReport | None:
     """Return the report in a line; None for any other line, such as the batch's own output."""
     if not any(marker in message for marker in _TYPE_MARKERS):
@@ -65,7 +62,7 @@ def _decode(
     """Decode a line if it has one of the types; None if not."""
     message = replace_lone_surrogates(message)
     try:
-        line_type = decode_leniently(_type_decoder, message).type
+        line_type = decode_leniently(_TypedLine, message).type
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         # A truncated report. A log line that only quotes a report does not start with a brace.
         return InvalidReport(_reason(error, what)) if message.lstrip().startswith("{") else None

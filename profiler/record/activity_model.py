@@ -5,7 +5,6 @@ The call stacks over time are in a separate line, :class:`StacksLine`.
 
 import re
 from collections.abc import Mapping
-from functools import cache
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -146,17 +145,11 @@ def is_stacks_line(line: bytes) -> bool:
     return head.startswith(b"{") and re.search(_STACKS_TYPE, ends) is not None
 
 
-@cache
-def _decoder() -> msgspec.json.Decoder[StacksLine]:
-    """The decoder, which is slow to make: it is not for the programs that only write lines."""
-    return msgspec.json.Decoder(StacksLine)
-
-
 def decode_stacks(line: bytes) -> StacksLine | None:
     """Decode the line without steps whose times are impossible. None: it is another line, or it is damaged."""
     from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
     try:
-        return without_impossible(decode_leniently(_decoder(), line))
+        return without_impossible(decode_leniently(StacksLine, line))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

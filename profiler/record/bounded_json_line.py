@@ -58,10 +58,7 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
 
 
 def without_lists(record: Record) -> Record:
-    """The record for the line of a notice: the identity, the metrics and what the run waited for, within the limits.
-
-    What is left fits into a line below 64 KiB.
-    """
+    """The record for the line of a notice below 64 KiB: identity, metrics and waits, within the limits."""
     lists: dict[str, object] = dict.fromkeys(("series", "stacks", "neuron", "interval", "monitor"))
     return _within_limits(replace(record, **lists, containers=(), gpus=(), processes=()))
 

@@ -5,6 +5,7 @@ Runs belong together when account, Region and the task definition's family agree
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -27,6 +28,7 @@ class FamilyKey(Struct, frozen=True):
 
 # The title of a column, and how to read its value from a family.
 PlaceColumn = tuple[str, Callable[[FamilyKey], str | None]]
+_UNKNOWN = {"Account": "unknown account", "Region": "unknown Region"}
 
 
 def matches_any(family: str, patterns: Collection[str]) -> bool:
@@ -41,24 +43,20 @@ def family_key(record: Record | RecordHead) -> FamilyKey:
 
 def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
     """Name each family. Account or Region follow the name only where families of the same name differ in it."""
-    namesakes: dict[str, set[FamilyKey]] = {}
-    for key in keys:
-        namesakes.setdefault(key.name, set()).add(key)
-    return {key: _label(key, namesakes[key.name]) for key in keys}
+    labels = {}
+    for name, namesakes in groupby(sorted(keys, key=lambda key: key.order), key=lambda key: key.name):
+        same = list(namesakes)
+        columns = place_columns(same)
+        for key in same:
+            places = ", ".join(get(key) or _UNKNOWN[title] for title, get in columns)
+            labels[key] = f"{name} ({places})" if places else name
+    return labels
 
 
 def place_columns(keys: Sequence[FamilyKey]) -> list[PlaceColumn]:
     """The table columns "Account" and "Region", each only where the families differ in it."""
     columns: tuple[PlaceColumn, ...] = (("Account", lambda key: key.account_id), ("Region", lambda key: key.region))
     return [(title, get) for title, get in columns if len({get(key) for key in keys}) > 1]
-
-
-def _label(key: FamilyKey, namesakes: Collection[FamilyKey]) -> str:
-    parts = (
-        *([key.account_id or "unknown account"] if len({namesake.account_id for namesake in namesakes}) > 1 else ()),
-        *([key.region or "unknown Region"] if len({namesake.region for namesake in namesakes}) > 1 else ()),
-    )
-    return f"{key.name} ({', '.join(parts)})" if parts else key.name
 
 
 class UsualDuration(Struct, frozen=True, kw_only=True):

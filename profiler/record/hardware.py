@@ -165,10 +165,7 @@ def visible_cpus_advice(record: Record) -> str | None:
 
 
 def short_processor_name(model: str) -> str:
-    """The model without what most models have: ``Xeon 8259CL``, ``EPYC 7R13``, ``Neoverse-N1``.
-
-    The frequency is left out if the name has a number without it.
-    """
+    """The model without what most models have: ``EPYC 7R13``. A frequency is left in if it is the only number."""
     name, at, frequency = model.partition("@")
     short = " ".join(re.sub(_PROCESSOR_WORDS, " ", name).split())
     if at and not any(character.isdigit() for character in short):

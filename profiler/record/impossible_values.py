@@ -36,13 +36,16 @@ _NOT_A_NUMBER = re.compile(r"NaN|Infinity|[eE]\+?\d{3}")
 S = TypeVar("S", bound=Struct)
 
 
-def decode_leniently(decoder: Decoder[S], line: bytes | str) -> S:
+_decoder = cache(Decoder)
+
+
+def decode_leniently(kind: type[S], line: bytes | str) -> S:
     """Decode a line. NaN, infinities and numbers beyond a double are not JSON; they count as missing.
 
     Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError if the line is still not valid.
     """
     try:
-        return decoder.decode(line)
+        return cast("S", _decoder(kind).decode(line))
     except DecodeError:
         text = line.decode() if isinstance(line, bytes) else line
         if not _NOT_A_NUMBER.search(text):
@@ -51,7 +54,7 @@ def decode_leniently(decoder: Decoder[S], line: bytes | str) -> S:
 
         with suppress(ValueError):
             document = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
-            return decoder.decode(json.dumps(document))
+            return cast("S", _decoder(kind).decode(json.dumps(document)))
         raise
 
 

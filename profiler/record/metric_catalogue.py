@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.model_base import json_name
-from profiler.record.record_model import Cost, Interval, Metrics, Monitor, Number, Recommendation, Record, known_status
+from profiler.record.record_model import Interval, Metrics, Number, Record, known_status
 
 # MB is MiB, as in the record. "text" and "time" are the units of values that are not numbers.
 Unit = Literal["ms", "s", "h", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"]
@@ -32,8 +32,7 @@ _INDEX_TYPES: Mapping[Unit, IndexType] = {
 SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8", "16", "32")
 # The parts of the wall time, which add up to 100 %.
 TIME_PARTS = ("on_cpu", "waiting_for_cpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
-_NO_INTERVAL, _NO_COST, _NO_RECOMMENDATION, _NO_MONITOR = Interval(), Cost(), Recommendation(), Monitor()
-_NO_GPUS, _NO_NEURON = GpuTotals(), NeuronTotals()
+_NO_INTERVAL, _NO_GPUS, _NO_NEURON = Interval(), GpuTotals(), NeuronTotals()
 _NO_NAMES: Mapping[str, str] = {}
 # The parts of the view that the record does not contain.
 _CALCULATED_PARTS = ("gpus", "neuron")
@@ -45,9 +44,6 @@ class RunView(Struct, frozen=True):
     record: Record
     metrics: Metrics
     interval: Interval
-    cost: Cost
-    recommendation: Recommendation
-    monitor: Monitor
     gpus: GpuTotals
     neuron: NeuronTotals
 
@@ -80,19 +76,13 @@ def view_of(record: Record) -> RunView:
         record,
         record.metrics,
         record.interval or _NO_INTERVAL,
-        record.cost or _NO_COST,
-        record.recommendation or _NO_RECOMMENDATION,
-        record.monitor or _NO_MONITOR,
         gpu_totals(record.gpus) or _NO_GPUS,
         neuron_totals(record.neuron) or _NO_NEURON,
     )
 
 
 def reader(path: str) -> Callable[[RunView], Any]:
-    """The function that reads the value at a path of the view; None if a part on the way is absent.
-
-    In the paths of the catalogue, only the parent of the value may be absent.
-    """
+    """The function that reads the value at a path of the view. Only its parent may be absent: then it is None."""
     parent, _, name = path.rpartition(".")
     if parent in RunView.__struct_fields__:
         return attrgetter(path)
@@ -149,7 +139,9 @@ def _latest_mean(name: str) -> Callable[[RunView], float | None]:
 
 def _waste_usd(run: RunView) -> float | None:
     """What the recommended size would have saved of this run."""
-    usd, saving_percent = run.cost.usd, run.recommendation.saving_percent
+    record = run.record
+    usd = None if record.cost is None else record.cost.usd
+    saving_percent = None if record.recommendation is None else record.recommendation.saving_percent
     if usd is None or saving_percent is None or saving_percent < 0:
         return None
     return usd * saving_percent / 100
@@ -249,7 +241,7 @@ METRICS: tuple[Metric, ...] = (
     _value("MB", "record.task_size.memory_mb", "task.size.memory_mb"),
     _value("ms", "record.sampling.stats_period_ms", "monitor.stats_period_ms"),
     # Cost and outcome
-    _value("USD", "cost.usd", "cost.usd", text_label="Cost", emf_name="costUsd"),
+    _value("USD", "record.cost.usd", "cost.usd", text_label="Cost", emf_name="costUsd"),
     Metric(unit="USD", get=_waste_usd, document_field="cost.waste_usd"),
     Metric(unit="count", get=_failed, emf_name="failed"),
     Metric(unit="count", get=_out_of_memory, emf_name="outOfMemory"),
@@ -305,11 +297,11 @@ METRICS: tuple[Metric, ...] = (
         emf_names={"max": "maxNeuronMemoryUsedMB"},
     ),
     # The recommended size
-    _value("vCPU", "recommendation.vcpu", "recommendation.vcpu", text_label="Recommended vCPU"),
-    _value("MB", "recommendation.memory_mb", "recommendation.memory_mb", text_label="Recommended Memory"),
-    _value("%", "recommendation.saving_percent", "recommendation.saving_percent", text_label="Saving"),
+    _value("vCPU", "record.recommendation.vcpu", "recommendation.vcpu", text_label="Recommended vCPU"),
+    _value("MB", "record.recommendation.memory_mb", "recommendation.memory_mb", text_label="Recommended Memory"),
+    _value("%", "record.recommendation.saving_percent", "recommendation.saving_percent", text_label="Saving"),
     # The monitor itself
-    _value("text", "monitor.version", "monitor.version"),
-    _value("s", "monitor.cpu_seconds", "monitor.cpu_seconds"),
-    _value("MB", "monitor.max_rss_mb", "monitor.max_rss_mb"),
+    _value("text", "record.monitor.version", "monitor.version"),
+    _value("s", "record.monitor.cpu_seconds", "monitor.cpu_seconds"),
+    _value("MB", "record.monitor.max_rss_mb", "monitor.max_rss_mb"),
 )

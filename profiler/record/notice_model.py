@@ -4,8 +4,7 @@ The monitor writes :class:`NoticeLine`; the forwarder's ``watch_schedules`` writ
 """
 
 import re
-from functools import cache
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec import Meta, field
@@ -103,12 +102,6 @@ _BEGINNING = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:task|schedule)\.notice"')
 _encoder = msgspec.json.Encoder()
 
 
-@cache
-def _decoder() -> msgspec.json.Decoder[AnyNoticeLine]:
-    """The decoder, which is slow to make: it is not for the programs that only write lines."""
-    return msgspec.json.Decoder(AnyNoticeLine)
-
-
 def encode_notice(line: AnyNoticeLine) -> bytes:
     """Encode a notice as one JSON line, without newline."""
     return _encoder.encode(line)
@@ -120,14 +113,8 @@ def is_notice_line(line: bytes) -> bool:
 
 
 def decode_notice(line: bytes | str) -> AnyNoticeLine:
-    """Decode one JSON line. Impossible numbers and times of the record count as missing.
+    """Decode a JSON line. Impossible values of the record count as missing. Raises msgspec.DecodeError."""
+    from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
-    Raises msgspec.DecodeError if the line is not a notice.
-    """
-    from profiler.record.impossible_values import (  # not for the programs that only write lines
-        decode_leniently,
-        without_impossible,
-    )
-
-    notice: AnyNoticeLine = decode_leniently(_decoder(), line)
+    notice = decode_leniently(cast("type[AnyNoticeLine]", AnyNoticeLine), line)
     return without_impossible(notice) or notice

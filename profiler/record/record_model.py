@@ -1,7 +1,6 @@
 """The record of a run, which every part of Task Profiler writes or reads, and its JSON Schema."""
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
@@ -402,6 +401,11 @@ def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
     return replace(record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, *added)))
 
 
+def without_course(record: Record) -> Record:
+    """The record without its large parts: thousands of records may be in memory."""
+    return replace(record, series=None, stacks=None, processes=())
+
+
 class ContainerHead(Model, frozen=True, kw_only=True):
     """The part of a container that filters read."""
 
@@ -454,29 +458,16 @@ def is_sampled_each_minute(record: Record) -> bool:
 _encoder = msgspec.json.Encoder()
 
 
-@cache
-def _decoder() -> msgspec.json.Decoder[Report]:
-    """The decoder, which is slow to make: it is not for the programs that only write reports."""
-    return msgspec.json.Decoder(Report)
-
-
 def encode(report: Report) -> bytes:
     """Encode a report as one JSON line, without newline and without a limit on its length."""
     return _encoder.encode(report)
 
 
 def decode(line: bytes | str) -> Report:
-    """Decode one JSON line. Impossible numbers and times count as missing.
+    """Decode a JSON line; impossible numbers and times count as missing. Raises msgspec.DecodeError for other lines."""
+    from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
-    Raises msgspec.DecodeError if the line is not a report. The message contains the invalid field if one is known
-    (``msgspec.ValidationError`` is a subclass).
-    """
-    from profiler.record.impossible_values import (  # not for the programs that only write reports
-        decode_leniently,
-        without_impossible,
-    )
-
-    report = decode_leniently(_decoder(), line)
+    report = decode_leniently(Report, line)
     return without_impossible(report) or report
 
 

@@ -105,10 +105,7 @@ def _read(metric: Metric, run: RunView) -> Number | None:
 
 
 def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
-    """The members to add to the root object of the report's line, without values that were not measured.
-
-    Empty if no value is left, or if the record has no family, which is the metrics' only dimension.
-    """
+    """The members to add to the root of the report's line; empty without a family (their dimension) or any value."""
     record = report.record
     time_ns = parse_ns(report.time)
     run = view_of(record)

@@ -50,10 +50,7 @@ def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
 
 
 def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
-    """Return the billed milliseconds by Fargate's rule.
-
-    Fargate bills from the start of the image pull to the end of the task, rounded up to a second, at least a minute.
-    """
+    """The time that Fargate bills: from the start of the image pull to the end, in whole seconds, at least 60."""
     if pull_started_ns is None or ended_ns is None or ended_ns < pull_started_ns:
         return None
     seconds = -((pull_started_ns - ended_ns) // NS_PER_SECOND)
@@ -186,10 +183,7 @@ def _format_decimal(value: float, digits: int) -> str:
 
 
 def _round_half_up(value: float, digits: int = 0) -> int:
-    """Return ``value`` times 10 to the power of ``digits``, rounded.
-
-    It rounds as the page's JavaScript does; Python's own ``round`` takes 0.5 to the even neighbour.
-    """
+    """Return ``value`` × 10 ** ``digits``, rounded as the page's JavaScript does: Python rounds 0.5 to 0."""
     if abs(value) >= _ALL_WHOLE:
         scale: int = 10**digits
         return int(value) * scale

@@ -10,9 +10,9 @@ from typing import Any
 
 from profiler.record.activity_model import StacksLine, TimeBreakdown
 from profiler.record.hardware import short_processor_name
-from profiler.record.record_model import Record, Report
+from profiler.record.record_model import Metrics, Record, Report
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, is_long_cpu_wait
-from profiler.report_page.page_series import compressed, finite_number, known_column, to_json
+from profiler.report_page.page_series import compressed, finite_number, known_column, to_json, without_none
 
 StacksOf = Callable[[Report], StacksLine | None]
 
@@ -38,34 +38,28 @@ def activity_fields(record: Record) -> dict[str, Any]:
     ``time`` are the percentages in the order of :class:`TimeBreakdown`. ``hasActivity``: the run has a text of
     :func:`activity_texts` if the page has room for it.
     """
-    breakdown, stacks, metrics, processor = record.time_breakdown, record.stacks, record.metrics, record.processor
-    parts = [] if breakdown is None else [finite_number(getattr(breakdown, field)) for field in _PARTS]
-    covered = None if breakdown is None else breakdown.covered_percent
-    if covered is not None and covered >= MIN_COVERED_PERCENT:
-        covered = None
-    cpu_wait: dict[str, Any] = {}
-    if is_long_cpu_wait(record):
-        cpu_wait = {"cpuWaitSeconds": metrics.cpu_wait_seconds, "cpuWait": metrics.cpu_wait_percent}
-    fields = {
-        "time": parts if any(parts) else None,
-        "targets": None
-        if breakdown is None
-        else [[one.kind, one.target, finite_number(one.percent)] for one in breakdown.waiting_for] or None,
-        "covered": covered,
-        **cpu_wait,
-        "processor": short_processor_name(processor.model) if processor and processor.model else None,
-        "hasActivity": has_activity(record) or None,
-        "stackSource": None if stacks is None else stacks.source,
-        "samples": None if stacks is None else stacks.samples,
-        "functions": None
-        if stacks is None
-        else [
-            [one.function, one.file, one.line, finite_number(one.self_percent), finite_number(one.total_percent)]
-            for one in stacks.top
-        ]
-        or None,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+    breakdown, stacks, processor = record.time_breakdown or TimeBreakdown(), record.stacks, record.processor
+    parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
+    is_covered = (breakdown.covered_percent or 0) >= MIN_COVERED_PERCENT
+    waited = record.metrics if is_long_cpu_wait(record) else Metrics()
+    functions = [
+        [one.function, one.file, one.line, finite_number(one.self_percent), finite_number(one.total_percent)]
+        for one in (stacks.top if stacks else ())
+    ]
+    return without_none(
+        {
+            "time": parts if any(parts) else None,
+            "targets": [[one.kind, one.target, finite_number(one.percent)] for one in breakdown.waiting_for] or None,
+            "covered": None if is_covered else breakdown.covered_percent,
+            "cpuWaitSeconds": waited.cpu_wait_seconds,
+            "cpuWait": waited.cpu_wait_percent,
+            "processor": short_processor_name(processor.model) if processor and processor.model else None,
+            "hasActivity": has_activity(record) or None,
+            "stackSource": stacks and stacks.source,
+            "samples": stacks and stacks.samples,
+            "functions": functions or None,
+        }
+    )
 
 
 def has_activity(record: Record) -> bool:

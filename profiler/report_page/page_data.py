@@ -19,12 +19,20 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import TaskSize
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.report_page.page_activity import StacksOf, activity_texts, no_stacks
-from profiler.report_page.page_series import Run, compressed, digits_of_values, finite_number, series_columns, to_json
-from profiler.report_page.run_fields import run_details, run_fields, without_none
+from profiler.report_page.page_series import (
+    Run,
+    compressed,
+    digits_of_values,
+    finite_number,
+    series_columns,
+    to_json,
+    without_none,
+)
+from profiler.report_page.run_fields import run_details, run_fields
 from profiler.runs.past_runs.families import evidence_of_past_runs
 from profiler.runs.past_runs.moments import MIN_SAMPLES
 from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
@@ -34,8 +42,6 @@ from profiler.sizing.what_if import SizeOption, runs_per_month
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
 _SCALE = {"nearLimit": MIN_SHARE_OF_LIMIT, "vcpu": LEAST_VCPU, "mb": LEAST_MB, "minSamples": MIN_SAMPLES}
-# The time series get the other half of the space that the runs leave.
-_DETAILS_SHARE = 0.5
 # The counts of omitted items, and names.
 _END_BYTES = 200
 
@@ -85,7 +91,8 @@ def build_page_data(
     room = max_bytes - _END_BYTES - len(compressed(start))
     rows, room = first_that_fit(fields, room, at_least=1)
     shown = runs[: len(rows)]
-    details, _ = first_that_fit((run_details(run, now_ns) for run in shown), room, share=_DETAILS_SHARE)
+    # The time series get the other half of the space that the runs leave.
+    details, _ = first_that_fit((run_details(run, now_ns) for run in shown), room, share=0.5)
     left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
     text = compressed(
         f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
@@ -125,26 +132,23 @@ def size_rows(
     """Recommend a size for each family, those with the most runs first."""
     measured = (evidence for evidence in evidences if evidence is not None)
     for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family.order)):
-        yield _row(labels[evidence.family], advise(evidence, Policy(), price_overrides))
-
-
-def _row(label: str, advice: Advice) -> dict[str, Any]:
-    choice = advice.choice
-    return without_none(
-        {
-            "family": label,
-            "current": None if choice.current is None or choice.current == TaskSize() else _size(choice.current),
-            "size": _size(choice.size),
-            "changes": choice.changes,
-            "fits": choice.is_right and advice.risk is None,
-            "saving": choice.saving_percent,
-            "risk": advice.risk,
-            "runsPerMonth": finite_number(runs_per_month(advice.evidence)),
-            "maxSlowdown": finite_number(choice.policy.max_slowdown_percent),
-            "options": [_option(option) for option in choice.options] or None,
-            "reasons": list(advice.reasons),
-        }
-    )
+        advice = advise(evidence, Policy(), price_overrides)
+        choice = advice.choice
+        yield without_none(
+            {
+                "family": labels[evidence.family],
+                "current": _size(choice.current) or None,
+                "size": _size(choice.size),
+                "changes": choice.changes,
+                "fits": choice.is_right and advice.risk is None,
+                "saving": choice.saving_percent,
+                "risk": advice.risk,
+                "runsPerMonth": finite_number(runs_per_month(evidence)),
+                "maxSlowdown": finite_number(choice.policy.max_slowdown_percent),
+                "options": [_option(option) for option in choice.options] or None,
+                "reasons": list(advice.reasons),
+            }
+        )
 
 
 def _size(size: TaskSize) -> dict[str, Any]:

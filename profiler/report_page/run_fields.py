@@ -9,7 +9,7 @@ from profiler.record.hardware import gpu_advice, gpu_idle_texts
 from profiler.record.record_model import Cost, Distribution, Gpu, Neuron, Process, outcome
 from profiler.record.spot_price import is_on_spot
 from profiler.report_page.page_activity import activity_fields
-from profiler.report_page.page_series import Run, finite_number, memory_course
+from profiler.report_page.page_series import Run, finite_number, memory_course, without_none
 from profiler.runs.past_runs.moments import elapsed, find_moments
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.runs.step_series import with_equal_steps
@@ -166,8 +166,3 @@ def _neuron(neuron: Neuron) -> dict[str, Any]:
 
 def _pairs(texts: Mapping[str, str] | None) -> list[str] | None:
     return [f"{name}={value}" for name, value in texts.items()] if texts else None
-
-
-def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value."""
-    return {name: value for name, value in fields.items() if value is not None}

@@ -8,18 +8,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from operator import mul
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.aggregation.time_series import RunSeries
+from profiler.aggregation.time_series import RunSeries, padded_column
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.record_model import Interval, Record, Report, Series
+from profiler.record.record_model import Distribution, Interval, Record, Report, Series
 from profiler.record.units import MIB, VCPU_DIGITS
 
 # The fields of the first version are always written. Later fields are omitted from the end while they are None.
@@ -130,17 +129,9 @@ def steps_of_record(record: Record) -> StepSeries:
     }
     length = max(map(len, columns.values()))
     end_ms, step_ms = record.metrics.duration_ms or math.inf, series.step_ms
-    ends_ms = [(number + 1) * step_ms for number in range(length)]
-    padded: dict[str, Any] = {
-        name: (*values, *(None,) * (length - len(values))) for name, values in columns.items() if values
-    }
-    return StepSeries(
-        ends_ms=[
-            round(after_ms if after_ms <= end_ms else max(end_ms, number * step_ms))
-            for number, after_ms in enumerate(ends_ms)
-        ],
-        **padded,
-    )
+    padded: dict[str, Any] = {name: padded_column(values, length) for name, values in columns.items() if values}
+    ends_ms = [round(max(min((number + 1) * step_ms, end_ms), number * step_ms)) for number in range(length)]
+    return StepSeries(ends_ms=ends_ms, **padded)
 
 
 def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
@@ -156,27 +147,18 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
         if elapsed_ms is not None:
             by_time[elapsed_ms] = checkpoint
     read_bytes, write_bytes = MonotonicCounter(), MonotonicCounter()
-    ends_ms: list[int] = []
-    vcpu: list[float | None] = []
-    memory: list[float | None] = []
-    read: list[int | None] = []
-    written: list[int | None] = []
+    rows: list[tuple[int, float | None, float | None, int | None, int | None]] = []
     for elapsed_ms, checkpoint in sorted(by_time.items(), key=lambda item: item[0]):
         metrics, interval = checkpoint.record.metrics, checkpoint.record.interval or Interval()
         begun_ms = _elapsed_ms(checkpoint, interval.started_at)
-        if begun_ms is not None and (ends_ms[-1] if ends_ms else 0) < begun_ms < elapsed_ms:
-            ends_ms.append(begun_ms)
-            for column in (vcpu, memory, read, written):
-                column.append(None)
-        used = interval.memory_used_mb
-        ends_ms.append(elapsed_ms)
-        vcpu.append(None if interval.vcpu_used is None else interval.vcpu_used.avg)
-        memory.append(None if used is None else used.max)
-        read.append(_growth(read_bytes, metrics.block_read_bytes))
-        written.append(_growth(write_bytes, metrics.block_write_bytes))
-    return StepSeries(
-        ends_ms=ends_ms, vcpu_used=vcpu, memory_mb=memory, block_read_bytes=read, block_write_bytes=written
-    )
+        if begun_ms is not None and (rows[-1][0] if rows else 0) < begun_ms < elapsed_ms:
+            rows.append((begun_ms, None, None, None, None))
+        vcpu = (interval.vcpu_used or Distribution()).avg
+        memory_mb = (interval.memory_used_mb or Distribution()).max
+        read, written = _growth(read_bytes, metrics.block_read_bytes), _growth(write_bytes, metrics.block_write_bytes)
+        rows.append((elapsed_ms, vcpu, memory_mb, read, written))
+    columns: Iterable[Any] = zip(*rows, strict=True)
+    return StepSeries(**dict(zip(StepSeries.__struct_fields__, columns, strict=False)))
 
 
 def _elapsed_ms(checkpoint: Report, time: str | None) -> int | None:
@@ -230,24 +212,18 @@ def downsample(steps: StepSeries, max_steps: int) -> StepSeries:
     return StepSeries(ends_ms=[steps.ends_ms[part][-1] for part in parts], **merged)
 
 
-def _all_known(values: Column) -> TypeGuard[Sequence[float]]:
-    return None not in values
-
-
 def _average(values: Column, lengths_ms: Sequence[int]) -> float | None:
-    if not _all_known(values):
-        known = [(value, length) for value, length in zip(values, lengths_ms, strict=True) if value is not None]
-        return _average([value for value, _ in known], [length for _, length in known])
-    total_ms = sum(lengths_ms)
-    return sum(map(mul, values, lengths_ms)) / total_ms if total_ms else None
+    known = [(value * length, length) for value, length in zip(values, lengths_ms, strict=True) if value is not None]
+    total_ms = sum(length for _, length in known)
+    return sum(part for part, _ in known) / total_ms if total_ms else None
 
 
 def _largest(values: Column, _: Sequence[int]) -> float | None:
-    return max(values) if _all_known(values) else max_known(*values)
+    return max((value for value in values if value is not None), default=None)
 
 
 def _sum(values: Column, _: Sequence[int]) -> float | None:
-    return sum(values) if _all_known(values) else sum_known(*values)
+    return sum_known(*values)
 
 
 _MERGES: Mapping[str, Callable[[Column, Sequence[int]], float | None]] = {

@@ -28,8 +28,8 @@ class Advice(Struct, frozen=True, kw_only=True):
     @property
     def risk(self) -> str | None:
         """A sentence if the current memory may be too small. A kill at a size below the current one does not count."""
-        evidence, size = self.evidence, self.choice.current or TaskSize()
-        size_mb, oom_size_mb, peak_mb = size.memory_mb, evidence.oom_size_mb, evidence.required_memory_mb
+        evidence, size_mb = self.evidence, self.choice.current.memory_mb
+        oom_size_mb, peak_mb = evidence.oom_size_mb, evidence.required_memory_mb
         if evidence.out_of_memory and (size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb):
             return f"{format_count(evidence.out_of_memory, 'run')} ran out of memory"
         if size_mb is not None and peak_mb is not None and peak_mb > HIGH_USE_SHARE * size_mb:
@@ -52,10 +52,7 @@ def advise(
     *,
     brief: bool = False,
 ) -> Advice:
-    """Recommend a size for a family, which runs at ``target``, else where its latest run did.
-
-    ``brief`` leaves out the reasons about sizes that were not chosen.
-    """
+    """Recommend a size for a family at ``target``, else where its latest run was. ``brief``: no other sizes."""
     choice = recommend_size(evidence, policy, price_overrides, target)
     return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice, brief=brief))
 
@@ -91,8 +88,8 @@ def as_json(advice: Advice) -> Mapping[str, object]:
     }
 
 
-def _size(size: TaskSize | None) -> Mapping[str, object] | None:
-    return None if size is None else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}
+def _size(size: TaskSize) -> Mapping[str, object] | None:
+    return None if size == TaskSize() else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}
 
 
 def _option(option: SizeOption) -> Mapping[str, object]:

@@ -12,11 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.record.record_model import TaskSize
+from profiler.record.record_model import SlowdownBounds, TaskSize
+from profiler.record.spot_price import is_on_spot
 from profiler.record.units import as_number
-from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, DurationFactor, Evidence, smaller_vcpus
-from profiler.sizing.fargate import LARGEST, LEGAL_SIZES
-from profiler.sizing.prices import PriceOverrides, prices
+from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, Evidence, smaller_vcpus
+from profiler.sizing.prices import LARGEST, LEGAL_SIZES, PriceOverrides, prices
+from profiler.sizing.run_facts import vcpu_limit
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
@@ -45,7 +46,7 @@ class DeploymentTarget(Struct, frozen=True, kw_only=True):
 
 
 class SizeDecision(Struct, frozen=True, kw_only=True):
-    """The recommended size, and the ``current`` one of the latest run's task.
+    """The recommended size, and the ``current`` one of the latest run's task, of which a part can be unknown.
 
     Attributes:
         needs_more_vcpu: The runs need more than Fargate has; ``needs_more_memory`` alike.
@@ -55,7 +56,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         options: The table of sizes, by vCPU; empty outside Fargate.
     """
 
-    current: TaskSize | None
+    current: TaskSize
     size: TaskSize
     is_fargate: bool
     policy: Policy
@@ -68,7 +69,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     options: tuple[SizeOption, ...] = ()
 
     @property
-    def factor(self) -> DurationFactor:
+    def factor(self) -> SlowdownBounds:
         """The bounds of the duration at the recommended size; unchanged if unknown."""
         return (None if self.chosen is None else self.chosen.factor) or SAME_DURATION
 
@@ -80,16 +81,12 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     @property
     def is_right(self) -> bool:
         """Whether the current size is known, and neither another one is better nor more is needed."""
-        is_known = self.current is not None and self.current != TaskSize()
-        return is_known and not (self.changes or self.needs_more_vcpu or self.needs_more_memory)
+        return self.current != TaskSize() and not (self.changes or self.needs_more_vcpu or self.needs_more_memory)
 
     @property
     def changes(self) -> bool:
-        """Whether the current size is known and another one is better.
-
-        Outside Fargate, where sizes have no price, only a size that is too small is changed.
-        """
-        if self.current is None:
+        """Whether another size is better than the current one, if that is known; outside Fargate, only a larger one."""
+        if self.current == TaskSize():
             return False
         pairs = ((self.current.vcpu, self.size.vcpu), (self.current.memory_mb, self.size.memory_mb))
         if self.is_fargate:
@@ -122,12 +119,12 @@ def _decide(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget, need: MemoryNeed
 ) -> SizeDecision:
     """Choose the size that holds the memory need."""
-    task = evidence.latest
+    task, current = evidence.latest, evidence.size
     if (target.launch_type or task.launch_type) != FARGATE:
         size = _round_up(evidence, need)
-        return SizeDecision(current=task.size, size=size, is_fargate=False, policy=policy, need=need)
+        return SizeDecision(current=current, size=size, is_fargate=False, policy=policy, need=need)
     architecture = target.cpu_architecture or task.cpu_architecture
-    known_prices = prices(task.region, architecture, price_overrides, on_spot=task.is_on_spot)
+    known_prices = prices(task.region, architecture, price_overrides, on_spot=is_on_spot(task.cost))
     what_if = WhatIf(
         evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices
     )
@@ -140,13 +137,13 @@ def _decide(
         if (option.is_fast_enough or (needs_more_vcpu and option.size.vcpu == LARGEST.vcpu))
         and (option.holds_memory or (needs_more_memory and option.size.memory_mb == LARGEST.memory_mb))
     ]
-    larger = [option for option in fitting if option.size.vcpu > (evidence.current_vcpu or LARGEST.vcpu)]
+    larger = [option for option in fitting if option.size.vcpu > (current.vcpu or LARGEST.vcpu)]
     if larger and policy.faster and evidence.is_saturated:
         chosen = min(larger, key=lambda option: option.size)
     else:  # of several sizes that cost the same, the one with the most vCPUs, then the least memory
         chosen = min(fitting, key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb))
     return SizeDecision(
-        current=task.size,
+        current=current,
         size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
         is_fargate=True,
         policy=policy,
@@ -164,21 +161,17 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
     A size whose limit the usage reached unseen is not reduced. Neither is the size of runs too short for means of
     minutes.
     """
-    current = evidence.latest.size or TaskSize()
-    memory_mb = evidence.required_memory_mb
+    current, memory_mb = evidence.size, evidence.required_memory_mb
     needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
     least_mb = max(evidence.reached_size_mb or 0, (current.memory_mb or 0) if evidence.is_too_short else 0)
     return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.oom_size_mb or 0)
 
 
 def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
-    """Round up to steps of 0.25 vCPU and 64 MiB; an unknown requirement stays None.
-
-    A size of Fargate at which no run would be slower is enough, and a size that was enough is not exceeded.
-    """
+    """Round up to 0.25 vCPU and 64 MiB (None if unknown), but not above a size that was enough or slows no run down."""
     vcpu = memory_mb = None
     if evidence.required_vcpu is not None:
-        rounded, limit = _step_up(evidence.required_vcpu, 0, 0.25), evidence.latest.vcpu_limit
+        rounded, limit = _step_up(evidence.required_vcpu, 0, 0.25), vcpu_limit(evidence.latest)
         if limit is not None and evidence.required_vcpu <= limit:
             rounded = min(rounded, limit)
         not_slower = None

@@ -23,36 +23,46 @@ from msgspec.structs import replace
 from profiler.core.optional_math import max_known, mean_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
-from profiler.record.record_model import PeakSource, Report, SlowdownBounds
+from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
+from profiler.record.record_model import (
+    Distribution,
+    Metrics,
+    PeakSource,
+    Record,
+    Report,
+    SlowdownBounds,
+    TaskSize,
+    is_sampled_each_minute,
+    known_peak_source,
+)
 from profiler.record.units import billed_ms
-from profiler.record.worth_a_word import SATURATED_PERCENT
-from profiler.sizing.fargate import LEGAL_VCPUS
-from profiler.sizing.run_facts import RunFacts, Task, facts_on_fargate
+from profiler.record.worth_a_word import SATURATED_PERCENT, counted_cpu_wait
+from profiler.sizing.prices import LEGAL_VCPUS
+from profiler.sizing.run_facts import (
+    RunFacts,
+    facts_of,
+    gpus_idle,
+    oom_size_mb,
+    reached_size_mb,
+    size_of,
+    stats_period_ms,
+)
 
-_DIGITS = 3
-_NO_SLOWDOWN = SlowdownBounds(min=1, max=1)
+FACTOR_DIGITS = 3
 # From here on, a run counts as slower.
 MIN_SLOWER_FACTOR = 1.05
 LAST_RUNS = 50
-FEW_RUNS = 5
-"""Below this number, a recommendation is not reliable."""
 MAX_FINE_PERIOD_MS = 2000
 """With a longer period of the statistics, sampled peaks can miss a short spike."""
 MIN_MINUTES = 10
 """A run of fewer minutes is too short for the means of minutes to show its memory peak."""
 
 
-class DurationFactor(Struct, frozen=True, kw_only=True):
-    """How many times as long a run would take: at least ``min``, at most ``max``."""
-
-    min: float
-    max: float
+# How many times as long a run would take: at least ``min``, at most ``max``.
+SAME_DURATION = SlowdownBounds(min=1, max=1)
 
 
-SAME_DURATION = DurationFactor(min=1, max=1)
-
-
-def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Mapping[float, DurationFactor] | None:
+def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Mapping[float, SlowdownBounds] | None:
     """Return the factors of the vCPU sizes at which a run would be slower than at the current size.
 
     None if no run has bounds of its slowdown. Without a current size, the factors compare with how the runs went.
@@ -64,9 +74,10 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Ma
     for vcpu in smaller_vcpus(current_vcpu):
         limit = math.inf if current_vcpu is None else current_vcpu / vcpu
         bounds = [
-            (slowdown.get(vcpu, _NO_SLOWDOWN), slowdown.get(current_vcpu or 0, _NO_SLOWDOWN)) for slowdown in slowdowns
+            (slowdown.get(vcpu, SAME_DURATION), slowdown.get(current_vcpu or 0, SAME_DURATION))
+            for slowdown in slowdowns
         ]
-        factors[vcpu] = DurationFactor(
+        factors[vcpu] = SlowdownBounds(
             min=max(_quotient(there.min, now.max, limit) for there, now in bounds),
             max=max(_quotient(there.max, now.min, limit) for there, now in bounds),
         )
@@ -78,76 +89,63 @@ def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
     return [vcpu for vcpu in LEGAL_VCPUS if current_vcpu is None or vcpu < current_vcpu]
 
 
-def larger_factor(vcpu: float, seen_vcpu: float, saturated: float | None) -> DurationFactor:
-    """Return the bounds of the duration with ``vcpu``, more than the ``seen_vcpu`` that the runs had.
-
-    ``saturated`` is the percentage of the time in which the runs used all of it: all of this time is shortened in
-    proportion to the sizes, or none of it.
-    """
-    if saturated is None or saturated < SATURATED_PERCENT:
-        return SAME_DURATION
-    return DurationFactor(min=round(1 - saturated / 100 * (1 - seen_vcpu / vcpu), _DIGITS), max=1)
-
-
 def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
     """Divide a bound at another size by a bound at the current size; the result is between 1 and ``limit``."""
-    return round(min(max(slowdown / current_slowdown, 1.0), limit), _DIGITS)
+    return round(min(max(slowdown / current_slowdown, 1.0), limit), FACTOR_DIGITS)
 
 
-def _mean_percent(runs: Iterable[RunFacts], read: Callable[[RunFacts], float | None]) -> float | None:
+def _mean_percent(records: Iterable[Record], read: Callable[[Record], float | None]) -> float | None:
     """Return the mean weighted by the runs' durations. A run of unknown duration hardly counts."""
     known = [
-        (percent, 1 if run.duration_ms is None else run.duration_ms)
-        for run in runs
-        if (percent := read(run)) is not None
+        (percent, 1 if record.metrics.duration_ms is None else record.metrics.duration_ms)
+        for record in records
+        if (percent := read(record)) is not None
     ]
     total_ms = math.fsum(duration_ms for _, duration_ms in known)
     if not total_ms:
         return None
-    return round(math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, _DIGITS)
+    return round(math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, FACTOR_DIGITS)
 
 
 class _Run(NamedTuple):
-    """The billed time of a run, and its parts: until the start, and after it."""
+    """The billed time of a run, and its parts: until the start, and after it, which alone depends on the size."""
 
     was_ms: float
     before_ms: float
     duration_ms: float
 
 
-class BilledTime(Struct, frozen=True):
-    """The runs of each task whose billed time is known. A task is billed until its last run has ended.
-
-    Fargate bills a task from the start of the image pull, rounds up to a second, and bills at least a minute. Only the
-    duration after the start depends on the size of the task.
-    """
-
-    tasks: tuple[tuple[_Run, ...], ...] = ()
-
-    def mean_ms(self, factor: float) -> float | None:
-        """The mean over the tasks if each run took ``factor`` times as long; None if no billed time is known."""
-        return _mean_ms(self.tasks, factor) if self.tasks else None
+# The runs of each task whose billed time is known.
+BilledTasks = tuple[tuple[_Run, ...], ...]
 
 
-def _billed_time(runs: Iterable[RunFacts]) -> BilledTime:
+def _billed_tasks(records: Iterable[Record]) -> BilledTasks:
     """Collect the billed times of runs by task. A run of unknown duration changes as a whole."""
     tasks: dict[str, list[_Run]] = {}
-    for run in runs:
-        if run.billed_ms:
-            duration_ms = run.billed_ms if run.duration_ms is None else run.duration_ms
-            before_ms = max(run.billed_ms - duration_ms, 0) if run.init_ms is None else run.init_ms
-            tasks.setdefault(run.task_id, []).append(_Run(run.billed_ms, before_ms, duration_ms))
-    return BilledTime(tuple(map(tuple, tasks.values())))
+    for record in records:
+        metrics = record.metrics
+        billed, init_ms = metrics.billed_duration_ms, metrics.init_duration_ms
+        if billed:
+            duration_ms = billed if metrics.duration_ms is None else metrics.duration_ms
+            before_ms = max(billed - duration_ms, 0) if init_ms is None else init_ms
+            tasks.setdefault(record.task_id, []).append(_Run(billed, before_ms, duration_ms))
+    return tuple(map(tuple, tasks.values()))
 
 
 @lru_cache(maxsize=64)
-def _mean_ms(tasks: tuple[tuple[_Run, ...], ...], factor: float) -> float:
-    """Cached: each size of the table needs the mean, and many sizes have the same factor."""
+def mean_billed_ms(tasks: BilledTasks, factor: float) -> float | None:
+    """The mean over the tasks if each run took ``factor`` times as long; None if no billed time is known.
+
+    Fargate bills a task from the start of the image pull until its last run has ended, rounds up to a second, and bills
+    at least a minute. Cached: each size of the table needs the mean, and many sizes have the same factor.
+    """
 
     def time_ms(run: _Run) -> float:
         until_ns = round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)
         return run.was_ms if factor == 1 else billed_ms(0, until_ns) or run.was_ms
 
+    if not tasks:
+        return None
     return round(math.fsum(max(map(time_ms, runs)) for runs in tasks) / len(tasks), 3)
 
 
@@ -170,7 +168,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
         peak_source: The least exact source of any peak. ``stats_period_ms``: the longest period.
         window_ns: Time between the starts of the first and the last run of the window, measured or not.
         window_tasks: The number of tasks in the window, measured or not. Each container of a task may have a report.
-        latest: The task of the latest measured run, with the size of the latest run, measured or not.
+        latest: The record of the latest measured run, with the size of the latest run, measured or not.
         billed: The billed time of the tasks at the current vCPU size; of all tasks if none of them had this size.
         peaks_mb: The batch's peaks in the order of time. ``needs_mb``: the memory that the task required.
         idle_gpu_hours: The mean of the runs that have it; of the instances' GPUs if ``has_gpus_of_others`` is True.
@@ -180,7 +178,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     family: FamilyKey
     runs: int
-    latest: Task
+    latest: Record
     failed: int = 0
     stopped: int = 0
     out_of_memory: int = 0
@@ -190,7 +188,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     required_vcpu: float | None = None
     batch_peak_mb: float | None = None
     batch_p99_mb: float | None = None
-    slowdowns: Mapping[float, DurationFactor] | None = None
+    slowdowns: Mapping[float, SlowdownBounds] | None = None
     vcpu_without_slowdown: float | None = None
     saturated_percent: float | None = None
     cpu_wait_percent: float | None = None
@@ -203,7 +201,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     last_started_at: str | None = None
     window_ns: int = 0
     window_tasks: int = 0
-    billed: BilledTime = BilledTime()
+    billed: BilledTasks = ()
     has_run_at_current_vcpu: bool = True
     peaks_mb: tuple[float, ...] = ()
     needs_mb: tuple[float, ...] = ()
@@ -216,9 +214,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
     is_moved: bool = False
 
     @property
-    def current_vcpu(self) -> float | None:
-        """The vCPU size of the latest run's task."""
-        return self.latest.vcpu
+    def size(self) -> TaskSize:
+        """The size of the latest run's task."""
+        return size_of(self.latest)
 
     @property
     def has_cpu(self) -> bool:
@@ -250,7 +248,7 @@ class Families:
 
     def add(self, report: Report) -> None:
         """Add the run of a final report to its family; a repeated line of the same run is ignored."""
-        run = facts_on_fargate(report, self._on_fargate)
+        run = facts_of(report, self._on_fargate)
         runs = self._families.setdefault(run.family, {})
         runs.setdefault(run.key, run)
         if len(runs) >= 2 * self._last + 100:
@@ -270,54 +268,61 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
     runs = [run for run in window if run.is_measured]
     if not runs:
         return None
-    killed = [run for run in window if run.out_of_memory]
+    killed = [run for run in window if run.record.likely_out_of_memory]
     killed_unmeasured = sum(not run.is_measured for run in killed)
-    with_peak = [run for run in runs if run.peak_mb is not None]
-    latest, newest = runs[-1].task, window[-1].task
-    if newest.size is not None:
-        sizes = {"vcpu_size": newest.vcpu_size, "memory_size_mb": newest.memory_size_mb}
-        latest = replace(latest, size=newest.size, **sizes)
-    current_vcpu = latest.vcpu
-    runs_now = [run for run in runs if run.task.vcpu == current_vcpu]
+    records = [run.record for run in runs]
+    latest, newest = records[-1], window[-1].record
+    if newest.task_size is not None:
+        sizes = {"vcpu_size": newest.metrics.vcpu_size, "memory_size_mb": newest.metrics.memory_size_mb}
+        latest = replace(latest, task_size=newest.task_size, metrics=replace(latest.metrics, **sizes))
+    current_vcpu = size_of(latest).vcpu
+    records_now = [record for record in records if size_of(record).vcpu == current_vcpu]
+    with_peak = [run for run in runs if run.needed_memory_mb is not None]
     largest = max(with_peak, key=lambda run: run.needed_memory_mb or 0, default=None)
-    idle_flags = [run.gpus_idle for run in runs if run.gpus_idle is not None]
-    sources = {run.peak_source for run in runs}
+    of_largest = Metrics() if largest is None else largest.record.metrics
+    processors = (record.processor.model for record in records if record.processor is not None)
+    idle_flags = [idle for idle in map(gpus_idle, records) if idle is not None]
+    sources = set(map(known_peak_source, (record.metrics for record in records)))
     return Evidence(
         family=family,
         runs=len(runs),
         latest=latest,
-        failed=sum(run.status == "failure" for run in runs),
-        stopped=sum(run.status == "stopped" for run in runs),
+        failed=sum(record.status == "failure" for record in records),
+        stopped=sum(record.status == "stopped" for record in records),
         out_of_memory=len(killed),
         out_of_memory_unmeasured=killed_unmeasured,
         ignored=len(window) - len(runs) - killed_unmeasured,
         required_memory_mb=max_known(*(run.needed_memory_mb for run in runs)),
         required_vcpu=max_known(*(run.needed_vcpu for run in runs)),
-        batch_peak_mb=None if largest is None else largest.peak_mb,
-        batch_p99_mb=None if largest is None else largest.memory_p99_mb,
+        batch_peak_mb=of_largest.max_memory_used_mb,
+        batch_p99_mb=(of_largest.memory_used_mb or Distribution()).p99,
         slowdowns=duration_factors(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         # Runs at another vCPU size do not show how busy the task is now.
-        saturated_percent=_mean_percent(runs_now, lambda run: run.saturated_percent),
-        cpu_wait_percent=_mean_percent(runs_now, lambda run: run.cpu_wait_percent),
-        processors=tuple(Counter(run.processor for run in runs if run.processor is not None).most_common()),
-        oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
-        reached_size_mb=max_known(*(run.reached_size_mb for run in runs)),
+        saturated_percent=_mean_percent(records_now, lambda record: record.metrics.vcpu_saturated_percent),
+        cpu_wait_percent=_mean_percent(records_now, counted_cpu_wait),
+        processors=tuple(Counter(short_processor_name(model) for model in processors if model).most_common()),
+        oom_size_mb=max_known(*(oom_size_mb(run.record) for run in killed)),
+        reached_size_mb=max_known(*map(reached_size_mb, records)),
         peak_source="sampled" if "sampled" in sources else "kernel" if "kernel" in sources else None,
-        stats_period_ms=max_known(*(run.stats_period_ms for run in runs)),
+        stats_period_ms=max_known(*map(stats_period_ms, records)),
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
-        window_tasks=len({run.task_id for run in window}),
-        billed=_billed_time(runs_now or runs),
-        has_run_at_current_vcpu=bool(runs_now),
-        peaks_mb=tuple(run.peak_mb for run in with_peak if run.peak_mb is not None),
+        window_tasks=len({run.record.task_id for run in window}),
+        billed=_billed_tasks(records_now or records),
+        has_run_at_current_vcpu=bool(records_now),
+        peaks_mb=tuple(peak for record in records if (peak := record.metrics.max_memory_used_mb) is not None),
         needs_mb=tuple(run.needed_memory_mb for run in runs if run.needed_memory_mb is not None),
         gpus_idle=bool(idle_flags) and all(idle_flags),
-        idle_gpu_hours=mean_known(*(run.idle_gpu_hours for run in runs)),
-        has_gpus_of_others=any(run.has_gpus_of_others for run in runs),
-        is_by_minute=any(run.is_by_minute for run in runs),
-        is_too_short=all(run.is_by_minute and (run.duration_ms or 0) < MIN_MINUTES * 60_000 for run in runs),
+        idle_gpu_hours=mean_known(*(record.gpu_idle.gpu_hours for record in records if record.gpu_idle is not None)),
+        has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
+        is_by_minute=any(map(is_sampled_each_minute, records)),
+        is_too_short=all(map(_is_too_short, records)),
         on_fargate=on_fargate,
         is_moved=any(run.is_moved for run in runs),
     )
+
+
+def _is_too_short(record: Record) -> bool:
+    return is_sampled_each_minute(record) and (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000

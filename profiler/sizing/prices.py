@@ -1,11 +1,12 @@
-"""Prices: AWS Fargate's, the settings', and the cost of a run.
+"""AWS Fargate: the sizes of its tasks, its prices and the settings', and the cost of a run.
 
-AWS's price list (service AmazonECS, on demand, Linux). The table names where each was found, in 2026.
+https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html
+AWS's price list (service AmazonECS, on demand, Linux). The table names where each price was found, in 2026.
 """
 
 import math
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,6 +18,28 @@ X86: Final = "X86_64"
 PRICE_TABLE_DATE: Final = "2026-09"
 
 _MB_PER_GB = 1024
+
+
+class Size(Struct, frozen=True, order=True):
+    """A task's size: vCPUs and MiB."""
+
+    vcpu: float
+    memory_mb: float
+
+
+_MEMORIES_GB: Mapping[float, Sequence[float]] = {
+    0.25: (0.5, 1, 2),
+    0.5: range(1, 5),
+    1: range(2, 9),
+    2: range(4, 17),
+    4: range(8, 31),
+    8: range(16, 61, 4),
+    16: range(32, 121, 8),
+    32: (60, 120, 244),
+}
+LEGAL_VCPUS: Final = tuple(_MEMORIES_GB)
+LEGAL_SIZES: Final = tuple(Size(vcpu, round(1024 * gb)) for vcpu, sizes_gb in _MEMORIES_GB.items() for gb in sizes_gb)
+LARGEST: Final = LEGAL_SIZES[-1]
 
 # USD per vCPU hour, GB hour and storage GB hour; None where no source was found.
 PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] = {
@@ -49,8 +72,6 @@ PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] 
 
 class PriceOverrides(Struct, frozen=True, kw_only=True):
     """Prices in USD per hour: on Fargate of a vCPU, a GiB of memory and a GiB of storage; on EC2 of a task."""
-
-    HOUR_NAME: ClassVar[str] = "TASK_PROFILER_PRICE_HOUR"
 
     vcpu_hour_usd: float | None = None
     gb_hour_usd: float | None = None
@@ -102,21 +123,19 @@ REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
 def prices(
     region: str | None, architecture: str | None, overrides: PriceOverrides, *, on_spot: bool = False
 ) -> Prices | None:
-    """Find Fargate's prices: from the settings, else from the table; None if neither has them.
-
-    On Spot, the prices are the table's times a fraction, unless a price is set.
-    """
+    """Fargate's prices from the settings, else from the table, on Spot times a fraction; None if neither has them."""
     listed = PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
     fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
-    table_prices = [None if usd is None else usd * fraction for usd in listed]
-    vcpu_hour_usd = table_prices[0] if overrides.vcpu_hour_usd is None else overrides.vcpu_hour_usd
-    gb_hour_usd = table_prices[1] if overrides.gb_hour_usd is None else overrides.gb_hour_usd
+    own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)
+    vcpu_hour_usd, gb_hour_usd, storage_gb_hour_usd = (
+        usd and usd * fraction if set_usd is None else set_usd for set_usd, usd in zip(own, listed, strict=True)
+    )
     if vcpu_hour_usd is None or gb_hour_usd is None:
         return None
     return Prices(
         vcpu_hour_usd=vcpu_hour_usd,
         gb_hour_usd=gb_hour_usd,
-        storage_gb_hour_usd=table_prices[2] if overrides.storage_gb_hour_usd is None else overrides.storage_gb_hour_usd,
+        storage_gb_hour_usd=storage_gb_hour_usd,
         basis=_basis(region, architecture, overrides),
     )
 
@@ -144,7 +163,7 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
     """Calculate the cost of the run: billed duration × price per hour; None if one of them is unknown."""
     metrics, size, hour_usd, basis = record.metrics, record.task_size or TaskSize(), None, ""
     if record.launch_type in ("EC2", "MANAGED_INSTANCES"):  # these tasks have no price of their own
-        hour_usd, basis = overrides.hour_usd, f"{record.launch_type} with {overrides.HOUR_NAME}"
+        hour_usd, basis = overrides.hour_usd, f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
     elif record.launch_type == FARGATE and size.vcpu is not None and size.memory_mb is not None:
         region_prices = prices(record.region, record.cpu_architecture, overrides)
         if region_prices is not None:

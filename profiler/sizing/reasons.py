@@ -1,9 +1,12 @@
 """The sentences that explain a recommended size."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.text import first_names
+from profiler.record.record_model import SlowdownBounds
+from profiler.record.spot_price import is_on_spot
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -16,14 +19,14 @@ from profiler.record.units import (
 )
 from profiler.record.worth_a_word import HIGH_USE_SHARE, MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT
 from profiler.sizing.choose_size import SizeDecision
-from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, MIN_MINUTES, DurationFactor, Evidence
-from profiler.sizing.fargate import LARGEST, LEGAL_SIZES
-from profiler.sizing.trend import Growth, growth
+from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
+from profiler.sizing.prices import LARGEST, LEGAL_SIZES
+from profiler.sizing.run_facts import memory_of, vcpu_limit, vcpu_p95
+from profiler.sizing.trend import MIN_RUNS, Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 
 _MAX_RUNS_AHEAD = 1000
 _LOW_USE_SHARE = 0.5
-_MAX_NAMES = 5
 _MIN_PERCENT = 0.5
 
 
@@ -74,8 +77,7 @@ def _basis(evidence: Evidence) -> str:
 
 
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    size_mb = choice.current.memory_mb if choice.current is not None else None
-    oom_size_mb, required_mb = evidence.oom_size_mb, evidence.required_memory_mb
+    size_mb, oom_size_mb, required_mb = choice.current.memory_mb, evidence.oom_size_mb, evidence.required_memory_mb
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
     elif evidence.reached_size_mb is not None:
@@ -89,26 +91,25 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
     elif size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
         yield f"Only {_share(required_mb, size_mb)} of the task's {format_memory(size_mb)} was ever used."
-    own_mb = evidence.latest.memory_size_mb
+    own_mb, container = evidence.latest.metrics.memory_size_mb, evidence.latest.container.name
     if own_mb is None or size_mb is None or own_mb >= size_mb or own_mb == choice.size.memory_mb:
         return
     if oom_size_mb is not None or choice.changes:
         yield (
-            f"The container {evidence.latest.container!r} has its own memory limit of {format_memory(own_mb)}: check "
-            "that it fits the new size."
+            f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: check that it fits the "
+            "new size."
         )
 
 
 def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    size = choice.current.vcpu if choice.current is not None else None
-    required_vcpu = evidence.required_vcpu
+    size, required_vcpu = choice.current.vcpu, evidence.required_vcpu
     if size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
         yield f"For 95 % of the time, at most {_share(required_vcpu, size)} of the task's {format_vcpu(size)} was used."
 
 
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
     """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of it."""
-    percent, vcpu = evidence.saturated_percent, evidence.latest.vcpu_limit
+    percent, vcpu = evidence.saturated_percent, vcpu_limit(evidence.latest)
     if not evidence.is_saturated or percent is None or not vcpu:
         return
     used = f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
@@ -121,7 +122,7 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
         f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take {_times(larger.factor)} as long"
         f"{_cost_range(larger, larger.factor)}, depending on how much of its work is parallel{hint}."
     )
-    threads = evidence.latest.max_threads
+    threads = evidence.latest.metrics.max_pids
     if threads is not None and 0 < threads <= vcpu:
         yield (
             f"The latest run never had more than {format_count(threads, 'thread')}, so more than {format_vcpu(vcpu)} "
@@ -170,14 +171,14 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     verb, more = ("saves", "") if saving_percent >= 0 else ("costs", " more")
     least = "at least " if is_slower and not more else "up to " if is_slower else ""
     change = f"The new size {verb} {least}{format_percent(abs(saving_percent))}{more}"
-    is_larger = chosen.size.vcpu > (evidence.current_vcpu or math.inf)
+    is_larger = chosen.size.vcpu > (choice.current.vcpu or math.inf)
     same = ", if a run takes as long as before" if is_larger else ", at the same duration"
     duration = f". A run takes {_times(factor)} as long" if is_slower else same
     saved_usd = chosen.usd_saved_at(factor.max)
     if saved_usd is None:
         yield f"{change}{duration}."
         return
-    at_least = "at least " if evidence.latest.is_on_spot else ""
+    at_least = "at least " if is_on_spot(evidence.latest.cost) else ""
     yield f"{change}: {at_least}{format_usd(abs(saved_usd))} a run{_monthly(abs(saved_usd), evidence)}{duration}."
 
 
@@ -244,7 +245,7 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"{duration}{_cost_range(option, option.factor)}{hint}."
 
 
-def _cost_range(option: SizeOption, factor: DurationFactor) -> str:
+def _cost_range(option: SizeOption, factor: SlowdownBounds) -> str:
     """How much a run would cost, compared with today, at both bounds of its duration."""
     least, most = option.saving_percent_at(factor.max), option.saving_percent_at(factor.min)
     if least is None or most is None:
@@ -256,7 +257,7 @@ def _cost_range(option: SizeOption, factor: DurationFactor) -> str:
     return f" and cost between {format_percent(most)} less and {format_percent(-least)} more"
 
 
-def _times(factor: DurationFactor) -> str:
+def _times(factor: SlowdownBounds) -> str:
     return f"{format_range(factor.min, factor.max)} times"
 
 
@@ -264,7 +265,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The growth of the task's need against its size, and of the batch's peak against the container's own limit."""
     needed, size_mb = choice.growth, choice.size.memory_mb
     passed_mb = max(evidence.oom_size_mb or 0, evidence.required_memory_mb or 0)
-    current_mb = None if choice.current is None else choice.current.memory_mb
+    current_mb = choice.current.memory_mb
     if needed is not None and choice.outgrown is not None:
         grows = f"The memory peak grows by about {format_memory(needed.per_run)} a run (over {needed.runs} runs)"
         smaller = format_task_size(choice.outgrown.vcpu, choice.outgrown.memory_mb)
@@ -276,13 +277,13 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         passed = [text for limit_mb in sorted(limits_mb) if (text := _limit_passed(needed, limit_mb)) is not None]
         passes = f": it will pass {' and '.join(passed)}" if passed else ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
-    own_limit_mb = evidence.latest.memory_size_mb
+    own_limit_mb = evidence.latest.metrics.memory_size_mb
     peak_mb = max(evidence.oom_size_mb or 0, *evidence.peaks_mb, 0)
     if own_limit_mb is not None and peak_mb < own_limit_mb < (current_mb or math.inf):
         batch = growth(evidence.peaks_mb)
         own_limit = None if batch is None else _limit_passed(batch, own_limit_mb)
         if own_limit is not None:
-            yield f"The peak of the container {evidence.latest.container!r} will pass {own_limit}."
+            yield f"The peak of the container {evidence.latest.container.name!r} will pass {own_limit}."
 
 
 def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
@@ -307,12 +308,12 @@ def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
 
 
 def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    if evidence.runs < FEW_RUNS:
+    if evidence.runs < MIN_RUNS:
         runs = f"{format_count(evidence.runs, 'run')} {'is' if evidence.runs == 1 else 'are'}"
         yield f"{runs} a small sample: check again after more runs, with different input."
-    if not evidence.has_run_at_current_vcpu and choice.options and evidence.billed.tasks:
+    if not evidence.has_run_at_current_vcpu and choice.options and evidence.billed:
         yield (
-            f"No measured run had {format_vcpu(evidence.current_vcpu or 0)}: the costs come from runs with other vCPU "
+            f"No measured run had {format_vcpu(choice.current.vcpu or 0)}: the costs come from runs with other vCPU "
             "sizes."
         )
     if evidence.stopped and evidence.runs == evidence.stopped:
@@ -336,23 +337,23 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """What the runs and their sizes cannot be compared with."""
     if len(evidence.processors) > 1:
-        listed = _listed([f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors])
+        listed = first_names([f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors])
         yield f"The runs had different processors, so their durations and CPU use are hard to compare: {listed}."
+    others = evidence.latest.containers
     for what, names in (
-        ("memory of {} was not measured and has no limit to use instead", evidence.latest.unknown_memory),
-        ("CPU use of {} was not measured", evidence.latest.unknown_cpu),
+        (
+            "memory of {} was not measured and has no limit to use instead",
+            [other.name for other in others if memory_of(other, evidence.latest) is None],
+        ),
+        ("CPU use of {} was not measured", [other.name for other in others if vcpu_p95(other.metrics) is None]),
     ):
         if names:
-            yield f"The {what.format(_listed([repr(name) for name in names]))}: it is not included."
+            yield f"The {what.format(first_names([repr(name) for name in names]))}: it is not included."
     if not choice.is_fargate:
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""
         yield f"This is the requirement rounded up: outside Fargate, a size has no price{why}."
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return ", ".join(texts[:_MAX_NAMES]) + (", …" if len(texts) > _MAX_NAMES else "")
 
 
 def _share(part: float, whole: float) -> str:

@@ -7,11 +7,10 @@ from itertools import combinations, groupby
 from msgspec import Struct
 
 _MIN_TREND_RUNS = 8
-# All pairs of these runs are compared. Older runs are weaker evidence for the future.
-_MAX_TREND_RUNS = 200
-# At least as many runs have a usual range, and at least this share of the median is its width on both sides.
+# With fewer runs, nothing is known about what is usual, and a recommendation is not reliable.
 MIN_RUNS = 5
 FEW_RUNS = "fewer than five runs"
+# At least this share of the median is the width of the usual range on both sides.
 MIN_SHARE = 0.05
 
 
@@ -38,7 +37,7 @@ def growth(values: Sequence[float]) -> Growth | None:
     if its 90 % interval is above 0. Sen's interval comes from the variance of Kendall's statistic.
     https://doi.org/10.1080/01621459.1968.10480934
     """
-    recent = values[-_MAX_TREND_RUNS:]
+    recent = values[-200:]  # all pairs of these are compared; older runs are weaker evidence for the future
     count = len(recent)
     if count < _MIN_TREND_RUNS:
         return None
@@ -65,18 +64,7 @@ def median(ordered: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-class UsualRange(Struct, frozen=True):
-    """From ``least`` to ``most``."""
-
-    least: float
-    most: float
-
-    def holds(self, value: float) -> bool:
-        """Whether the value is usual."""
-        return self.least <= value <= self.most
-
-
-def usual_range(values: Iterable[float | None]) -> UsualRange | None:
+def usual_range(values: Iterable[float | None]) -> tuple[float, float] | None:
     """The median ± two median absolute deviations, at least ± 5 %; None for fewer than five known values."""
     known = sorted(value for value in values if value is not None)
     if len(known) < MIN_RUNS:
@@ -84,4 +72,4 @@ def usual_range(values: Iterable[float | None]) -> UsualRange | None:
     middle = median(known)
     deviation = median(sorted(abs(value - middle) for value in known))
     width = max(2 * deviation, MIN_SHARE * abs(middle))
-    return UsualRange(middle - width, middle + width)
+    return middle - width, middle + width

@@ -2,10 +2,11 @@
 
 from msgspec import Struct
 
-from profiler.record.record_model import TaskSize
-from profiler.sizing.evidence import FEW_RUNS, SAME_DURATION, BilledTime, DurationFactor, Evidence, larger_factor
-from profiler.sizing.fargate import LEGAL_SIZES, Size
-from profiler.sizing.prices import REFERENCE_PRICES, Prices
+from profiler.record.record_model import SlowdownBounds
+from profiler.sizing.evidence import FACTOR_DIGITS, SAME_DURATION, BilledTasks, Evidence, mean_billed_ms
+from profiler.sizing.prices import LEGAL_SIZES, REFERENCE_PRICES, Prices, Size
+from profiler.sizing.run_facts import vcpu_limit
+from profiler.sizing.trend import MIN_RUNS
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9
@@ -34,13 +35,13 @@ class SizeOption(Struct, frozen=True, kw_only=True):
     """
 
     size: Size
-    factor: DurationFactor | None
+    factor: SlowdownBounds | None
     holds_memory: bool
     is_fast_enough: bool
     hour_usd: float | None
     comparable_hour_usd: float
     current_hour_usd: float | None
-    billed: BilledTime
+    billed: BilledTasks
 
     @property
     def acceptable(self) -> bool:
@@ -77,13 +78,13 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         return None if now_usd is None or then_usd is None else now_usd - then_usd
 
     def _usd(self, hour_usd: float | None, factor: float) -> float | None:
-        if hour_usd is None or self.billed.mean_ms(factor) is None:
+        if hour_usd is None or not self.billed:
             return None
         return round(hour_usd * self._hours(factor), 8)
 
     def _hours(self, factor: float) -> float:
         """The billed hours of a run that takes ``factor`` times as long; of unknown runs, as if each took an hour."""
-        mean_ms = self.billed.mean_ms(factor)
+        mean_ms = mean_billed_ms(self.billed, factor)
         return factor if mean_ms is None else mean_ms / 3_600_000
 
 
@@ -107,7 +108,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             is_fast_enough=(
                 factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
                 if factor is not None
-                else not self.evidence.has_cpu and size.vcpu >= (self.evidence.current_vcpu or 0)
+                else not self.evidence.has_cpu and size.vcpu >= (self.evidence.size.vcpu or 0)
             ),
             hour_usd=hour_usd,
             comparable_hour_usd=(
@@ -122,21 +123,22 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     @property
     def current(self) -> Size | None:
         """The current size; None if a part of it is unknown."""
-        size = self.evidence.latest.size or TaskSize()
+        size = self.evidence.size
         return None if size.vcpu is None or size.memory_mb is None else Size(size.vcpu, size.memory_mb)
 
-    def factor(self, vcpu: float) -> DurationFactor | None:
+    def factor(self, vcpu: float) -> SlowdownBounds | None:
         """Return the bounds of the duration with this vCPU size; None if nothing is known about it.
 
-        A larger size than the runs' own shortens at most the time in which they used all of their vCPUs. Runs whose
-        reports have no slowdown (schema 1.0) are known not to be slower with at least the vCPUs that they used for 95 %
-        of the time, and nothing else.
+        A larger size than the runs' own shortens the time in which they used all of their vCPUs, in proportion to the
+        sizes: all of this time, or none of it. Runs whose reports have no slowdown (schema 1.0) are known not to be
+        slower with at least the vCPUs that they used for 95 % of the time, and nothing else.
         """
-        evidence = self.evidence
-        seen_vcpu = evidence.latest.vcpu_limit
+        evidence, current_vcpu = self.evidence, self.evidence.size.vcpu
+        seen_vcpu = vcpu_limit(evidence.latest)
         if seen_vcpu and vcpu > seen_vcpu:
-            return larger_factor(vcpu, seen_vcpu, evidence.saturated_percent)
-        if evidence.current_vcpu is not None and vcpu >= evidence.current_vcpu:
+            saturated = (evidence.saturated_percent or 0) / 100 if evidence.is_saturated else 0
+            return SlowdownBounds(min=round(1 - saturated * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1)
+        if current_vcpu is not None and vcpu >= current_vcpu:
             return SAME_DURATION
         if not evidence.has_cpu:
             return None
@@ -148,7 +150,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         """Return the price of an hour. A machine that counts as a task may have a size that Fargate does not have."""
         if self.prices is None or (self.evidence.on_fargate is not None and size not in LEGAL_SIZES):
             return None
-        return self.prices.hour_usd(size.vcpu, size.memory_mb, self.evidence.latest.storage_mb)
+        return self.prices.hour_usd(size.vcpu, size.memory_mb, self.evidence.latest.metrics.ephemeral_storage_size_mb)
 
     def table(self, chosen: Size) -> tuple[SizeOption, ...]:
         """Return the smallest size of each vCPU size that holds the memory need, the current and the chosen one."""
@@ -161,7 +163,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 def runs_per_month(evidence: Evidence) -> float | None:
     """Estimate the tasks per month from the window; None for fewer than 5 tasks or a window shorter than a day."""
     steps = evidence.window_tasks - 1
-    if steps < FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
+    if steps < MIN_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
         return None
     return steps / (evidence.window_ns / _NS_PER_DAY) * (365.25 / 12)
 

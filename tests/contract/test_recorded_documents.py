@@ -115,19 +115,13 @@ def test_the_recorded_trn1_run_gives_the_numbers_worked_out_by_hand(neuron: dict
     assert (record.device_memory_size_mb, record.ecc_uncorrected) == (None, 0)
 
 
-def test_a_recorded_first_report_says_nothing_about_utilization(neuron: dict[str, list[NeuronReport]]) -> None:
-    """89 % over 62 ms of an Inf1."""
-    record = neuron_record(neuron["kr"])
-    assert [core.utilization_percent for core in record.cores] == [None] * 4
-    assert record.executions == NeuronExecutions(completed=14, failed=0)
-
-
-def test_the_recorded_example_of_runtime_1_is_read(neuron: dict[str, list[NeuronReport]]) -> None:
-    record = neuron_record(neuron["DOCS"])
-    assert [present(core.utilization_percent).max for core in record.cores] == [42.01, 42.02, 42.03, 42.04]
-    assert record.executions == NeuronExecutions(completed=123, failed=0)
-    assert (record.ecc_uncorrected, record.latency_seconds and record.latency_seconds.p100_max) == (0, 0.01100013)
-
-
-def test_a_recorded_idle_node_has_a_size_and_no_numbers(neuron: dict[str, list[NeuronReport]]) -> None:
-    assert neuron_record(neuron["allsmi"]) == Neuron(device_memory_size_mb=32768, restarts=0)
+def test_other_recordings_have_the_numbers_that_they_show(neuron: dict[str, list[NeuronReport]]) -> None:
+    first = neuron_record(neuron["kr"])  # 89 % over 62 ms of an Inf1: nothing about the utilization
+    assert [core.utilization_percent for core in first.cores] == [None] * 4
+    assert first.executions == NeuronExecutions(completed=14, failed=0)
+    runtime_1 = neuron_record(neuron["DOCS"])
+    assert [present(core.utilization_percent).max for core in runtime_1.cores] == [42.01, 42.02, 42.03, 42.04]
+    assert runtime_1.executions == NeuronExecutions(completed=123, failed=0)
+    assert (runtime_1.ecc_uncorrected, present(runtime_1.latency_seconds).p100_max) == (0, 0.01100013)
+    idle = Neuron(device_memory_size_mb=32768, restarts=0)
+    assert neuron_record(neuron["allsmi"]) == idle, "an idle node has a size and no numbers"

@@ -11,17 +11,15 @@ from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
-from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.record_model import Report, encode
-from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.log_group_runs import filter_pattern
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
 from tests.run_sources import IDS, NOW_NS, RUNS, check_source
-from tests.runs import checkpoint, lines, report
+from tests.runs import checkpoint, history_of, lines, report
 from tests.shown_runs import waiting_stacks
 
 GROUP, SECOND_GROUP = "/ecs/jobs", "/ecs/other"
@@ -52,8 +50,7 @@ def aws() -> Iterator[FakeAws]:
 
 def test_the_local_history(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
-    for one in RUNS:
-        HistoryStore(path, SystemClock()).add(encode(one), one, (), max_runs=100)
+    history_of(path, *RUNS)
     check_source(open_source(SourceOptions(history_file=str(path))))
 
 

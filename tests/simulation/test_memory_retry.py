@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notices.announcements import EndedTask
-from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.prices import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
 from tests.unit.forwarder.test_memory_retry import World
 from tests.unit.forwarder.test_retry_plan import KILLED, ended

@@ -19,7 +19,7 @@ from profiler.core.timestamps import format_datetime, format_ms, parse_ns
 from profiler.record.family_identity import UsualDuration, family_key
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
-from profiler.record.task_end import EndedContainer, TaskEnd, judge_candidates
+from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.task_definitions.containers import (
     LOG_GROUP_VARIABLE,
@@ -113,10 +113,11 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
     exit_code = None
     if task.get("lastStatus") == _STOPPED:
         ended = tuple(
-            EndedContainer(name=one["name"], exit_code=one.get("exitCode"), reason=one.get("reason"))
+            EventContainer(name=one["name"], exit_code=one.get("exitCode"), reason=one.get("reason"))
             for one in task.get("containers", ())
         )
-        end = TaskEnd(stop_code=task.get("stopCode"), stopped_reason=task.get("stoppedReason"), containers=ended)
+        code, reason = task.get("stopCode"), task.get("stoppedReason")
+        end = StoppedTask(arn=arn, stop_code=code, stopped_reason=reason, containers=ended)
         outcome, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
         status, exit_code = outcome.status, outcome.exit_code
     record = Record(

@@ -34,7 +34,6 @@ SHARED_PATTERNS = (
     "profiler/record/*.py",
     "profiler/schedules/*.py",
     "profiler/sizing/__init__.py",
-    "profiler/sizing/fargate.py",
     "profiler/sizing/prices.py",
     "profiler/otlp/*.py",
     "profiler/runs/__init__.py",

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from profiler.cli.styled_text import Glyphs
 from profiler.record.hardware import gpu_advice, visible_cpus_advice, visible_memory_advice
-from profiler.record.record_model import Record
+from profiler.record.record_model import Record, SlowdownBounds
 from profiler.record.units import format_percent, format_range, format_task_size, format_vcpu
 from profiler.runs.past_runs.families import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, DurationFactor, smaller_vcpus
+from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.prices import PriceOverrides
 
 _MAX_SMALLER_SIZES = 2
@@ -32,7 +32,7 @@ def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iter
     if advice is None or not advice.evidence.has_cpu:
         return
     evidence, options = advice.evidence, advice.choice.options
-    current_vcpu = evidence.current_vcpu
+    current_vcpu = evidence.size.vcpu
     if options:
         smaller = [option for option in options if current_vcpu is not None and option.size.vcpu < current_vcpu]
         for option in reversed(smaller[-_MAX_SMALLER_SIZES:]):
@@ -50,7 +50,7 @@ def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iter
         yield glyphs.separator.join(reversed(texts))
 
 
-def _factor_text(factor: DurationFactor, glyphs: Glyphs) -> str:
+def _factor_text(factor: SlowdownBounds, glyphs: Glyphs) -> str:
     if factor.max < MIN_SLOWER_FACTOR:
         return "not slower"
     return f"{format_range(factor.min, factor.max)}{glyphs.times} as long"
@@ -70,7 +70,7 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
         runs = advice.evidence.runs + advice.evidence.out_of_memory_unmeasured
         basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'})"
-        if choice.is_right and advice.risk is None and choice.current is not None:
+        if choice.is_right and advice.risk is None:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
         else:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"

@@ -28,7 +28,7 @@ _MEMORY_PEAK = "metrics.max_memory_used_mb"
 _METRICS: tuple[tuple[str, Unit, str], ...] = (
     ("duration", "ms", "metrics.duration_ms"),
     ("pull and start", "ms", "metrics.init_duration_ms"),
-    ("cost", "USD", "cost.usd"),
+    ("cost", "USD", "record.cost.usd"),
     ("vCPU size", "vCPU", "metrics.vcpu_size"),
     ("CPU time", "s", "metrics.cpu_seconds"),
     ("vCPU average", "vCPU", "metrics.vcpu_used.avg"),
@@ -177,7 +177,7 @@ def _metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, ea
         is_changed=(
             this_text != other_text
             if percent is None
-            else abs(percent) >= 100 * MIN_SHARE and (usual is None or new is None or not usual.holds(new))
+            else abs(percent) >= 100 * MIN_SHARE and (usual is None or new is None or not usual[0] <= new <= usual[1])
         ),
     )
 

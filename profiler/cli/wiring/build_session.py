@@ -186,31 +186,29 @@ def _is_comparable(options: RunOptions) -> bool:
 
 
 def _family_of_run(
-    report: Report, prices: "PriceOverrides | None", options: RunOptions, path: str, store: "HistoryStore"
+    report: Report, prices: "PriceOverrides | None", options: RunOptions, store: "HistoryStore"
 ) -> tuple[Report, tuple[Record, ...]]:
     """The report with the size for its family, and the successes of the family that it can be compared with."""
     from profiler.cli.terminal.next_step import may_name_size  # while the end is imported
 
     record = report.record
     if may_name_size(record):
-        report = with_family_size(report, path, store, prices)
+        report = with_family_size(report, store, prices)
     if not _is_comparable(options):
         return report, ()
     successes = islice(store.last_successes(record.family or "", record.started_at or ""), _MAX_RUNS_COMPARED)
     return report, tuple(success.record for success in successes)
 
 
-def with_family_size(report: Report, path: str, store: "HistoryStore", prices: "PriceOverrides | None") -> Report:
+def with_family_size(report: Report, store: "HistoryStore", prices: "PriceOverrides | None") -> Report:
     """The report with the size that ``recommend`` will give for the family."""
-    from pathlib import Path  # slow to import, as the sources of past runs
-
-    from profiler.cli.terminal.size_lines import find_advice
+    from profiler.cli.terminal.size_lines import find_advice  # slow to import, as the next ones
     from profiler.record.record_model import Recommendation
     from profiler.runs.past_runs.local_history import LocalRuns
     from profiler.runs.past_runs.run_source import PastRun
     from profiler.sizing.prices import PriceOverrides
 
-    advice = find_advice(PastRun(report=report), LocalRuns(Path(path), store), prices or PriceOverrides())
+    advice = find_advice(PastRun(report=report), LocalRuns(store), prices or PriceOverrides())
     if advice is None:
         return report
     recommendation = Recommendation(vcpu=advice.choice.size.vcpu, memory_mb=advice.choice.size.memory_mb)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.cli.options import SourceOptions, parse_tags, parse_time
@@ -58,7 +57,7 @@ def open_source(
     store.add_abandoned_runs()
     if options.history_file is not None and not os.path.lexists(path):
         raise TaskProfilerError(f"The history file {path} does not exist: check --history.")
-    return LocalRuns(Path(path), store)
+    return LocalRuns(store)
 
 
 def source_of_advice(options: SourceOptions, source: RunSource) -> RunSource | None:

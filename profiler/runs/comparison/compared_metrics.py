@@ -59,10 +59,7 @@ class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
-    """Compare the medians of two sets of runs; ``a`` is the base. No value is negative.
-
-    The result depends on the values alone, not on their order, and the seed is fixed.
-    """
+    """Compare the medians of two sets of values, none negative. ``a`` is the base. The order has no effect."""
     if not a or not b:
         return MedianChange(a=median(a) if a else None, b=median(b) if b else None)
     base, other, fewest = median(a), median(b), min(len(a), len(b))

@@ -12,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import Cost, Record, Report, known_status
+from profiler.record.record_model import Cost, Record, Report, known_status, without_course
 from profiler.record.units import format_count
 from profiler.runs.comparison.compared_metrics import is_measured
 from profiler.runs.past_runs.families import final_report
@@ -29,10 +30,7 @@ from profiler.runs.past_runs.run_source import (
 
 
 class RunSet(Struct, frozen=True, kw_only=True):
-    """A set of runs, the text that selects it, and how many runs do not count, by the reason.
-
-    ``has_more``: older runs exist than the newest ones that count.
-    """
+    """Runs, the text that selects them, and how many do not count, by reason. ``has_more``: older ones would."""
 
     text: str
     reports: tuple[Report, ...]
@@ -142,7 +140,7 @@ class _FamilyRuns:
             return
         self.found[key] = family
         if report is not None:
-            self._reports.append(_without_course(report))
+            self._reports.append(replace(report, record=without_course(report.record)))
         else:
             self._left_out[reason] += 1
 
@@ -158,9 +156,8 @@ class _FamilyRuns:
             )
         containers = sorted({record.container.name for record in found.records})
         if len(containers) > 1:
-            raise UsageError(
-                f"{text} has runs of {len(containers)} containers ({_listed(containers)}): choose one with --container."
-            )
+            names = first_names(containers)
+            raise UsageError(f"{text} has runs of {len(containers)} containers ({names}): choose one with --container.")
         return found
 
 
@@ -175,11 +172,6 @@ def _counted(run: PastRun) -> tuple[Report | None, str]:
     return (report, "") if is_measured(report.record) else (None, "not measured")
 
 
-def _without_course(report: Report) -> Report:
-    """The report without its large parts: thousands of reports may be in memory."""
-    return replace(report, record=replace(report.record, series=None, stacks=None, processes=()))
-
-
 def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
     """Refuse a name that means several families."""
     for name in dict.fromkeys(runs.name for runs in found):
@@ -187,8 +179,8 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
         accounts = sorted({family.account_id or "unknown" for family in families})
         regions = sorted({family.region or "unknown" for family in families})
         places = [
-            (f"accounts ({_listed(accounts)})", "--account") if len(accounts) > 1 else None,
-            (f"Regions ({_listed(regions)})", "--task-region") if len(regions) > 1 else None,
+            (f"accounts ({first_names(accounts)})", "--account") if len(accounts) > 1 else None,
+            (f"Regions ({first_names(regions)})", "--task-region") if len(regions) > 1 else None,
         ]
         several = [place for place in places if place is not None]
         if several:
@@ -204,12 +196,12 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
         if runs.others:
             raise TaskProfilerError(
                 f"No run of {runs.name} in {source.place} has the revision or label {runs.suffix!r}: its runs have "
-                f"{_listed(list(runs.others))}."
+                f"{first_names(list(runs.others))}."
             )
         if runs.other_containers:
             raise TaskProfilerError(
                 f"No run of {runs.name} in {source.place} is of the container {selection.container}: its runs have "
-                f"{_listed(list(runs.other_containers))}."
+                f"{first_names(list(runs.other_containers))}."
             )
     reports: dict[tuple[str, str, str], Report] = {}
     for part in map(str.strip, text.split(",")):
@@ -222,9 +214,5 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
         report = final_report(run)
         if report is None:
             raise TaskProfilerError(f"The run {record.task_id} has no report yet: compare it when it has ended.")
-        reports[run_key(report)] = _without_course(report)
+        reports[run_key(report)] = replace(report, record=without_course(report.record))
     return RunSet(text=text, reports=tuple(reports.values()))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", …" if names[5:] else "")

@@ -18,7 +18,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Report
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS, history_path
-from profiler.runs.step_series import Point, encode_points, points_of
+from profiler.runs.step_series import encode_points, points_of
 
 if TYPE_CHECKING:
     from profiler.runs.history.run_database import HistoryStore
@@ -59,7 +59,6 @@ class HistoryRecorder:
         self._write_call: BackgroundCall[bool] | None = None
         self._began_ns: int | None = None
         self._due_ns: int | None = 0 if self.keeps_runs else None
-        self._search_seconds = 0.0
 
     def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
         """Write down the report and the series of the run so far, if this is due: this process may be killed.
@@ -86,42 +85,34 @@ class HistoryRecorder:
 
     def _write(self, line: bytes, report: Report, series: RunSeries | None) -> bool:
         with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
-            _, store = self._open(_MAX_WRITE_SECONDS)
-            store.keep_running(line, report, encode_points(_points(report, series)))
+            store = self._open(_MAX_WRITE_SECONDS)
+            store.keep_running(line, report, _points(report, series))
         return True
 
-    def _open(self, max_wait_seconds: float) -> "tuple[str, HistoryStore]":
-        """The history's path and its runs. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
+    def _open(self, max_wait_seconds: float) -> "HistoryStore":
+        """The history. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
         path = history_path(self._option, self._environment)
         from profiler.runs.history.run_database import HistoryStore  # see the module's docstring
 
-        return path, HistoryStore(path, self._clock, max_wait_seconds)
+        return HistoryStore(path, self._clock, max_wait_seconds)
 
     @property
     def keeps_runs(self) -> bool:
         """Whether the history keeps any runs."""
         return runs_to_keep(self._environment)[0] > 0
 
-    def search(self, find: "Callable[[str, HistoryStore], _T]") -> "Callable[[], _T | None]":
-        """Search the history, in a thread: ``find`` takes its path and its runs. Call the result to wait, but briefly.
+    def search(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
+        """Search the history, in a thread: ``find`` takes it. Call the result to wait, but briefly.
 
         Whatever goes wrong, nothing is found: the run is reported without a comparison.
         """
-        began_ns = self._clock.monotonic_ns()
 
         def search() -> _T | None:
             with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
-                return find(*self._open(_MAX_SEARCH_SECONDS))
+                return find(self._open(_MAX_SEARCH_SECONDS))
             return None
 
-        call = BackgroundCall(search, self._clock, _MAX_SEARCH_SECONDS)
-
-        def wait() -> _T | None:
-            found = call.result()
-            self._search_seconds = (self._clock.monotonic_ns() - began_ns) / NS_PER_SECOND
-            return found
-
-        return wait
+        return BackgroundCall(search, self._clock, _MAX_SEARCH_SECONDS).result
 
     def add(
         self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None = None
@@ -133,8 +124,7 @@ class HistoryRecorder:
         failure = None
         try:
             if max_runs:
-                # The search has used a part of the time.
-                _, store = self._open(LOCK_TIMEOUT_SECONDS - self._search_seconds)
+                store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
                 store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
                 store.add_abandoned_runs()
         except TaskProfilerError as error:
@@ -147,5 +137,5 @@ class HistoryRecorder:
         return tuple(sentence for sentence in (warning, failure) if sentence is not None)
 
 
-def _points(report: Report, series: RunSeries | None) -> tuple[Point, ...]:
-    return () if series is None else points_of(series, report.record.metrics.duration_ms)
+def _points(report: Report, series: RunSeries | None) -> bytes:
+    return encode_points(() if series is None else points_of(series, report.record.metrics.duration_ms))

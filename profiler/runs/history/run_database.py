@@ -8,6 +8,8 @@ import sqlite3
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -16,13 +18,16 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import create_private_folders
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Distribution, Interval, Report, decode
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
-from profiler.runs.step_series import Point, StepSeries, decode_points, encode_points
+from profiler.runs.step_series import StepSeries, decode_points
+
+if TYPE_CHECKING:
+    from profiler.runs.past_runs.run_source import RunFilter
 
 _APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
 _VERSION = 3  # of the schema
@@ -76,7 +81,7 @@ class HistoryStore:
         self, path: str | os.PathLike[str], clock: Clock, max_wait_seconds: float = LOCK_TIMEOUT_SECONDS
     ) -> None:
         self.unreadable_count = 0
-        self._path = os.fspath(path)
+        self.path = os.fspath(path)
         self._clock = clock
         self._max_wait_ns = round(max_wait_seconds * NS_PER_SECOND)
 
@@ -85,11 +90,11 @@ class HistoryStore:
         """A write transaction. Creates a missing file and its tables; without the commit, nothing is changed."""
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            create_private_folders(os.path.dirname(os.path.join(os.getcwd(), self._path)))
+            create_private_folders(os.path.dirname(os.path.join(os.getcwd(), self.path)))
             with suppress(FileExistsError):
                 # Only a missing file is opened: closing a file that SQLite has open in this process would release its
                 # locks.
-                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             with self._connect() as connection:
                 self._set_busy_timeout(deadline_ns, connection)
                 connection.execute("BEGIN IMMEDIATE")
@@ -104,7 +109,7 @@ class HistoryStore:
         """The open file, or None if it is missing or empty."""
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            if _is_missing(self._path):
+            if _is_missing(self.path):
                 yield None
                 return
             with self._connect() as connection:
@@ -116,26 +121,26 @@ class HistoryStore:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        if not stat.S_ISREG(os.stat(self._path).st_mode):
-            raise TaskProfilerError(f"{self._path} is not a file: name another with --history.")
+        if not stat.S_ISREG(os.stat(self.path).st_mode):
+            raise TaskProfilerError(f"{self.path} is not a file: name another with --history.")
         # SQLite never takes an absolute path for a URI or one of its special names.
-        with closing(sqlite3.connect(os.path.join(os.getcwd(), self._path), isolation_level=None)) as connection:
+        with closing(sqlite3.connect(os.path.join(os.getcwd(), self.path), isolation_level=None)) as connection:
             yield connection
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
         """Whether the file is empty. Raises for files of other programs and of newer versions."""
         # SQLite treats a file of a few bytes as empty, and pads an incomplete last page.
-        if os.stat(self._path).st_size % _query_int(connection, "PRAGMA page_size"):
-            raise TaskProfilerError(f"{self._path} {_describe_corruption('it ends in the middle of a page')}")
+        if os.stat(self.path).st_size % _query_int(connection, "PRAGMA page_size"):
+            raise TaskProfilerError(f"{self.path} {_describe_corruption('it ends in the middle of a page')}")
         version = _query_int(connection, "PRAGMA user_version")
         ours = _query_int(connection, "PRAGMA application_id") == _APPLICATION_ID and version > 0
         if not ours and (version != 0 or _query_int(connection, "SELECT count(*) FROM sqlite_master")):
             raise TaskProfilerError(
-                f"{self._path} is another program's database and was left untouched: name another file with --history."
+                f"{self.path} is another program's database and was left untouched: name another file with --history."
             )
         if version > _VERSION:
             raise TaskProfilerError(
-                f"{self._path} was written by a newer Task Profiler (its format is {version}, this one knows "
+                f"{self.path} was written by a newer Task Profiler (its format is {version}, this one knows "
                 f"{_VERSION}) and was left untouched: update Task Profiler, or name another file with "
                 "--history."
             )
@@ -151,22 +156,12 @@ class HistoryStore:
         try:
             yield
         except sqlite3.Error as error:
-            raise TaskProfilerError(f"{self._path} {_describe_error(error)}") from error
+            raise TaskProfilerError(f"{self.path} {_describe_error(error)}") from error
         except OSError as error:
             raise TaskProfilerError(
-                f"{self._path} cannot be opened ({error.strerror or error}): make its folder writable, or name another "
+                f"{self.path} cannot be opened ({error.strerror or error}): make its folder writable, or name another "
                 "file with --history."
             ) from error
-
-    def add(
-        self, line: bytes, report: Report, points: Iterable[Point], *, max_runs: int, stacks_line: bytes | None = None
-    ) -> None:
-        """Add a run and delete the oldest ones beyond ``max_runs``. It replaces what is stored of the same run.
-
-        To decode the report from ``line`` would take a tenth of the time of a short ``run``. Only the newest 1,000 runs
-        with call stacks keep them.
-        """
-        self._add(line, report, encode_points(points), max_runs, stacks_line)
 
     def keep_running(self, line: bytes, report: Report, points: bytes) -> None:
         """Write down a run in progress of this process, in case that the process is killed."""
@@ -184,7 +179,7 @@ class HistoryStore:
         with suppress(TaskProfilerError):
             for line, report, points, is_alive in self._in_progress():
                 if not is_alive:
-                    self._add(line, report, points, max_runs=None)
+                    self.add(line, report, points, max_runs=None)
 
     def _in_progress(self) -> list[tuple[bytes, Report, bytes, bool]]:
         """The runs in progress that were written down, with their points, and whether their profiler is alive."""
@@ -197,9 +192,14 @@ class HistoryStore:
             if (report := _report(line)) is not None
         ]
 
-    def _add(
-        self, line: bytes, report: Report, points: bytes, max_runs: int | None, stacks_line: bytes | None = None
+    def add(
+        self, line: bytes, report: Report, points: bytes, *, max_runs: int | None, stacks_line: bytes | None = None
     ) -> None:
+        """Add a run and delete the oldest ones beyond ``max_runs``. It replaces what is stored of the same run.
+
+        To decode the report from ``line`` would take a tenth of the time of a short ``run``. Only the newest 1,000 runs
+        with call stacks keep them. Without ``max_runs``, a run that is stored already stays, and none is deleted.
+        """
         record, key, stacks = report.record, (report.record.task_id, _start(report)), None
         if stacks_line is not None:
             import zlib  # most runs have no stacks
@@ -229,43 +229,30 @@ class HistoryStore:
                 )
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete runs by their ids, or the beginnings of their ids; returns how many.
-
-        If one of them is unknown or ambiguous, none is deleted.
-        """
+        """Delete runs by their ids or beginnings of them, or none if one is unknown or ambiguous. Returns how many."""
         count = 0
-        if not os.path.lexists(self._path):
-            raise TaskProfilerError(f"There is no history {self._path}: nothing was deleted.")
+        if not os.path.lexists(self.path):
+            raise TaskProfilerError(f"There is no history {self.path}: nothing was deleted.")
         with self._write_transaction() as connection:
             for text in map(without_surrogates, ids):
                 query = "SELECT DISTINCT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY task_id <> ? LIMIT 2"
                 found = [name for (name,) in connection.execute(query, (text, text))] if text else []
                 if not found:
-                    raise TaskProfilerError(f"No run {text!r} in {self._path}: nothing was deleted.")
+                    raise TaskProfilerError(f"No run {text!r} in {self.path}: nothing was deleted.")
                 if len(found) > 1 and found[0] != text:
                     raise TaskProfilerError(
-                        f"The ids of several runs in {self._path} begin with {text!r}: give more of the id. Nothing "
+                        f"The ids of several runs in {self.path} begin with {text!r}: give more of the id. Nothing "
                         "was deleted."
                     )
                 count += connection.execute("DELETE FROM run WHERE task_id = ?", found[:1]).rowcount
         return count
 
-    def runs(
-        self,
-        *,
-        families: Sequence[str] = (),
-        statuses: Sequence[str] = (),
-        since: str | None = None,
-        until: str | None = None,
-        run: str | None = None,
-    ) -> Iterator[tuple[bytes, Report]]:
+    def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report]]:
         """Past runs, newest first: their record lines as printed, and the decoded reports. A missing file has no runs.
 
-        ``families`` are shell patterns. Runs started at ``since`` or later, and before ``until``; both have the format
-        of ``startedAt``. ``run`` is the beginning of the task id with or without ``/CONTAINER``, which is ignored, or a
-        shell pattern of the family.
+        Only families, statuses, times and ``run`` are selected: filter the result again.
         """
-        condition, words = _condition(families, statuses, since, until, run)
+        condition, words = _condition(selection)
         # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
         values = tuple(map(without_surrogates, words))
         query = (
@@ -398,23 +385,21 @@ def _report(line: bytes) -> Report | None:
         return None
 
 
-def _condition(
-    families: Sequence[str], statuses: Sequence[str], since: str | None, until: str | None, run: str | None
-) -> tuple[str, tuple[str, ...]]:
-    patterns = tuple(map(_glob, families))
-    parts = (
-        ("family GLOB ?", patterns),
-        ("status = ?", tuple(statuses)),
-        ("started_at >= ?", () if since is None else (since,)),
-        ("started_at < ?", () if until is None else (until,)),
+def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
+    since_ns, until_ns, run = selection.since_ns, selection.until_ns, selection.run
+    # A status of a newer version counts as unknown, and is stored unchanged.
+    statuses = () if "unknown" in selection.statuses else selection.statuses
+    # The part after the slash is a container, which is not a column.
+    of_run = () if run is None else ((run.partition("/")[0], _glob(run)),)
+    parts: tuple[tuple[str, Sequence[tuple[str, ...]]], ...] = (
+        ("family GLOB ?", [(_glob(family),) for family in selection.families]),
+        ("status = ?", [(status,) for status in statuses]),
+        ("started_at >= ?", [] if since_ns is None else [(format_ms(since_ns),)]),
+        ("started_at < ?", [] if until_ns is None else [(format_ms(-(-until_ns // NS_PER_MS) * NS_PER_MS),)]),
+        ("instr(task_id, ?) = 1 OR family GLOB ?", of_run),
     )
     text = "".join(f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values)
-    parameters = tuple(value for _, values in parts for value in values)
-    if run is not None:
-        text += " AND (instr(task_id, ?) = 1 OR family GLOB ?)"
-        # The part after the slash is a container, which is not a column.
-        parameters = (*parameters, run.partition("/")[0], _glob(run))
-    return text, parameters
+    return text, tuple(chain.from_iterable(value for _, values in parts for value in values))
 
 
 def _glob(pattern: str) -> str:

@@ -48,10 +48,7 @@ _minute_decoder = msgspec.json.Decoder(Minute, strict=False)
 
 
 class InsightsSelection(Struct, frozen=True, kw_only=True):
-    """The clusters to read, the earliest start of a run, and whether tasks of services count.
-
-    ``missing`` are sentences about clusters that were not found.
-    """
+    """The clusters to read, and which of their tasks count. ``missing`` are sentences about unknown clusters."""
 
     clusters: tuple[str, ...]
     since_ns: int

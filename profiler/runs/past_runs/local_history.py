@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from pathlib import Path
+from itertools import groupby
 
-from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
@@ -23,50 +22,34 @@ class LocalRuns(RunSource):
 
     stacks_remedy = f"only the newest {MAX_RUNS_WITH_STACKS} runs with call stacks keep them"
 
-    def __init__(self, path: Path, history: HistoryStore) -> None:
-        self.place = str(path)
-        self._history = history
+    def __init__(self, history: HistoryStore) -> None:
+        self.place = history.path
+        self.history = history
 
     @property
     def notes(self) -> Sequence[str]:
         """A sentence about unreadable lines, if there are any."""
-        count = self._history.unreadable_count
+        count = self.history.unreadable_count
         return (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",) if count else ()
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page."""
-        stored = self._history.runs(
-            families=selection.families,
-            # A status of a newer version counts as unknown, and is stored unchanged.
-            statuses=() if "unknown" in selection.statuses else selection.statuses,
-            since=None if selection.since_ns is None else format_ms(selection.since_ns),
-            # Rounded up: the history compares texts with milliseconds. The filter below compares nanoseconds.
-            until=None if selection.until_ns is None else format_ms(-(-selection.until_ns // NS_PER_MS) * NS_PER_MS),
-            run=selection.run,
-        )
+        stored = self.history.runs(selection)
         past = (PastRun(report=report, line=line) for line, report in stored if selection.matches(report))
-        return self._with_running(past, selection) if selection.reads_checkpoints else past
+        if not selection.reads_checkpoints:
+            return past
+        runs = merge(past, self.running(selection), key=lambda run: run.started_ns, reverse=True)
+        # A run that ends at this moment is listed once.
+        return (next(same) for _, same in groupby(runs, key=lambda run: run.report.record.task_id))
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
         """The matching runs in progress."""
-        return newest_first(PastRun(report=report) for report in self._history.running() if selection.matches(report))
-
-    def _with_running(self, past: Iterator[PastRun], selection: RunFilter) -> Iterator[PastRun]:
-        """All runs, newest first. A run that ends at this moment is listed once."""
-        last = ""
-        for run in merge(past, self.running(selection), key=lambda run: run.started_ns, reverse=True):
-            if run.report.record.task_id != last:
-                yield run
-            last = run.report.record.task_id
-
-    def delete(self, ids: Sequence[str]) -> int:
-        """Delete runs; see :meth:`HistoryStore.delete`."""
-        return self._history.delete(ids)
+        return newest_first(PastRun(report=report) for report in self.history.running() if selection.matches(report))
 
     def steps(self, runs: Iterable[PastRun]) -> Iterator[StepSeries]:
         """The time series that the history has of each run."""
-        return self._history.steps(run.report for run in runs)
+        return self.history.steps(run.report for run in runs)
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The call stacks that the history has of a run."""
-        return self._history.stacks(report)
+        return self.history.stacks(report)

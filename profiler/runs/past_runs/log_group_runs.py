@@ -120,7 +120,7 @@ class LogGroupRuns(RunSource):
         ends_ns = [end_ns for end_ns in map(parse_ns, (record.finished_at, report.time)) if end_ns is not None]
         if not ends_ns:
             return None
-        of_task = f" && $.taskId = {_quoted(record.task_id)}" if _is_simple(record.task_id) else ""
+        of_task = f' && $.taskId = "{record.task_id}"' if _is_simple(record.task_id) else ""
         pages = self._read_pages(
             startTime=max(min(ends_ns) // NS_PER_MS - _BEFORE_END_MS, 0),
             endTime=max(ends_ns) // NS_PER_MS + _AFTER_REPORT_MS,
@@ -145,8 +145,8 @@ class LogGroupRuns(RunSource):
         ]
         new = [group for group in group_lines(lines) if run_key(group[0].head) not in seen]
         seen |= {run_key(group[0].head) for group in new}
-        invalid: list[RunLine] = []
-        yield from matching_runs(new, selection, invalid)
+        invalid: list[int] = []
+        yield from matching_runs(new, selection, invalid.append)
         self._unreadable += len(invalid)
 
     def _line(self, message: str, selection: RunFilter) -> RunLine | None:
@@ -177,15 +177,16 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
         ("region", tuple(filter(None, selection.regions))),
     ):
         if values and all(map(_is_simple, values)):
-            conditions.append(_any_of(f"$.record.{field} = {_quoted(value)}" for value in values))
+            conditions.append(_any_of(f'$.record.{field} = "{value}"' for value in values))
     for name, value in selection.tags:
         if _NAME.fullmatch(name) and _is_simple(value):
-            conditions.append(f"$.record.tags.{name} = {_quoted(value)}")
+            conditions.append(f'$.record.tags.{name} = "{value}"')
     if selection.statuses and "unknown" not in selection.statuses:
-        conditions.append(_any_of(f"$.record.status = {_quoted(status)}" for status in selection.statuses))
+        conditions.append(_any_of(f'$.record.status = "{status}"' for status in selection.statuses))
     if selection.run is not None and _is_simple(selection.run):
-        by_id = f"$.record.taskId = {_quoted(selection.run.partition('/')[0].rstrip('*') + '*')}"
-        conditions.append(_any_of((by_id, f"$.record.family = {_quoted(selection.run)}")))
+        beginning = selection.run.partition("/")[0].rstrip("*")
+        named = (f'$.record.taskId = "{beginning}*"', f'$.record.family = "{selection.run}"')
+        conditions.append(_any_of(named))
     for wanted in (" && ".join(conditions), conditions[0]):
         pattern = f"{{ ({wanted}) || ($.type = {NOTICE_MARKER}) }}" if with_notices else f"{{ {wanted} }}"
         if len(pattern) <= _MAX_PATTERN_LENGTH:
@@ -201,7 +202,3 @@ def _any_of(conditions: Iterable[str]) -> str:
 def _is_simple(text: str) -> bool:
     """Whether CloudWatch reads the text as the shell does: its only wildcard is ``*``."""
     return bool(text) and not any(character in '?["\\' or not character.isprintable() for character in text)
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"'

@@ -17,7 +17,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
 from profiler.aggregation.task_record import with_cpu_demand
 from profiler.aggregation.time_series import rounded_column
-from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles
+from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import (
     CONTAINER_INSIGHTS,
@@ -31,7 +31,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import cost_on
-from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
+from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
 from profiler.record.units import CPU_SECONDS_DIGITS, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.sizing.advice import with_recommendation
@@ -123,10 +123,7 @@ def unseen_task(end: StoppedTask) -> SeenTask:
 
 
 class _Span(Struct, frozen=True, kw_only=True):
-    """The pull of a run's image, its start and its end, in nanoseconds since 1970; None: unknown.
-
-    Without ECS's event, ``until_ns`` is a whole number of minutes after the start, and ``finished_ns`` is None.
-    """
+    """Times of a run in ns since 1970. Without ECS's event, ``until_ns`` is whole minutes after the start."""
 
     pulled_ns: int | None
     started_ns: int | None
@@ -175,6 +172,7 @@ def run_of_minutes(
     roles = container_roles([TaskContainer(name=one.name, image=one.image) for one in listed])
     name = roles.batch or event.task_definition_family or "unknown"
     batch = next((one for one in listed if one.name == name), EventContainer(name=name))
+    outcome, _ = judge_candidates(ended, roles.candidates, monitor=roles.monitor)
     launch_type = event.launch_type or ended.launch_type
     size = TaskSize(vcpu=_size(event.cpu_reserved, _UNITS_PER_VCPU), memory_mb=_size(event.memory_reserved, 1))
     record = Record(
@@ -191,6 +189,9 @@ def run_of_minutes(
         container=Container(
             name=batch.name, id=batch.runtime_id, arn=batch.arn, image=batch.image, image_digest=batch.image_digest
         ),
+        status=outcome.status,
+        exit_code=outcome.exit_code,
+        likely_out_of_memory=outcome.out_of_memory or None,
         started_at=_text(span.started_ns),
         finished_at=_text(span.finished_ns),
         sampling=Sampling(interval_ms=MINUTE_MS, sources=(CONTAINER_INSIGHTS,)),
@@ -199,8 +200,8 @@ def run_of_minutes(
         series=_series(minutes, span.started_ns),
     )
     time = format_ms(span.until_ns or int(event.timestamp) * NS_PER_MS)
-    run = PastRun(report=Report(time=time, type="task.report", record=record))
-    return _priced(run if end is None else _ended(run, end, roles), ended, prices)
+    report = Report(time=time, type="task.report", record=_priced(record, ended, prices, time))
+    return PastRun(report=report, event=None if end is None else _task_event(end, outcome))
 
 
 def _text(moment_ns: int | None) -> str | None:
@@ -212,33 +213,23 @@ def _size(reserved: float | None, per: int) -> Number | None:
     return as_number(_possible(reserved, per)) or None
 
 
-def _ended(run: PastRun, end: StoppedTask, roles: ContainerRoles) -> PastRun:
-    """The run with ECS's data on its end."""
-    outcome, _ = judge_candidates(end, roles.candidates, monitor=roles.monitor)
-    record = replace(
-        run.report.record,
-        status=outcome.status,
-        exit_code=outcome.exit_code,
-        likely_out_of_memory=outcome.out_of_memory or None,
-    )
-    event = TaskEvent(
+def _task_event(end: StoppedTask, outcome: Outcome) -> TaskEvent:
+    return TaskEvent(
         stop_code=end.stop_code,
         stop_category=outcome.category,
         stopped_reason=outcome.reason,
         started_by=end.started_by,
         out_of_memory=outcome.out_of_memory,
     )
-    return PastRun(report=replace(run.report, record=record), event=event)
 
 
-def _priced(run: PastRun, end: StoppedTask, prices: PriceOverrides) -> PastRun:
+def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str) -> Record:
     """Add recommendation and cost. The price basis names Spot, and an architecture that is only assumed."""
-    record = with_recommendation(run.report.record, prices, time=run.report.time)
+    record = with_recommendation(record, prices, time=time)
     cost = record.cost
     if cost is not None and end.cpu_architecture is None:
         cost = replace(cost, price_basis=(cost.price_basis or "").replace(X86, f"{X86} (assumed)"))
-    record = replace(record, cost=cost_on(end.capacity_provider, cost))
-    return replace(run, report=replace(run.report, record=record))
+    return replace(record, cost=cost_on(end.capacity_provider, cost))
 
 
 def _metrics(event: PerformanceEvent, minutes: Sequence[Minute], span: _Span, size: TaskSize) -> Metrics:

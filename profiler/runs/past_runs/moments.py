@@ -158,9 +158,12 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
     """Find the moments of a run in the order of time: at most one peak, two stretches of each kind, and five stacks."""
     series = series or record.series
     moments: list[Moment] = []
+    kind: Literal["saturated", "idle"]
     if series is not None:
-        run = _Run(record, series)
-        moments = [*_memory_peak(run), *_stretches(run, "saturated"), *_stretches(run, "idle")]
+        length_ms = series_length_ms(record, series)
+        moments = [*_memory_peak(record, series, length_ms)]
+        for kind in ("saturated", "idle"):
+            moments += _stretches(record, series, length_ms, kind)
     return tuple(sorted(_with_stacks(moments, record), key=lambda moment: (moment.start_ms, moment.kind)))
 
 
@@ -184,70 +187,52 @@ def series_length_ms(record: Record, series: Series) -> float:
     return min(length, duration_ms) if duration_ms else length
 
 
-class _Run:
-    """The values of a run that the moments are found in."""
-
-    def __init__(self, record: Record, series: Series) -> None:
-        self.metrics = record.metrics
-        self.step_ms = float(series.step_ms)
-        self.length_ms = series_length_ms(record, series)
-        self.started_ns = parse_ns(record.started_at or series.started_at)
-        self.memory_mb = tuple(series.memory_used_mb or ())
-        self.vcpu_size = record.metrics.vcpu_size
-        self.vcpu_used = tuple(series.vcpu_used or ()) if self.vcpu_size and self.vcpu_size > 0 else ()
-
-    def at_ms(self, step: int) -> float:
-        """The beginning of a step, never after the end of the run."""
-        return min(step * self.step_ms, self.length_ms)
-
-
-def _memory_peak(run: _Run) -> Iterator[Moment]:
-    known = [value for value in run.memory_mb if value is not None]
-    peak_mb = run.metrics.max_memory_used_mb
+def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
+    metrics, memory_mb = record.metrics, series.memory_used_mb or ()
+    known = [value for value in memory_mb if value is not None]
+    peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     if not known or peak_mb is None:
         return
-    highest, size_mb = max(known), run.metrics.memory_size_mb
+    highest = max(known)
     is_near_limit = bool(size_mb) and peak_mb >= _PEAK_NEAR_LIMIT * (size_mb or 0)
     if not is_near_limit and highest < _PEAK_ABOVE_MEDIAN * median(known):
         return
-    highest_ms = run.at_ms(run.memory_mb.index(highest))
-    at_ns, at_ms = parse_ns(run.metrics.max_memory_used_at), None
-    if at_ns is not None and run.started_ns is not None and 0 <= (at_ns - run.started_ns) / NS_PER_MS <= run.length_ms:
-        at_ms = (at_ns - run.started_ns) / NS_PER_MS
+    highest_ms = min(memory_mb.index(highest) * series.step_ms, length_ms)
+    started_ns, at_ns = parse_ns(record.started_at or series.started_at), parse_ns(metrics.max_memory_used_at)
+    at_ms = -1 if at_ns is None or started_ns is None else (at_ns - started_ns) / NS_PER_MS
+    is_timed = 0 <= at_ms <= length_ms
     share = f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}" if size_mb else ""
-    if at_ms is None and run.metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest:
+    if not is_timed and metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest:
         # The kernel counts a peak between two samples, without its time.
         text = f"memory peak {format_memory(peak_mb)} between samples (kernel){share}; highest sample "
         text += f"{format_memory(highest)} at {elapsed(highest_ms)}"
     else:
-        highest_ms = highest_ms if at_ms is None else at_ms
-        text = f"memory peak {format_peak(peak_mb, run.metrics.memory_peak_source)} at {elapsed(highest_ms)}{share}"
+        highest_ms = at_ms if is_timed else highest_ms
+        text = f"memory peak {format_peak(peak_mb, metrics.memory_peak_source)} at {elapsed(highest_ms)}{share}"
     yield Moment(kind="memory-peak", start_ms=highest_ms, end_ms=highest_ms, text=text)
 
 
-def _stretches(run: _Run, kind: Literal["saturated", "idle"]) -> Iterator[Moment]:
+def _stretches(
+    record: Record, series: Series, length_ms: float, kind: Literal["saturated", "idle"]
+) -> Iterator[Moment]:
     """Yield the longest stretches of one kind."""
-    size = run.vcpu_size or 0
+    size = record.metrics.vcpu_size
+    if not size:
+        return
     busy, idle = SATURATED_SHARE * size, idle_vcpu(size)
     matches: Callable[[float], bool] = (
         (lambda vcpu: vcpu >= busy) if kind == "saturated" else (lambda vcpu: vcpu <= idle)
     )
-    known = [vcpu for vcpu in run.vcpu_used if vcpu is not None]
-    if not known or not matches(max(known) if kind == "saturated" else min(known)):
-        return
-    longest_first = sorted(_runs_of_steps(run.vcpu_used, matches), key=lambda steps: steps[0] - steps[1])
-    for first, after in longest_first[:2]:
-        start_ms, end_ms = run.at_ms(first), run.at_ms(after)
+    longest_first = sorted(_runs_of_steps(series.vcpu_used or (), matches), key=lambda steps: steps[0] - steps[1])
+    for steps in longest_first[:2]:
+        start_ms, end_ms = (min(step * series.step_ms, length_ms) for step in steps)
         if end_ms <= start_ms:
             continue
-        until = "the end" if end_ms >= run.length_ms else elapsed(end_ms)
+        until = "the end" if end_ms >= length_ms else elapsed(end_ms)
         during = f"from {elapsed(start_ms)} to {until}"
-        share = 100 * (end_ms - start_ms) / run.length_ms
-        text = (
-            f"used all of its {format_vcpu(run.vcpu_size or 0)} {during}, {format_percent(share)} of the run"
-            if kind == "saturated"
-            else f"idle {during}"
-        )
+        share = format_percent(100 * (end_ms - start_ms) / length_ms)
+        used = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
+        text = used if kind == "saturated" else f"idle {during}"
         yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
 
 

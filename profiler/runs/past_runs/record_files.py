@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import first_names
 from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import Report
@@ -41,17 +42,16 @@ class FileRuns(RunSource):
         self._stacks: deque[bytes] = deque(maxlen=300 if keeps_stacks else 0)  # of at most 200 KB each
         self.place = source_name(source)
         self._invalid_lines: set[int] = set()
-        self._undecodable: list[RunLine] = []
         self._runs: list[list[RunLine]] | None = None
         self._notices: deque[ScheduleNoticeLine] = deque(maxlen=10_000)
 
     @property
     def notes(self) -> Sequence[str]:
         """A sentence with the lines that are not records, if there are any."""
-        numbers = sorted(self._invalid_lines.union(line.number for line in self._undecodable))
+        numbers = sorted(self._invalid_lines)
         if not numbers:
             return ()
-        listed = ", ".join(map(str, numbers[:5])) + (", …" if numbers[5:] else "")
+        listed = first_names([*map(str, numbers)])
         return (f"{self.place}: skipped {format_count(len(numbers), 'invalid line')}: {listed}",)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
@@ -60,9 +60,27 @@ class FileRuns(RunSource):
         A line is decoded completely only if its run matches, so the values of other lines are not checked.
         """
         if self._runs is None:
-            lines = read_lines(self._source)
-            self._runs = group_lines(find_run_lines(lines, self._invalid_lines, self._stacks, self._notices))
-        return matching_runs(self._runs, selection, self._undecodable)
+            self._runs = group_lines(self.run_lines(read_lines(self._source)))
+        return matching_runs(self._runs, selection, self._invalid_lines.add)
+
+    def run_lines(self, lines: Iterable[bytes]) -> Iterator[RunLine]:
+        """The record lines. Lines of call stacks, notices about schedules and numbers of invalid lines are kept."""
+        for number, line in enumerate(lines, start=1):
+            text = line.strip()
+            if not text:
+                continue
+            is_stacks = text.startswith(STACKS_BEGINNING)  # to find an error in 200 KB takes milliseconds
+            try:
+                if not is_stacks:
+                    yield run_line(text, number)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                is_stacks = is_stacks_line(text)
+                if not is_stacks and is_notice_line(text):
+                    self._notices.extend(read_notices([text.decode(errors="replace")]))
+                elif not is_stacks:
+                    self._invalid_lines.add(number)
+            if is_stacks:
+                self._stacks.append(text)
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The last stacks in the file of the run's container."""
@@ -79,10 +97,7 @@ def source_name(source: str) -> str:
 
 
 def read_lines(source: str) -> Iterator[bytes]:
-    """Yield the lines of a file, or of standard input for ``-``; of the AWS CLI's JSON, the messages.
-
-    Raises TaskProfilerError if the source cannot be read.
-    """
+    """Yield the lines of a file or standard input, or the messages in the AWS CLI's JSON. Raises TaskProfilerError."""
     try:
         if source == STANDARD_INPUT:
             yield from messages(sys.stdin.buffer)
@@ -138,32 +153,3 @@ def _flat(rows: Sequence[object]) -> list[bytes]:
             case {"field": "@message", **fields}:
                 texts.append(str(fields.get("value", "")).encode(errors="replace"))
     return texts
-
-
-def find_run_lines(
-    lines: Iterable[bytes],
-    invalid_lines: set[int],
-    stacks: deque[bytes],
-    notices: deque[ScheduleNoticeLine],
-) -> Iterator[RunLine]:
-    """Find record lines.
-
-    Empty lines are skipped. Lines of call stacks are added to ``stacks``, notices about schedules to ``notices``, the
-    numbers of invalid lines to ``invalid_lines``.
-    """
-    for number, line in enumerate(lines, start=1):
-        text = line.strip()
-        if not text:
-            continue
-        is_stacks = text.startswith(STACKS_BEGINNING)  # to find an error in 200 KB takes milliseconds
-        try:
-            if not is_stacks:
-                yield run_line(text, number)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            is_stacks = is_stacks_line(text)
-            is_notice = not is_stacks and is_notice_line(text)
-            if not (is_stacks or is_notice):
-                invalid_lines.add(number)
-            notices.extend(read_notices([text.decode(errors="replace")] if is_notice else ()))
-        if is_stacks:
-            stacks.append(text)

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_SECOND, format_local, local_zone, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
@@ -113,17 +113,23 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         """Whether the report's run matches all conditions."""
         record, family = report.record, family_key(report.record)
         return (
-            self.matches_family(family)
-            and (not self.clusters or record.cluster in self.clusters)
+            self.matches_place_and_time(family, record.cluster, start_ns(report))
             and all((record.tags or {}).get(name) == value for name, value in self.tags)
             and (not self.statuses or known_status(record) in self.statuses)
-            and (self.since_ns is None or start_ns(report) >= self.since_ns)
-            and (self.until_ns is None or start_ns(report) < self.until_ns)
             and (
                 self.run is None
                 or f"{record.task_id}/{record.container.name}".startswith(self.run)
                 or fnmatchcase(family.name, self.run)
             )
+        )
+
+    def matches_place_and_time(self, family: FamilyKey, cluster: str | None, at_ns: int) -> bool:
+        """Whether the conditions on the family, the cluster and the time hold."""
+        return (
+            self.matches_family(family)
+            and (not self.clusters or cluster in self.clusters)
+            and (self.since_ns is None or at_ns >= self.since_ns)
+            and (self.until_ns is None or at_ns < self.until_ns)
         )
 
     def matches_family(self, family: FamilyKey) -> bool:
@@ -220,31 +226,25 @@ class RunLine(Struct, frozen=True):
     number: int = 0
 
 
-@cache
-def _head_decoder() -> msgspec.json.Decoder[ReportHead]:
-    """The decoder, which is slow to make: it is not for the end of ``run``."""
-    return msgspec.json.Decoder(ReportHead)
-
-
 def run_line(line: bytes, number: int = 0) -> RunLine:
     """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
-    return RunLine(line, decode_leniently(_head_decoder(), line), number)
+    return RunLine(line, decode_leniently(ReportHead, line), number)
 
 
 def matching_runs(
-    groups: Iterable[Sequence[RunLine]], selection: RunFilter, invalid: list[RunLine]
+    groups: Iterable[Sequence[RunLine]], selection: RunFilter, add_invalid: Callable[[int], None]
 ) -> Iterator[PastRun]:
     """Yield the runs of :func:`group_lines` that match. Only their lines are decoded completely.
 
-    Invalid lines are added to ``invalid``; a run without a valid line is left out.
+    ``add_invalid`` gets the number of each invalid line; a run without a valid line is left out.
     """
     for group in groups:
-        run = _decoded(group, invalid) if selection.matches(group[0].head) else None
+        run = _decoded(group, add_invalid) if selection.matches(group[0].head) else None
         if run is not None and selection.matches(run.report):
             yield run
 
 
-def _decoded(group: Sequence[RunLine], invalid: list[RunLine]) -> PastRun | None:
+def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> PastRun | None:
     chosen: tuple[RunLine, Report] | None = None
     checkpoints: list[Report] = []
     for line in group:
@@ -253,7 +253,7 @@ def _decoded(group: Sequence[RunLine], invalid: list[RunLine]) -> PastRun | None
         try:
             report = decode(line.line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            invalid.append(line)
+            add_invalid(line.number)
             continue
         chosen = chosen or (line, report)
         if report.type == CHECKPOINT:
@@ -344,13 +344,10 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     if not ids:
         raise TaskProfilerError(no_run_sentence(source, selection))
     named = ((run.report.record, format_local(run.started_ns)) for run in similar)
-    texts = list(
-        {record.task_id: f"{record.task_id} {family_key(record).name} {start}" for record, start in named}.values()
-    )
-    shown = ", ".join(texts[:5] + (["…"] if texts[5:] else []))
+    texts = {record.task_id: f"{record.task_id} {family_key(record).name} {start}" for record, start in named}
     raise TaskProfilerError(
-        f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id ({shown}; "
-        f"times in {local_zone()})."
+        f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id "
+        f"({first_names([*texts.values()])}; times in {local_zone()})."
     )
 
 

@@ -50,11 +50,5 @@ def select_notices(lines: Iterable[ScheduleNoticeLine], selection: RunFilter) ->
 
 
 def _matches(line: ScheduleNoticeLine, selection: RunFilter) -> bool:
-    family, at_ns = family_of_notice(line), due_ns(line)
-    return (
-        at_ns is not None
-        and selection.matches_family(family)
-        and (not selection.clusters or cluster_name(line.cluster) in selection.clusters)
-        and (selection.since_ns is None or at_ns >= selection.since_ns)
-        and (selection.until_ns is None or at_ns < selection.until_ns)
-    )
+    at_ns, cluster = due_ns(line), cluster_name(line.cluster)
+    return at_ns is not None and selection.matches_place_and_time(family_of_notice(line), cluster, at_ns)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey
-from profiler.record.impossible_values import without_impossible
+from profiler.record.impossible_values import decode_leniently, without_impossible
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import SCHEMA_VERSION, Record, Report, decode
 from profiler.record.run_outcome import Status
@@ -41,21 +41,29 @@ from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notices, 
 from profiler.search_setup.template_install import SearchServer
 
 JsonObject = dict[str, Any]
-FAMILY = "task.family"
-CLUSTER = "orchestrator.cluster.name"
-ACCOUNT = "cloud.account.id"
-REGION = "cloud.region"
-START = "event.start"
+_Hits = Sequence[Mapping[str, Any]]
+_FAMILY = "task.family"
+_CLUSTER = "orchestrator.cluster.name"
+_ACCOUNT = "cloud.account.id"
+_REGION = "cloud.region"
+_START = "event.start"
 _STATUS = "task.status"
+_TIME = "@timestamp"
+_DUE = "notice.due_at"
+_TASK_ID = "task.id"
+_PAGE_SIZE = 200
+# For reads that never stop early. A record line has at most 64 KiB.
+_LARGE_PAGE_SIZE = 2_000
+_MAX_CHECKPOINTS = 1_000
 _EMPTY: Mapping[str, Any] = {}
 
 
-def term(field: str, value: object) -> JsonObject:
+def _term(field: str, value: object) -> JsonObject:
     """The field has this value."""
     return {"term": {field: value}}
 
 
-def exists(field: str) -> JsonObject:
+def _exists(field: str) -> JsonObject:
     """The field has a value."""
     return {"exists": {"field": field}}
 
@@ -73,7 +81,7 @@ def _none_of(conditions: Sequence[JsonObject]) -> JsonObject:
 def _matches_pattern(field: str, pattern: str) -> JsonObject:
     """The field matches a shell pattern. A set of characters becomes ``?``: filter the result again."""
     if not any(character in pattern for character in "*?["):
-        return term(field, pattern)
+        return _term(field, pattern)
     text = re.sub(r"\[[!^]?\]?[^\]]*\]", "?", pattern.replace("\\", "\\\\"))
     return {"wildcard": {field: {"value": text}}}
 
@@ -89,51 +97,25 @@ def _filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject
     if len(time) > 1:
         conditions.append({"range": {time_field: time}})
     if selection.families:
-        conditions.append(_any_of([_matches_pattern(FAMILY, family) for family in selection.families]))
-    named = ((CLUSTER, selection.clusters), (ACCOUNT, selection.accounts), (REGION, selection.regions))
+        conditions.append(_any_of([_matches_pattern(_FAMILY, family) for family in selection.families]))
+    named = ((_CLUSTER, selection.clusters), (_ACCOUNT, selection.accounts), (_REGION, selection.regions))
     conditions += [{"terms": {field: list(filter(None, values))}} for field, values in named if any(values)]
-    conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
+    conditions += [_term("tags", f"{name}={value}") for name, value in selection.tags]
     if selection.statuses:
         conditions.append(_has_status(selection.statuses))
     return conditions
 
 
 def _has_status(statuses: Sequence[str]) -> JsonObject:
-    """The run has one of the statuses.
-
-    A stopped run's document has no status until ECS's event arrives. A word that only a newer version knows is
-    ``unknown``.
-    """
+    """The run has one of the statuses. A stopped run has none until ECS's event; a newer word is ``unknown``."""
     conditions: list[JsonObject] = [{"terms": {_STATUS: list(statuses)}}]
     if "stopped" in statuses:
-        conditions.append(_none_of([exists(_STATUS)]))
+        conditions.append(_none_of([_exists(_STATUS)]))
     if "unknown" in statuses:
-        conditions.append({"bool": {"filter": [exists(_STATUS)], "must_not": [{"terms": {_STATUS: get_args(Status)}}]}})
-    return _any_of(conditions)
-
-
-def _indices_path(prefix: str, kind: str) -> str:
-    """The path of a search in all indices of a kind. There may be no such index."""
-    return f"/{quote(prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
-
-
-def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
-    """Search, and return the response's body. Raises TaskProfilerError unless a search cluster accepts the search."""
-    response = server.request("POST", path, query)
-    body = response.body if isinstance(response.body, dict) else {}
-    hits = body.get("hits")
-    rows = hits.get("hits") if isinstance(hits, dict) else None
-    if response.ok and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
-        return body
-    if not response.ok and ("error" in body or response.status in (401, 403)):
-        raise TaskProfilerError(
-            f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check URL, sign-in "
-            "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
+        conditions.append(
+            {"bool": {"filter": [_exists(_STATUS)], "must_not": [{"terms": {_STATUS: get_args(Status)}}]}}
         )
-    raise TaskProfilerError(
-        f"{response.address} did not answer as Elasticsearch or OpenSearch does (HTTP {response.status}): check the "
-        "address, and that no proxy or sign-in page answers instead."
-    )
+    return _any_of(conditions)
 
 
 def _reason(body: Mapping[str, Any]) -> str:
@@ -144,50 +126,17 @@ def _reason(body: Mapping[str, Any]) -> str:
     return str(error or "no reason given")
 
 
-def _last_run_conditions(
-    server: SearchServer, prefix: str, selection: RunFilter, last: int, page_size: int
-) -> Iterator[Sequence[JsonObject]]:
-    """Yield, for some families after the others, the conditions of a search for their last runs.
-
-    Each search finds few enough runs for one page: a further page would find all of them again.
-    """
-    path = _indices_path(prefix, "reports")
-    # Each family has up to five conditions, and the engines refuse a query of more than 1,024. A tenth of the page is
-    # room for runs that started at the same time as the oldest of the last ones.
-    step = max(1, min(100, round(0.9 * page_size) // last))
-    size = max(1, 20_000 // (last + 1))  # both engines refuse a response of more than 65,535 buckets
-    after: Mapping[str, Any] | None = None
-    while True:
-        query = _windows_query(selection, last, size, after)
-        page = (search(server, path, query).get("aggregations") or _EMPTY).get("families", _EMPTY)
-        buckets = page.get("buckets", ())
-        conditions = []
-        for bucket in buckets:
-            family = FamilyKey(str(bucket["key"]["name"]), bucket["key"]["account"], bucket["key"]["region"])
-            if bucket["starts"]["buckets"] and selection.matches_family(family):
-                conditions.append(_in_window(bucket, family))
-        for first in range(0, len(conditions), step):
-            yield [_any_of(conditions[first : first + step]), *_filter_conditions(selection, START)]
-        after = page.get("after_key")
-        if after is None or len(buckets) < size:
-            return
-
-
 def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None) -> JsonObject:
-    """Build the query for a page of families, with the start times of their last runs.
-
-    The query matches too much for patterns with sets of characters: filter the result. ``after`` is ``after_key`` of
-    the previous page.
-    """
-    conditions = [exists(FAMILY), exists(START), *_filter_conditions(selection, START)]
-    fields = (("name", FAMILY), ("account", ACCOUNT), ("region", REGION))
+    """The query for a page of families after the ``after_key`` of another, with the starts of their last runs."""
+    conditions = [_exists(_FAMILY), _exists(_START), *_filter_conditions(selection, _START)]
+    fields = (("name", _FAMILY), ("account", _ACCOUNT), ("region", _REGION))
     composite: JsonObject = {
         "size": size,
         "sources": [{name: {"terms": {"field": field, "missing_bucket": True}}} for name, field in fields],
     }
     if after is not None:
         composite["after"] = dict(after)
-    starts = {"terms": {"field": START, "size": last, "order": {"_key": "desc"}}}
+    starts = {"terms": {"field": _START, "size": last, "order": {"_key": "desc"}}}
     return {
         "size": 0,
         "track_total_hits": False,
@@ -198,21 +147,10 @@ def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[st
 
 def _in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
     """The condition that a run is of the family, and not older than the oldest of its last runs."""
-    values = ((FAMILY, family.name), (ACCOUNT, family.account_id), (REGION, family.region))
+    values = ((_FAMILY, family.name), (_ACCOUNT, family.account_id), (_REGION, family.region))
     start = {"gte": int(bucket["starts"]["buckets"][-1]["key"]), "format": "epoch_millis"}
-    same = [_none_of([exists(field)]) if value is None else term(field, value) for field, value in values]
-    return {"bool": {"filter": [*same, {"range": {START: start}}]}}
-
-
-_Hits = Sequence[Mapping[str, Any]]
-_TIME = "@timestamp"
-_DUE = "notice.due_at"
-_TASK_ID = "task.id"
-_PAGE_SIZE = 200
-# For reads that never stop early. A record line has at most 64 KiB.
-_LARGE_PAGE_SIZE = 2_000
-_MAX_CHECKPOINTS = 1_000
-_record_decoder = msgspec.json.Decoder(Record)
+    same = [_none_of([_exists(field)]) if value is None else _term(field, value) for field, value in values]
+    return {"bool": {"filter": [*same, {"range": {_START: start}}]}}
 
 
 class IndexedRuns(RunSource):
@@ -245,9 +183,8 @@ class IndexedRuns(RunSource):
         """
         is_found = False
         with self._open_progress() as show:
-            started = self._all_runs(_conditions(selection, START), START)
-            unstarted = self._all_runs(_conditions(selection, _TIME), _TIME)
-            merged = heapq.merge(started, unstarted, key=lambda run: -run.started_ns)
+            both = (self._all_runs(_conditions(selection, order), order, _PAGE_SIZE) for order in (_START, _TIME))
+            merged = heapq.merge(*both, key=lambda run: -run.started_ns)
             for count, run in enumerate(merged, start=1):
                 is_found = True
                 show(count, 0)
@@ -255,47 +192,62 @@ class IndexedRuns(RunSource):
                     yield run
         if selection.reads_checkpoints and selection.run is not None and not is_found:
             # The run may have only checkpoints so far.
-            hits = self._search("checkpoints", _conditions(selection, START), _TIME, 1)
+            hits = self._search("checkpoints", _conditions(selection, _START), _TIME, 1)
             yield from (run for run in map(self._run, hits) if selection.matches(run.report))
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
         """Yield the ``last`` newest matching runs of each family, without those that never started."""
-        count = 0
-        searches = _last_run_conditions(self._server, self._prefix, selection, last, _LARGE_PAGE_SIZE)
-        pages = chain.from_iterable(self._pages(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches)
+        searches = self._last_run_conditions(selection, last)
+        runs = (self._all_runs(conditions, _START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
-            for hit in chain.from_iterable(pages):
-                count += 1
+            for count, run in enumerate(chain.from_iterable(runs), start=1):
                 show(count, 0)
-                run = self._run(hit)
                 if selection.matches(run.report):
                     yield run
 
+    def _last_run_conditions(self, selection: RunFilter, last: int) -> Iterator[Sequence[JsonObject]]:
+        """Yield the conditions of searches for the last runs of families. One page holds the runs of a search."""
+        # Each family has up to five conditions, and the engines refuse a query of more than 1,024. A tenth of the page
+        # is room for runs that started at the same time as the oldest of the last ones.
+        step = max(1, min(100, round(0.9 * _LARGE_PAGE_SIZE) // last))
+        size = max(1, 20_000 // (last + 1))  # both engines refuse a response of more than 65,535 buckets
+        after: Mapping[str, Any] | None = None
+        while True:
+            found = self._post("reports", _windows_query(selection, last, size, after)).get("aggregations") or _EMPTY
+            page = found.get("families", _EMPTY)
+            buckets = page.get("buckets", ())
+            conditions = []
+            for bucket in buckets:
+                family = FamilyKey(str(bucket["key"]["name"]), bucket["key"]["account"], bucket["key"]["region"])
+                if bucket["starts"]["buckets"] and selection.matches_family(family):
+                    conditions.append(_in_window(bucket, family))
+            for first in range(0, len(conditions), step):
+                yield [_any_of(conditions[first : first + step]), *_filter_conditions(selection, _START)]
+            after = page.get("after_key")
+            if after is None or len(buckets) < size:
+                return
+
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         """The newest notices about due times."""
-        if selection.tags or selection.statuses or selection.run is not None:
-            return ()
-        conditions = [term("event.dataset", "schedule.notice"), *_filter_conditions(selection, _DUE)]
+        conditions = [_term("event.dataset", "schedule.notice"), *_filter_conditions(selection, _DUE)]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
         return select_notices(read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of a run, at most the newest 1,000."""
         record = run.report.record
-        conditions = [term(_TASK_ID, record.task_id), term("container.name", record.container.name)]
+        conditions = [_term(_TASK_ID, record.task_id), _term("container.name", record.container.name)]
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
         self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
         lines = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
         return tuple(line[0] for line in lines if line is not None and line[0].type == CHECKPOINT)
 
-    def _all_runs(self, conditions: Sequence[JsonObject], order: str) -> Iterator[PastRun]:
-        return map(self._run, chain.from_iterable(self._pages(conditions, order, _PAGE_SIZE)))
-
-    def _pages(self, conditions: Sequence[JsonObject], order: str, size: int) -> Iterator[_Hits]:
+    def _all_runs(self, conditions: Sequence[JsonObject], order: str, size: int) -> Iterator[PastRun]:
+        """Yield the runs, ``size`` of a page after the others."""
         after: Sequence[Any] | None = None
         while True:
             hits = self._search("reports", conditions, order, size, after)
-            yield hits
+            yield from map(self._run, hits)
             if len(hits) < size:
                 return
             after = hits[-1]["sort"]
@@ -315,8 +267,27 @@ class IndexedRuns(RunSource):
         }
         if after is not None:
             body["search_after"] = list(after)
-        hits: _Hits = search(self._server, _indices_path(self._prefix, kind), body)["hits"]["hits"]
+        hits: _Hits = self._post(kind, body)["hits"]["hits"]
         return hits
+
+    def _post(self, kind: str, query: object) -> Mapping[str, Any]:
+        """Search all indices of a kind, if any. Raises TaskProfilerError unless a search cluster accepts the search."""
+        path = f"/{quote(self._prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
+        response = self._server.request("POST", path, query)
+        body = response.body if isinstance(response.body, dict) else {}
+        hits = body.get("hits")
+        rows = hits.get("hits") if isinstance(hits, dict) else None
+        if response.ok and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+            return body
+        if not response.ok and ("error" in body or response.status in (401, 403)):
+            raise TaskProfilerError(
+                f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check URL, sign-in "
+                "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
+            )
+        raise TaskProfilerError(
+            f"{response.address} did not answer as Elasticsearch or OpenSearch does (HTTP {response.status}): check "
+            "the address, and that no proxy or sign-in page answers instead."
+        )
 
     def _run(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document, with the status of ECS's event."""
@@ -348,7 +319,7 @@ class IndexedRuns(RunSource):
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             return decode(text), text.encode()
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            decoded = _record_decoder.decode(text)
+            decoded = decode_leniently(Record, text)
             kind = source.get("event", _EMPTY).get("dataset")
             report = Report(
                 time=_time(source),
@@ -366,9 +337,9 @@ def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
     conditions = _filter_conditions(selection, order)
     if selection.run is not None:
         conditions.append(
-            _any_of([{"prefix": {_TASK_ID: selection.run.partition("/")[0]}}, _matches_pattern(FAMILY, selection.run)])
+            _any_of([{"prefix": {_TASK_ID: selection.run.partition("/")[0]}}, _matches_pattern(_FAMILY, selection.run)])
         )
-    return [exists(START) if order == START else _none_of([exists(START)]), *conditions]
+    return [_exists(_START) if order == _START else _none_of([_exists(_START)]), *conditions]
 
 
 def _time(source: Mapping[str, Any]) -> str:
@@ -386,11 +357,7 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
 
 
 def _without_record(source: Mapping[str, Any]) -> Report:
-    """The known values of a run whose record is missing or unreadable.
-
-    Shippers other than the forwarder may write documents without the record's text: their fields are read back. Values
-    that the index ignores, because they are of another type, are left out.
-    """
+    """The values of a run without a readable record: shippers may write documents without the record's text."""
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
     is_unreadable = isinstance(source.get("record"), str)  # then no other number counts than the duration
     for field in FIELDS:
@@ -411,6 +378,7 @@ def _without_record(source: Mapping[str, Any]) -> Report:
 
 
 def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
+    """The value of a field; None if it has another type, which the index ignores."""
     value: Any = source
     for name in field.name.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -14,19 +14,16 @@ from click.testing import CliRunner
 from profiler.aws_account.stack_state import DEFAULT_STACK
 from profiler.cli.app import COMMANDS, group
 from profiler.cli.commands.runs import METRIC_NAMES
-from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.version import __version__
-from profiler.record.bounded_json_line import encode_line
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS
-from profiler.runs.history.run_database import HistoryStore
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.task_definitions.container_snippets import DEFAULT_CONTAINER
 from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX
 from tests.command_line import run_here
 from tests.documentation import ROOT
-from tests.runs import report
+from tests.runs import history_of, report
 from tests.values import present
 from tools.commands_page import leaves
 
@@ -110,10 +107,8 @@ def test_every_command_that_prints_data_as_text_has_json() -> None:
 def history(tmp_path: Path) -> dict[str, str]:
     """The variable of a history with some families."""
     path = tmp_path / "history.sqlite3"
-    store = HistoryStore(path, SystemClock())
-    for number, family in enumerate(("nightly-copy", "nightly-etl", "two words")):
-        run = report(number, family=family, task_id=f"{number}b" * 8 if number != 1 else "0a" * 8)
-        store.add(encode_line(run), run, (), max_runs=10)
+    families = (("0b", "nightly-copy"), ("0a", "nightly-etl"), ("2b", "two words"))
+    history_of(path, *(report(number, family=name, task_id=part * 8) for number, (part, name) in enumerate(families)))
     return {"TASK_PROFILER_HISTORY": str(path)}
 
 

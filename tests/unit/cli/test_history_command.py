@@ -7,11 +7,10 @@ import pytest
 from profiler.cli.history_command import table_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import local_zone
-from profiler.record.record_model import Report, encode
-from profiler.runs.history.run_database import HistoryStore
+from profiler.record.record_model import Report
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.command_line import run_here
-from tests.fakes import FakeClock
-from tests.runs import lines, report
+from tests.runs import history_of, lines, report
 from tests.terminals import texts
 from tests.unit.cli.conftest import Cli
 
@@ -79,10 +78,7 @@ def test_runs_are_deleted_by_the_beginnings_of_their_ids_or_not_at_all(
 ) -> None:
     """An id that is the beginning of another one is not ambiguous."""
     file = tmp_path / "history.sqlite3"
-    store = HistoryStore(file, FakeClock())
-    for number, task_id in enumerate(("ab", "abc", "bcd")):
-        one = report(number, task_id=task_id)
-        store.add(encode(one), one, (), max_runs=9)
+    store = history_of(file, *(report(number, task_id=task_id) for number, task_id in enumerate(("ab", "abc", "bcd"))))
     kept = 3 - (len(words) if message is None else 0)
     arguments = ["history", "--history", str(file), "--delete", *words]
     if message is None:
@@ -90,7 +86,7 @@ def test_runs_are_deleted_by_the_beginnings_of_their_ids_or_not_at_all(
     else:
         with pytest.raises(TaskProfilerError, match=message):
             cli(*arguments)
-    assert len(list(store.runs())) == kept
+    assert len(list(store.runs(RunFilter()))) == kept
 
 
 def test_runs_that_are_not_shown_are_mentioned(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.wiring.build_session import with_family_size
 from profiler.record.family_identity import family_labels
-from profiler.record.record_model import Metrics, Recommendation, Report, encode
+from profiler.record.record_model import Metrics, Recommendation, Report
 from profiler.report_page.page_data import size_rows
-from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.families import evidence_of_past_runs, family_evidence, read_families
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.record_files import FileRuns
@@ -21,10 +20,8 @@ from profiler.runs.past_runs.run_source import RunFilter
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
-from profiler.sizing.fargate import LEGAL_SIZES
-from profiler.sizing.prices import PriceOverrides
-from tests.fakes import FakeClock
-from tests.runs import checkpoint, lines, report, slowdown
+from profiler.sizing.prices import LEGAL_SIZES, PriceOverrides
+from tests.runs import checkpoint, history_of, lines, report, slowdown
 from tests.values import present
 
 FAMILIES = 60
@@ -107,14 +104,10 @@ def local(number: int, peak_mb: float) -> Report:
 
 def test_the_end_of_run_names_the_size_of_the_family_with_this_run(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
-    store = HistoryStore(path, FakeClock())
-    earlier = [local(number, 500 + 10 * number) for number in range(9)]
-    for one in earlier:
-        store.add(encode(one), one, (), max_runs=100)
+    store = history_of(path, *(local(number, 500 + 10 * number) for number in range(9)))
     run = local(9, 300)
-    shown = with_family_size(run, str(path), store, None).record.recommendation
-    store.add(encode(run), run, (), max_runs=100)
-    (found,) = read_families(LocalRuns(path, store), RunFilter(), LAST_RUNS).families.values()
+    shown = with_family_size(run, store, None).record.recommendation
+    (found,) = read_families(LocalRuns(history_of(path, run)), RunFilter(), LAST_RUNS).families.values()
     size = advise(present(found), Policy(), NONE).choice.size
     assert shown is not None
     assert (shown.vcpu, shown.memory_mb) == (size.vcpu, size.memory_mb) == (0.25, 896)

@@ -21,7 +21,6 @@ from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Report, encode
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.step_series import Point
 from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.report_page import checkpoint, labelled, parsed, report, unpacked
@@ -52,8 +51,7 @@ def data_of(file: Path) -> Any:
 def keep(file: Path, *task_ids: str) -> None:
     history = HistoryStore(file, FakeClock())
     for day, task_id in enumerate(task_ids, start=1):
-        point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
-        history.add(encode(report(task_id, day=day)), report(task_id, day=day), (point,), max_runs=100)
+        history.add(encode(report(task_id, day=day)), report(task_id, day=day), b"[[1000,0.5,1048576]]", max_runs=100)
 
 
 def test_the_history_becomes_a_page_and_json_names_the_file_and_counts_the_runs(here: Path) -> None:

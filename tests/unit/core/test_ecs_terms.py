@@ -111,26 +111,19 @@ def see(*containers: Mapping[str, Any]) -> Seen:
 
 
 @pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
-@pytest.mark.parametrize("is_first", [False, True])
-def test_a_sidecar_that_is_not_essential_is_not_the_batch(sidecar: dict[str, Any], *, is_first: bool) -> None:
-    helper = {**sidecar, "essential": False}
-    seen = see(*([helper, BATCH] if is_first else [BATCH, helper]), MONITOR, *INJECTED)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_sidecar_is_not_the_batch_if_it_is_not_essential_else_the_batch_is_ambiguous(
+    sidecar: dict[str, Any], order: int
+) -> None:
+    both = {"etl", sidecar["name"]}
+    seen = see(*(BATCH, {**sidecar, "essential": False})[::order], MONITOR, *INJECTED)
     assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == ("etl", "task-monitor", "etl")
     # Neither the event nor the endpoint has the field "essential".
-    both = {"etl", sidecar["name"]}
     assert set(seen.forwarder_without_definition.candidates) == set(seen.monitor) == both
 
-
-@pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
-@pytest.mark.parametrize("is_first", [False, True])
-def test_an_essential_sidecar_makes_the_batch_ambiguous(sidecar: dict[str, Any], *, is_first: bool) -> None:
-    seen = see(*([sidecar, BATCH] if is_first else [BATCH, sidecar]), MONITOR, *INJECTED)
+    seen = see(*(BATCH, sidecar)[::order], MONITOR, *INJECTED)
     assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == (None, "task-monitor", None)
-    assert set(seen.forwarder.candidates) == set(seen.monitor) == {"etl", sidecar["name"]}
-
-
-@pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
-def test_the_monitors_setting_resolves_an_essential_sidecar(sidecar: dict[str, Any]) -> None:
+    assert set(seen.forwarder.candidates) == set(seen.monitor) == both
     monitor = {**MONITOR, "environment": [{"name": "TASK_PROFILER_CONTAINER", "value": "etl"}]}
     assert see(sidecar, BATCH, monitor).forwarder.candidates == ("etl",)
 

@@ -1,13 +1,26 @@
-"""Text from other programs, and sizes and times as people write them."""
+"""Text from other programs, sizes and times as people write them, the text of a moment, and the clock."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.core.clock import Ticker
 from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
 from profiler.core.text import on_one_line, printable, without_surrogates
+from profiler.core.timestamps import (
+    format_datetime,
+    format_local,
+    instant_of_local,
+    local_zone,
+    parse_datetime,
+    parse_ns,
+    subtract_ms,
+    with_local_times,
+)
+from tests.fakes import seconds
 
 
 def test_lone_surrogates_are_replaced_and_other_text_stays() -> None:
@@ -61,3 +74,82 @@ def test_other_values_are_errors_that_say_what_to_write(parse: object, text: str
     assert callable(parse)
     with pytest.raises(ValueError, match=r"^'.*' is not a .*: write .* as in .* or .*\.$"):
         parse(text)
+
+
+def test_reads_rfc3339_with_any_fraction_and_nothing_else() -> None:
+    times: dict[object, int | None] = {
+        "2025-02-27T05:06:19.394790335Z": 1740632779394790335,
+        "2025-02-27T05:06:19Z": 1740632779000000000,
+        "2025-02-27T05:06:19.5Z": 1740632779500000000,
+        "2025-02-27T06:06:19.5+01:00": 1740632779500000000,
+        "2020-10-02T00:51:32.51467703Z": 1601599892514677030,
+        "0001-01-01T00:00:00Z": None,
+        "9999-12-31T23:59:59-01:00": None,
+        "2025-13-01T00:00:00Z": None,
+        "2025-02-27T05:06:19": None,
+        None: None,
+        5: None,
+    }
+    assert {text: parse_ns(text) for text in times} == times
+
+
+def test_a_time_needs_a_zone() -> None:
+    moments = {
+        "2026-03-01T10:00:03+01:00": datetime(2026, 3, 1, 9, 0, 3, tzinfo=UTC),
+        "2026-03-01T10:00:03.123456789Z": datetime(2026, 3, 1, 10, 0, 3, 123456, tzinfo=UTC),
+        "1970-01-01T00:00:00Z": datetime(1970, 1, 1, tzinfo=UTC),
+        "1969-12-31T23:59:59Z": None,
+        "9999-12-31T23:59:59-01:00": None,
+        "2026-03-01": None,
+        None: None,
+    }
+    assert {text: parse_datetime(text) for text in moments} == moments
+
+
+def test_what_is_outside_the_calendar_is_not_subtracted() -> None:
+    first = datetime(1970, 1, 1, tzinfo=UTC)
+    assert subtract_ms(first, 1) == first
+    assert subtract_ms(datetime(2026, 1, 1, tzinfo=UTC), None) == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.usefixtures("los_angeles")
+def test_a_sentence_gets_the_times_of_this_machine() -> None:
+    text = "A run was due at 2026-11-20T01:00:06.000Z; the one of 9999-01-01T00:00:00Z was not."
+    assert with_local_times(text) == ("A run was due at 2026-11-19 17:00; the one of 9999-01-01T00:00:00Z was not.")
+    assert "01:00" in with_local_times(text, UTC)
+
+
+@pytest.mark.usefixtures("los_angeles")
+def test_a_local_time_is_an_instant() -> None:
+    instants = {
+        "2026-11-20T06:00:00": "2026-11-20T14:00:00.000Z",
+        "2026-07-20T06:00:00": "2026-07-20T13:00:00.000Z",
+        "2026-11-01T01:30:00": "2026-11-01T08:30:00.000Z",  # comes twice: the first
+        "2026-03-08T02:00:00": "2026-03-08T10:00:00.000Z",  # does not exist: the end of the gap
+        "2026-03-08T02:30:00.250": "2026-03-08T10:00:00.000Z",
+        "2026-03-08T01:59:59.999": "2026-03-08T09:59:59.999Z",
+    }
+    assert {local: format_datetime(instant_of_local(datetime.fromisoformat(local))) for local in instants} == instants
+
+
+@pytest.mark.usefixtures("los_angeles")
+def test_local_times_for_a_person() -> None:
+    assert local_zone() == "PST/PDT"
+    assert format_local(parse_ns("2026-11-20T14:00:00Z")) == "2026-11-20 06:00"
+    assert format_local(None) is None
+
+
+@given(st.text())
+def test_never_raises(text: str) -> None:
+    parse_ns(text)
+    parse_datetime(text)
+
+
+def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:
+    ticker = Ticker(seconds(100), seconds(1))
+    assert ticker.seconds_to_next(seconds(100)) == 1
+    assert ticker.seconds_to_next(seconds(101.25)) == 0.75
+    assert ticker.missed == 0
+    assert ticker.seconds_to_next(seconds(104.5)) == 0.5
+    assert ticker.missed == 2
+    assert ticker.seconds_to_next(seconds(104.5)) == 1.5

@@ -49,7 +49,7 @@ class FakeWaiter(Waiter):
     def __init__(self, clock: FakeClock, *events: tuple[float, bool]) -> None:
         self._clock = clock
         self._events = list(events)
-        self.on_wait: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], object] = lambda: None
 
     def wait(self, seconds: float) -> bool:
         assert seconds > 0
@@ -66,88 +66,64 @@ class FakeWaiter(Waiter):
     def wake(self) -> None: ...
 
 
-class World:
-    """A reader that ends by itself at ``until`` and writes down when it read, and whether the reading was complete."""
+def readings(
+    *events: tuple[float, bool], until: float, on_wait: Callable[[PeriodicReader], object] = lambda _: None
+) -> list[tuple[float, bool]]:
+    """When a reader read that ends by itself at ``until``, and whether the reading was complete."""
+    clock, found, closed = FakeClock(), [], threading.Event()
+    waiter = FakeWaiter(clock, *events)
 
-    def __init__(self, *events: tuple[float, bool], until: float, cost: float = 0) -> None:
-        self.clock = FakeClock()
-        self.waiter = FakeWaiter(self.clock, *events)
-        self.until = until
-        self.cost = cost
-        self.readings: list[tuple[float, bool]] = []
-        self.is_closed = False
-        self.reader = PeriodicReader(
-            "reader", self._read, self._close, waiter=self.waiter, clock=self.clock, interval_ns=seconds(1)
-        )
+    def read(*, is_complete: bool) -> bool:
+        at = clock.now_ns / seconds(1)
+        if at < until:
+            found.append((at, is_complete))
+        return at < until
 
-    def _read(self, *, is_complete: bool) -> bool:
-        at = self.clock.now_ns / seconds(1)
-        if at >= self.until:
-            return False
-        self.readings.append((at, is_complete))
-        self.clock.advance(self.cost)
-        return True
-
-    def _close(self) -> None:
-        self.is_closed = True
-
-
-def run_to_the_end(world: World) -> list[tuple[float, bool]]:
-    """Start the thread and wait until it has ended by itself."""
-    world.reader.start()
-    for thread in threading.enumerate():
-        if thread.name == "reader":
-            thread.join(_TEST_SECONDS)
-    assert world.is_closed
-    return world.readings
+    reader = PeriodicReader("reader", read, closed.set, waiter=waiter, clock=clock, interval_ns=seconds(1))
+    waiter.on_wait = lambda: on_wait(reader)
+    reader.start()
+    assert closed.wait(_TEST_SECONDS)
+    return found
 
 
 def test_the_reading_after_an_event_or_a_request_is_complete_and_the_grid_stays() -> None:
-    events = run_to_the_end(World((1.5, True), until=4))
+    events = readings((1.5, True), until=4)
     assert events == [(0, False), (1, False), (1.5, True), (2, False), (3, False)]
-    world = World((1.25, False), until=3)
-
-    def request() -> None:  # from another thread while the reader waits; nobody waits for the reading here
-        assert not world.reader.final_reading(0)
-
-    world.waiter.on_wait = request
-    assert run_to_the_end(world) == [(0, False), (1, False), (1.25, True), (2, False)]
+    # As if another thread requested it while the reader waits; nobody waits for the reading here.
+    requested = readings((1.25, False), until=3, on_wait=lambda reader: reader.final_reading(0))
+    assert requested == [(0, False), (1, False), (1.25, True), (2, False)]
 
 
-class HungReader:
-    """A reader whose readings hang until they are released."""
-
-    def __init__(self) -> None:
-        self.release = threading.Event()
-        self.called = threading.Event()
-        self.completed: list[bool] = []
-        self.reader = PeriodicReader(
-            "hung", self._read, lambda: None, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
-        )
-
-    def _read(self, *, is_complete: bool) -> bool:
-        self.called.set()
-        self.release.wait()
-        self.completed.append(is_complete)
-        return True
+def reader_of(read: Callable[..., bool], close: Callable[[], None] = lambda: None) -> PeriodicReader:
+    """A reader that reads again only on request."""
+    return PeriodicReader("reader", read, close, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600))
 
 
 def test_a_reading_that_hangs_delays_nothing_and_counts_as_missing() -> None:
-    world = HungReader()
-    world.reader.start()
-    assert world.called.wait(_TEST_SECONDS)
-    assert not world.reader.wait_for_first_reading(0.01)
-    assert not world.reader.final_reading(0.01)
-    assert not world.reader.stop(0.01)
-    world.release.set()
-    assert world.reader.stop(_TEST_SECONDS)
-    prompt = HungReader()  # a final reading cuts its wait short and is waited for
-    prompt.release.set()
-    prompt.reader.start()
-    assert prompt.reader.wait_for_first_reading(_TEST_SECONDS)
-    assert prompt.reader.final_reading(_TEST_SECONDS)
-    assert prompt.completed == [False, True]
-    assert prompt.reader.stop(_TEST_SECONDS)
+    release, called = threading.Event(), threading.Event()
+    completed: list[bool] = []
+
+    def read(*, is_complete: bool) -> bool:
+        called.set()
+        release.wait()
+        completed.append(is_complete)
+        return True
+
+    reader = reader_of(read)
+    reader.start()
+    assert called.wait(_TEST_SECONDS)
+    assert not reader.wait_for_first_reading(0.01)
+    assert not reader.final_reading(0.01)
+    assert not reader.stop(0.01)
+    release.set()
+    assert reader.stop(_TEST_SECONDS)
+    completed.clear()
+    prompt = reader_of(read)  # a final reading cuts its wait short and is waited for
+    prompt.start()
+    assert prompt.wait_for_first_reading(_TEST_SECONDS)
+    assert prompt.final_reading(_TEST_SECONDS)
+    assert completed == [False, True]
+    assert prompt.stop(_TEST_SECONDS)
 
 
 def test_a_thread_starts_once_and_not_after_a_stop() -> None:
@@ -163,38 +139,25 @@ def test_a_thread_starts_once_and_not_after_a_stop() -> None:
     assert (started, stopped.is_started) == (["a"], False)
 
 
-class FailingReader:
-    """A reader whose second reading raises."""
-
-    def __init__(self) -> None:
-        self.closes = 0
-        self.readings = 0
-        self.reader = PeriodicReader(
-            "failing", self._read, self._close, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
-        )
-
-    def _read(self, *, is_complete: bool) -> bool:
-        self.readings += 1
-        if is_complete:
-            raise ValueError("two\nlines " + "x" * 1000)
-        return True
-
-    def _close(self) -> None:
-        self.closes += 1
+def fail_at_the_end(*, is_complete: bool) -> bool:
+    if is_complete:
+        raise ValueError("two\nlines " + "x" * 1000)
+    return True
 
 
 def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
-    world = FailingReader()
-    world.reader.start()
-    assert world.reader.wait_for_first_reading(_TEST_SECONDS)
-    assert world.reader.failure is None
-    assert world.reader.final_reading(_TEST_SECONDS)
-    assert world.reader.stop(_TEST_SECONDS)
-    assert world.closes == 1
-    assert world.reader.final_reading(3600), "nobody waits for a thread that has failed"
-    assert world.reader.wait_for_first_reading(3600)
-    assert world.reader.failure is not None
-    sentence = world.reader.failure.sentence("GPU values")
+    closes: list[bool] = []
+    reader = reader_of(fail_at_the_end, lambda: closes.append(True))
+    reader.start()
+    assert reader.wait_for_first_reading(_TEST_SECONDS)
+    assert reader.failure is None
+    assert reader.final_reading(_TEST_SECONDS)
+    assert reader.stop(_TEST_SECONDS)
+    assert closes == [True]
+    assert reader.final_reading(3600), "nobody waits for a thread that has failed"
+    assert reader.wait_for_first_reading(3600)
+    assert reader.failure is not None
+    sentence = reader.failure.sentence("GPU values")
     assert "The collection of GPU values stopped at 2025-" in sentence
     assert "(ValueError: two lines xxx" in sentence
     assert len(sentence) < 400
@@ -202,9 +165,9 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
 
 @pytest.mark.usefixtures("no_threads")
 def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for_it() -> None:
-    world = FailingReader()
-    world.reader.start()
-    assert present(world.reader.failure).reason == "the system starts no further thread"
-    assert world.reader.final_reading(3600)
-    assert world.reader.wait_for_first_reading(3600)
-    assert world.reader.stop(3600)
+    reader = reader_of(fail_at_the_end)
+    reader.start()
+    assert present(reader.failure).reason == "the system starts no further thread"
+    assert reader.final_reading(3600)
+    assert reader.wait_for_first_reading(3600)
+    assert reader.stop(3600)

@@ -18,7 +18,7 @@ from profiler.forwarder.memory_retry import (
     should_retry,
 )
 from profiler.forwarder.notices.announcements import EndedTask
-from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.prices import LEGAL_SIZES, Size
 from tests.notices import report_line as read
 from tests.unit.forwarder.test_task_event import container, definition, task
 from tests.unit.forwarder.test_task_stopped import WITH_MONITOR, report

@@ -46,20 +46,17 @@ def run_on(model: str | None) -> Record:
     )
 
 
-@pytest.mark.parametrize(
-    ("model", "short"),
-    [
-        ("Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", "Xeon 8259CL"),
-        ("Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", "Xeon E5-2686 v4"),
-        ("Intel(R) Xeon(R) Processor @ 2.90GHz", "Xeon @ 2.90GHz"),
-        ("13th Gen Intel(R) Core(TM) i7-1360P", "13th Gen Core i7-1360P"),
-        ("AMD EPYC 7763 64-Core Processor", "EPYC 7763"),
-        ("Neoverse-N1", "Neoverse-N1"),
-        ("Processor", "Processor"),
-    ],
-)
-def test_the_short_name_has_only_what_tells_models_apart(model: str, short: str) -> None:
-    assert short_processor_name(model) == short
+def test_the_short_name_has_only_what_tells_models_apart() -> None:
+    short = {
+        "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz": "Xeon 8259CL",
+        "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz": "Xeon E5-2686 v4",
+        "Intel(R) Xeon(R) Processor @ 2.90GHz": "Xeon @ 2.90GHz",
+        "13th Gen Intel(R) Core(TM) i7-1360P": "13th Gen Core i7-1360P",
+        "AMD EPYC 7763 64-Core Processor": "EPYC 7763",
+        "Neoverse-N1": "Neoverse-N1",
+        "Processor": "Processor",
+    }
+    assert {model: short_processor_name(model) for model in short} == short
 
 
 def test_a_difference_names_a_common_brand_once() -> None:

@@ -1,11 +1,20 @@
-"""The metrics in a report's lines: as text, and the members that CloudWatch reads, against the record beside them."""
+"""The metric catalogue against the record that it reads, and a report's metrics as text and for CloudWatch."""
 
-from typing import Any
+import itertools
+import json
+from collections import Counter
+from collections.abc import Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
+from profiler.record.activity_model import TimeBreakdown
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
+from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, view_of
 from profiler.record.record_model import (
     Container,
     Cost,
@@ -13,13 +22,19 @@ from profiler.record.record_model import (
     Gpu,
     Interval,
     Metrics,
+    Neuron,
+    NeuronCore,
     Recommendation,
     Record,
     Report,
+    SlowdownBounds,
     decode,
+    encode,
 )
 from profiler.record.report_metrics import EMF_METRICS, emf_members, report_text
+from profiler.record.search_document_fields import FIELDS, DocumentField
 from profiler.settings import DEFAULT_EMF_METRICS
+from tests.values import present
 
 SUCCESS = Record(
     task_id="158d1c80",
@@ -42,10 +57,8 @@ SUCCESS = Record(
         memory_peak_source="sampled",
     ),
 )
-RECORD = Record(
-    task_id="0123",
-    family="nightly-etl",
-    container=Container(name="batch"),
+RECORD = replace(
+    SUCCESS,
     status="failure",
     exit_code=137,
     likely_out_of_memory=True,
@@ -122,29 +135,19 @@ def values(record: Record) -> dict[str, Any]:
 
 
 def test_the_default_metrics_of_a_run() -> None:
+    expected = (
+        ("durationMs", "Milliseconds", 600_250),
+        ("maxMemoryUsedMB", "Megabytes", 1990.5),
+        ("cpuUtilizationPercent", "Percent", 78.4),
+        ("costUsd", "None", 0.0123),
+        ("failed", "Count", 1),
+    )
+    metrics = [{"Name": name, "Unit": unit} for name, unit, _ in expected]
+    directive = {"Namespace": "TaskProfiler", "Dimensions": [["family"]], "Metrics": metrics}
     assert emf_members(report(), DEFAULT_EMF_METRICS) == {
-        "_aws": {
-            "Timestamp": 1_795_144_365_123,
-            "CloudWatchMetrics": [
-                {
-                    "Namespace": "TaskProfiler",
-                    "Dimensions": [["family"]],
-                    "Metrics": [
-                        {"Name": "durationMs", "Unit": "Milliseconds"},
-                        {"Name": "maxMemoryUsedMB", "Unit": "Megabytes"},
-                        {"Name": "cpuUtilizationPercent", "Unit": "Percent"},
-                        {"Name": "costUsd", "Unit": "None"},
-                        {"Name": "failed", "Unit": "Count"},
-                    ],
-                }
-            ],
-        },
+        "_aws": {"Timestamp": 1_795_144_365_123, "CloudWatchMetrics": [directive]},
         "family": "nightly-etl",
-        "durationMs": 600_250,
-        "maxMemoryUsedMB": 1990.5,
-        "cpuUtilizationPercent": 78.4,
-        "costUsd": 0.0123,
-        "failed": 1,
+        **{name: value for name, _, value in expected},
     }
 
 
@@ -167,8 +170,7 @@ def test_a_checkpoint_tells_the_averages_since_the_last_one_and_the_rest_so_far(
 
 
 def test_a_run_of_which_nothing_chosen_was_measured_carries_nothing() -> None:
-    bare = Record(task_id="1", family="nightly-etl", container=Container(name="x"), status="unknown")
-    assert members(bare) == {}
+    assert members(replace(SUCCESS, metrics=Metrics(), status="unknown", likely_out_of_memory=None)) == {}
     assert members(RECORD, ()) == {}
 
 
@@ -183,3 +185,102 @@ def test_where_nothing_else_is_left_to_cut_the_metrics_go() -> None:
     assert b"_aws" in line_with_members(fits)
     assert line_with_members(full) == encode_line(full)
     assert decode(line_with_members(full)) == full
+
+
+NUMBERS = itertools.count(1)
+
+
+def filled(kind: Any) -> Any:
+    """A value of a type of the record with all its parts. Each number is there once."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Annotated, Union, UnionType):
+        return filled(arguments[0])
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return kind(**{field.name: filled(field.type) for field in fields(kind)})
+    if origin is tuple:
+        return (filled(arguments[0]),)
+    if origin is Mapping:
+        return {"0.25": filled(arguments[1])}
+    number = next(NUMBERS)
+    return True if kind is bool else float(number) if kind is float else number if kind is int else f"text {number}"
+
+
+# A getter that reads another field is noticed by its number.
+FULL: Record = replace(filled(Record), status="failure", stacks=None)
+LINE: dict[str, Any] = json.loads(encode(Report(time="2026-03-01T00:10:12Z", type="task.report", record=FULL)))
+
+
+IN_RECORD: list[Metric | DocumentField] = [
+    *(metric for metric in METRICS if metric.record_path is not None),
+    *(field for field in FIELDS if field.record_path is not None),
+]
+
+
+def at(path: str) -> Any:
+    """The value at a path of the record's JSON."""
+    found: Any = LINE["record"]
+    for name in path.split("."):
+        found = found[name]
+    return found
+
+
+@pytest.mark.parametrize("row", IN_RECORD, ids=lambda row: row.record_path)
+def test_a_getter_reads_the_value_at_the_rows_path(row: Metric | DocumentField) -> None:
+    assert row.record_path is not None
+    value = present(row.get)(view_of(FULL))
+    assert value == ([at(row.record_path)] if isinstance(value, list) else at(row.record_path))
+
+
+@pytest.mark.parametrize("attribute", ["document_field", "text_label", "emf_name"])
+def test_a_name_is_used_once(attribute: str) -> None:
+    names = Counter(getattr(metric, attribute) for metric in METRICS)
+    del names[None]
+    assert set(names.values()) == {1}
+
+
+def test_every_part_of_the_time_is_in_the_document() -> None:
+    """So that the parts of a document add up to 100 % too."""
+    parts = {name for name in TimeBreakdown.__struct_fields__ if name.endswith("_percent")} - {"covered_percent"}
+    assert {f"{part}_percent" for part in TIME_PARTS} == parts
+    assert {f"usage.time.{part}.percent" for part in TIME_PARTS} <= {field.name for field in FIELDS}
+
+
+def test_gpus_are_combined() -> None:
+    used, memory = Distribution(avg=10, max=90), Distribution(avg=7, max=9)
+    busy = Gpu(uuid="a", utilization_percent=used, sm_active_percent=used, memory_used_mb=memory, energy_joules=5)
+    unused = Distribution(avg=0, max=0)
+    idle = Gpu(uuid="b", utilization_percent=unused, sm_active_percent=unused, energy_joules=6.5)
+    assert gpu_totals((busy, idle, Gpu(uuid="c"))) == GpuTotals(
+        count=3,
+        idle=1,
+        utilization_percent=Distribution(avg=5, max=90),
+        sm_active_percent=Distribution(avg=5, max=90),
+        memory_used_mb=memory,
+        energy_joules=11.5,
+    )
+    assert gpu_totals(()) is None
+
+
+def test_neuron_cores_are_combined_and_the_memory_is_that_of_the_devices() -> None:
+    cores = (NeuronCore(index=0, utilization_percent=Distribution(avg=50, max=97)), NeuronCore(index=1))
+    neuron = Neuron(cores=cores, device_memory_used_mb=Distribution(avg=3, max=77))
+    assert neuron_totals(neuron) == NeuronTotals(
+        cores=2, utilization_percent=Distribution(avg=50, max=97), device_memory_used_mb=Distribution(avg=3, max=77)
+    )
+    assert neuron_totals(Neuron()) == NeuronTotals(cores=0)
+    assert neuron_totals(None) is None
+
+
+def test_a_size_without_slowdown_has_the_factor_1_where_cpu_was_measured() -> None:
+    slowdown = {"0.25": SlowdownBounds(min=2.0, max=3.5)}
+    measured = replace(SUCCESS, metrics=Metrics(slowdown_at_vcpu=slowdown))
+    factors = {
+        metric.document_field: metric.get(view_of(measured))
+        for metric in METRICS
+        if (metric.document_field or "").startswith("usage.cpu.slowdown.")
+    }
+    sizes = ("v0_25", "v0_5", "v1", "v2", "v4", "v8", "v16", "v32")
+    assert set(factors) == {f"usage.cpu.slowdown.{name}.{size}" for name in ("min", "max") for size in sizes}
+    assert factors.pop("usage.cpu.slowdown.min.v0_25") == 2.0
+    assert factors.pop("usage.cpu.slowdown.max.v0_25") == 3.5
+    assert set(factors.values()) == {1.0}

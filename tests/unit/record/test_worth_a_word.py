@@ -1,4 +1,4 @@
-"""The limits from which a wait or an idle time is worth a word."""
+"""From which limit on a wait or an idle time is worth a word; the names of families."""
 
 import pytest
 
@@ -6,9 +6,25 @@ from profiler.cli.styled_text import BLOCKS
 from profiler.cli.terminal.next_step import next_step
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.record.activity_model import TimeBreakdown
+from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.record_model import Container, Metrics, Record
 from profiler.record.worth_a_word import counted_cpu_wait, idle_vcpu, is_long_cpu_wait
 from profiler.report_page.page_activity import activity_fields
+from tests.runs import report
+
+
+def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_them() -> None:
+    dev, live = FamilyKey("etl", "1", "eu-west-1"), FamilyKey("etl", "2", "eu-west-1")
+    far, other = FamilyKey("etl", "2", "us-east-1"), FamilyKey("load", "3", "us-east-1")
+    assert family_labels([dev, other]) == {dev: "etl", other: "load"}
+    assert family_labels([dev, live, other]) == {dev: "etl (1)", live: "etl (2)", other: "load"}
+    assert family_labels([live, far]) == {live: "etl (eu-west-1)", far: "etl (us-east-1)"}
+    unknown = FamilyKey("etl")
+    assert family_labels([dev, unknown])[unknown] == "etl (unknown account, unknown Region)"
+
+
+def test_an_empty_account_is_an_unknown_one_and_a_run_without_a_family_has_its_containers_name() -> None:
+    assert family_key(report(family=None, account_id="", region="").record) == FamilyKey("batch")
 
 
 @pytest.mark.parametrize(
@@ -54,8 +70,6 @@ def test_waits_at_the_same_time_count_by_what_more_cpus_could_save(
     assert counted_cpu_wait(record) == (81 if is_long else 0)
 
 
-@pytest.mark.parametrize(
-    ("size", "idle"), [(0.25, 0.01), (1, 0.02), (2, 0.04), (64, 0.05), (None, 0.05), (0, 0.05), (-1, 0.05)]
-)
-def test_idle_is_a_share_of_the_size_within_limits(size: float | None, idle: float) -> None:
-    assert idle_vcpu(size) == idle
+def test_idle_is_a_share_of_the_size_within_limits() -> None:
+    idle = {0.25: 0.01, 1: 0.02, 2: 0.04, 64: 0.05, None: 0.05, 0: 0.05, -1: 0.05}
+    assert {size: idle_vcpu(size) for size in idle} == idle

@@ -152,20 +152,6 @@ def test_runs_that_do_not_fit_are_left_out_the_oldest_first_but_never_all() -> N
     assert long.runs == 1  # whatever its length
 
 
-def test_without_room_the_newest_runs_have_series() -> None:
-    steps = [
-        tuple(step(1000 * number, vcpu=CHANCE.random(), memory_mb=CHANCE.random()) for number in range(1, 601))
-        for _ in range(40)
-    ]
-    runs = [run_of(report(str(number)), steps=one) for number, one in enumerate(steps)]
-    made = build_page_data(runs, generated_at="", version="", max_bytes=100_000)
-    has_series = [series is not None for series in parsed(made.series)]
-    assert len(has_series) == 40
-    assert 5 < sum(has_series) < 40
-    assert has_series == sorted(has_series, reverse=True)
-    assert len(made.text) + len(made.series) <= 100_000
-
-
 def test_a_missed_run_has_the_fields_of_a_run_and_is_in_the_lane_of_its_family_unless_the_places_differ() -> None:
     def page_of(notice: ScheduleNoticeLine, account_id: str = "111122223333") -> Any:
         runs = [run_of(shown_runs.etl(account_id=account_id))]
@@ -239,8 +225,7 @@ def test_a_series_has_a_column_for_each_kind_of_number_that_was_measured() -> No
     }
     assert series_columns(series_of([step(1000, None, None)]), 3) == series_columns(series_of([]), 3) == {}
 
-
-def test_a_rate_is_that_since_the_bytes_were_last_known() -> None:
+    # A rate is that since the bytes were last known.
     written = {"block_write_bytes": 2**20}
     columns = series_columns(series_of((step(1000, **written), step(2000), step(3000, **written), step(3000))), 3)
     assert columns["written"] == [1, None, 0.5, None]
@@ -248,9 +233,7 @@ def test_a_rate_is_that_since_the_bytes_were_last_known() -> None:
 
 
 def test_a_page_has_a_bounded_number_of_steps() -> None:
-    assert steps_per_run(1) == 600
-    assert steps_per_run(3000) * 3000 == MAX_STEPS
-    assert steps_per_run(100_000) == 60
+    assert [steps_per_run(runs) for runs in (1, 3000, 100_000)] == [600, MAX_STEPS / 3000, 60]
 
 
 def test_equal_steps_cost_three_numbers() -> None:
@@ -357,13 +340,21 @@ def test_the_stacks_of_at_most_fifty_runs_are_read() -> None:
     assert asked == [f"{number:032x}" for number in range(50)]
 
 
-def test_the_page_with_stacks_is_not_longer_than_its_limit() -> None:
-    runs = [run_of(with_stacks(number)) for number in range(60)]
-    made = build_page_data(
-        runs, generated_at="", version="", stacks_of=lambda _report: long_stacks(200_000), max_bytes=600_000
-    )
-    assert made.activity
-    assert len(made.text) + len(made.series) + len(made.activity) <= 600_000
+def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
+    """The newest runs have the series that fit."""
+    runs = []
+    for number in range(60):
+        steps = (step(1000 * end, vcpu=CHANCE.random(), memory_mb=CHANCE.random()) for end in range(1, 601))
+        runs.append(run_of(with_stacks(number), steps=tuple(steps)))
+    for max_bytes in (150_000, 600_000):
+        made = build_page_data(
+            runs, generated_at="", version="", stacks_of=lambda _report: long_stacks(200_000), max_bytes=max_bytes
+        )
+        assert len(made.text) + len(made.series) + len(made.activity) <= max_bytes
+        has_series = [series is not None for series in parsed(made.series)]
+        assert has_series == sorted(has_series, reverse=True)
+        assert made.activity
+        assert (5 < sum(has_series) < 60) is (max_bytes < 600_000)
 
 
 @given(st.sampled_from(INJECTIONS) | st.text(st.characters(exclude_categories=["Cs"])))

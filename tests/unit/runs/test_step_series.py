@@ -22,15 +22,12 @@ from tests.report_page import checkpoint, report, rows, series_of, step
 from tests.values import present
 
 
-def test_checkpoints_are_steps_in_the_order_of_time() -> None:
-    assert rows(steps_of_checkpoints([checkpoint("a", 2), checkpoint("a", 1, vcpu=None, memory_mb=None)])) == (
-        step(60_000, None, None),
-        step(120_000, 0.5, 100.0),
-    )
+def test_checkpoints_are_steps_in_the_order_of_time_and_a_time_without_one_is_a_hole() -> None:
+    unmeasured = checkpoint("a", 1, vcpu=None, memory_mb=None)
+    expected = (step(60_000, None, None), step(120_000, 0.5, 100.0))
+    assert rows(steps_of_checkpoints([checkpoint("a", 2), unmeasured])) == expected
 
-
-def test_a_time_without_a_checkpoint_is_a_hole() -> None:
-    """The checkpoints of minutes 2 and 3 are missing."""
+    # The checkpoints of minutes 2 and 3 are missing.
     first, last = checkpoint("a", 1), checkpoint("a", 4, vcpu=0.9)
     interval = replace(last.record.interval or Interval(), started_at="2026-11-01T06:03:00.000Z")
     last = replace(last, record=replace(last.record, interval=interval))
@@ -46,7 +43,7 @@ def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
         totals, one = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes), checkpoint("a", minute)
         lines.append(replace(one, record=replace(one.record, metrics=totals)))
     steps = steps_of_checkpoints(lines)
-    assert (steps.block_read_bytes, steps.block_write_bytes) == ([100, 50, None, 25], [None, 8, 0, 1])
+    assert (steps.block_read_bytes, steps.block_write_bytes) == ((100, 50, None, 25), (None, 8, 0, 1))
     assert not steps.gpu_percent
 
 

@@ -87,7 +87,7 @@ def test_a_size_that_the_growth_passes_within_30_runs_is_not_recommended() -> No
     found = advice(growing(12, runs=12, first_mb=721))
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.25, 2048)
     (reason,) = (one for one in found.reasons if "grows" in one)
-    assert "12 MB a run (over 12 runs): 0.25 vCPU, 1 GB would be too small in about 15 runs" in reason
+    assert "12 MB a run (over 12 runs): 0.25 vCPU, 1 GB would be too small in about 15 runs, so a size" in reason
     assert not any("with a margin" in one for one in found.reasons)
     recommended = [row for row in found.choice.options if (row.size.vcpu, row.size.memory_mb) == (0.25, 2048)]
     assert [row.acceptable for row in recommended] == [True]
@@ -152,36 +152,26 @@ def cost(own: PriceOverrides = NONE, **record: Any) -> tuple[float | None, str |
 def test_the_cost_is_billed_duration_times_size() -> None:
     """Ten minutes of 1 vCPU and 2 GiB: (0.04048 + 2 x 0.004445) / 6 = 0.00822833."""
     assert cost() == (0.00822833, f"us-east-1 FARGATE X86_64 {PRICE_TABLE_DATE} on-demand price")
-
-
-def test_storage_without_a_price_leaves_the_cost_unknown() -> None:
+    places = ({"region": "us-gov-west-1"}, {"region": None}, {"cpu_architecture": "ARM64", "region": "eu-central-1"})
+    for unknown in (*places, {"launch_type": "EC2"}, {"cpu_architecture": None}, {"task_size": None}):
+        assert cost(**unknown) is None, unknown
     record = report(metrics={"ephemeral_storage_size_mb": 30 * GB}, region="eu-central-1").record
-    assert cost_of(record, NONE) is None
+    assert cost_of(record, NONE) is None, "the price of its storage is not known"
     found = present(cost_of(record, PriceOverrides(storage_gb_hour_usd=0.0006)))
     assert found.usd == pytest.approx((0.04656 + 2 * 0.00511 + 10 * 0.0006) / 6, abs=1e-8)
 
 
-def test_without_a_price_or_a_size_the_cost_is_absent() -> None:
-    assert cost(launch_type="EC2") is cost(cpu_architecture="ARM64", region="eu-central-1") is None
-    assert cost(region="us-gov-west-1") is cost(region=None) is None
-    assert cost(cpu_architecture=None) is cost(task_size=None) is None
-
-
-def test_the_settings_replace_the_table() -> None:
+def test_the_settings_replace_the_table_and_on_ec2_only_the_hourly_price_counts() -> None:
     own = PriceOverrides(vcpu_hour_usd=0.06, gb_hour_usd=0.006)
     basis = "us-east-1 FARGATE X86_64 with TASK_PROFILER_PRICE_VCPU_HOUR, TASK_PROFILER_PRICE_GB_HOUR"
     assert cost(own) == (0.012, basis)
     assert cost(own, region="us-gov-west-1") == (0.012, basis.replace("us-east-1", "us-gov-west-1"))
-
-
-def test_on_ec2_only_the_settings_hourly_price_counts() -> None:
-    fargates = PriceOverrides(vcpu_hour_usd=1, gb_hour_usd=1)
-    assert cost(fargates, launch_type="EC2") is None
-    own = PriceOverrides(hour_usd=0.6)
+    assert cost(own, launch_type="EC2") is None
+    hourly = PriceOverrides(hour_usd=0.6)
     for launch_type in ("EC2", "MANAGED_INSTANCES"):
         basis = f"{launch_type} with TASK_PROFILER_PRICE_HOUR"
-        assert cost(own, launch_type=launch_type, task_size=None) == (0.1, basis)
-    assert cost(own) == cost()
+        assert cost(hourly, launch_type=launch_type, task_size=None) == (0.1, basis)
+    assert cost(hourly) == cost()
 
 
 TIME = "2026-11-20T03:12:45.123Z"

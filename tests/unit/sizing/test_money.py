@@ -13,8 +13,8 @@ from profiler.record.record_model import Container, Cost, Distribution, Gpu, Neu
 from profiler.record.spot_price import cost_on
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.fargate import Size
-from profiler.sizing.prices import PriceOverrides, cost_of, prices
+from profiler.sizing.evidence import mean_billed_ms
+from profiler.sizing.prices import PriceOverrides, Size, cost_of, prices
 from profiler.sizing.run_facts import cost_on_fargate, record_on_fargate
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
@@ -66,7 +66,7 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
     one = [billed(n, 3600) for n in range(6)]
     other = [billed(n, 600, container=Container(name="side")) for n in range(6)]
     both, alone = evidence_of([*one, *other]), evidence_of(one)
-    assert both.billed.mean_ms(1) == alone.billed.mean_ms(1) == 3_600_000
+    assert mean_billed_ms(both.billed, 1) == mean_billed_ms(alone.billed, 1) == 3_600_000
     assert runs_per_month(both) == runs_per_month(alone)
     assert both.runs == 12
 

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.record_model import Metrics, Processor, Report, SlowdownBounds, TaskSize
+from profiler.record.record_model import Metrics, Processor, Report, SlowdownBounds
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import DeploymentTarget, Policy
-from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, DurationFactor, duration_factors, smaller_vcpus
-from profiler.sizing.fargate import LEGAL_SIZES, Size
-from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
+from profiler.sizing.prices import LEGAL_SIZES, PriceOverrides, Size
+from profiler.sizing.run_facts import facts_of, vcpu_limit
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
 from tests.values import present
@@ -44,7 +43,7 @@ def advice(
     return advise(evidence_of(reports, last=last), Policy(**policy), PriceOverrides(), target)
 
 
-def size(*reports: Report, **policy: Any) -> tuple[float | None, float | None]:
+def size(reports: Iterable[Report], **policy: Any) -> tuple[float | None, float | None]:
     chosen = advice(reports, **policy).choice.size
     return chosen.vcpu, chosen.memory_mb
 
@@ -102,13 +101,13 @@ def test_each_row_has_duration_price_and_saving_by_hand() -> None:
     larger = ((c, 2 * GB * c) for c in (2, 4, 8, 16))
     assert list(found) == [(0.25, GB), (0.5, GB), (1, 2 * GB), (1, 4 * GB), *larger, (32, 60 * GB)]
     half = found[0.5, GB]
-    assert half.factor == DurationFactor(min=1, max=1.12)
+    assert half.factor == SlowdownBounds(min=1, max=1.12)
     assert half.usd_per_run == round((0.5 * VCPU_USD + GB_USD) / 6 * 1.12, 8) == 0.00460787
     assert half.saving_percent == round(100 * (1 - 0.00460787 / 0.00971), 1) == 52.5
     assert (half.acceptable, found[0.25, GB].acceptable) == (True, False)
     current = found[1, 4 * GB]
     assert (current.usd_per_run, current.saving_percent, current.acceptable) == (0.00971, 0.0, True)
-    assert size(*runs) == (0.5, GB)
+    assert size(runs) == (0.5, GB)
 
 
 def test_a_saturated_task_is_not_enlarged() -> None:
@@ -122,7 +121,7 @@ def test_a_saturated_task_is_not_enlarged() -> None:
         "and cost 17 to 100 % more, depending on how much of its work is parallel (--faster recommends it)."
     ) in text
     (double,) = [option for option in found.choice.options if option.size.vcpu == 2]
-    assert double.factor == DurationFactor(min=0.585, max=1)
+    assert double.factor == SlowdownBounds(min=0.585, max=1)
     assert (double.saving_percent_at(0.585), double.saving_percent) == (-17, -100)
     assert "With 0.5 vCPU, a run would take 1.83 to 2 times as long and cost 8 to 18 % more." in text
     assert "The current size is right." in text
@@ -197,7 +196,7 @@ def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() 
     assert (quarter.factor, quarter.usd_per_run, quarter.saving_percent) == (None, None, None)
     assert not quarter.acceptable
     assert "0.25 vCPU was not considered: some runs used up to 0.3 vCPU for 95 %" in "\n".join(found.reasons)
-    assert size(report(0, p95=0.25)) == (0.25, 512)
+    assert size([report(0, p95=0.25)]) == (0.25, 512)
 
 
 def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
@@ -322,13 +321,13 @@ def cost(vcpu: float, memory_mb: float, factor: float) -> float:
 
 def factor_of(found: Advice, vcpu: float) -> float | None:
     """The upper bound, None if unknown, straight from the definition."""
-    current = found.choice.current or TaskSize()
+    current = found.choice.current
     evidence = found.evidence
     if vcpu >= (current.vcpu or 0) or not evidence.has_cpu:
         return 1.0 if vcpu >= (current.vcpu or 0) else None
     if evidence.vcpu_without_slowdown is not None and vcpu < evidence.vcpu_without_slowdown:
         return None
-    return (evidence.slowdowns or {}).get(vcpu, DurationFactor(min=1, max=1)).max
+    return (evidence.slowdowns or {}).get(vcpu, SlowdownBounds(min=1, max=1)).max
 
 
 @given(families, st.floats(min_value=0, max_value=100), st.floats(min_value=0, max_value=300))
@@ -336,7 +335,7 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
     found: list[Need], margin_percent: float, max_slowdown_percent: float
 ) -> None:
     chosen = advice(runs_of(found), memory_margin_percent=margin_percent, max_slowdown_percent=max_slowdown_percent)
-    evidence, current = chosen.evidence, chosen.choice.current or TaskSize()
+    evidence, current = chosen.evidence, chosen.choice.current
     need_mb = (
         current.memory_mb or 0
         if evidence.required_memory_mb is None
@@ -360,7 +359,7 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
 @given(families)
 def test_no_size_is_faster_than_a_larger_one_and_bounds_are_in_order(found: list[Need]) -> None:
     choice = advice(runs_of(found)).choice
-    options, current = choice.options, choice.current or TaskSize()
+    options, current = choice.options, choice.current
     known = [row.factor for row in options if row.factor is not None]
     assert all(0 < factor.min <= factor.max for factor in known)
     assert all(smaller.min >= larger.min for smaller, larger in pairwise(known))
@@ -376,12 +375,12 @@ def test_no_smaller_size_that_slows_down_no_run_contradicts_the_advice(found: li
     runs = [replace(one, record=replace(one.record, launch_type=launch_type)) for one in runs_of(found)]
     made = advice(runs)
     evidence, chosen = made.evidence, made.choice.size.vcpu
-    limit = evidence.latest.vcpu_limit
+    limit = vcpu_limit(evidence.latest)
     if chosen is None or evidence.slowdowns is None or evidence.vcpu_without_slowdown is not None:
         return
     held = {row.size.vcpu for row in made.choice.options if row.holds_memory}
     for vcpu in smaller_vcpus(limit):
-        is_slower = evidence.slowdowns.get(vcpu, DurationFactor(min=1, max=1)).max >= MIN_SLOWER_FACTOR
+        is_slower = evidence.slowdowns.get(vcpu, SlowdownBounds(min=1, max=1)).max >= MIN_SLOWER_FACTOR
         assert vcpu >= chosen or is_slower or (launch_type == "FARGATE" and vcpu not in held)
     assert limit is None or launch_type == "FARGATE" or (evidence.required_vcpu or 0) > limit or chosen <= limit
 
@@ -391,7 +390,7 @@ def test_the_memory_holds_the_need_and_is_more_than_a_run_died_at(
     found: list[Need], policy: Mapping[str, bool]
 ) -> None:
     runs = runs_of(found)
-    memory_mb = size(*runs, **policy)[1] or 0
+    memory_mb = size(runs, **policy)[1] or 0
     largest = memory_mb == 244 * GB
     for run in runs:
         assert (run.record.metrics.max_memory_used_mb or 0) <= memory_mb

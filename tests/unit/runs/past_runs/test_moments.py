@@ -185,19 +185,10 @@ def test_the_innermost_own_functions_name_a_stack(stack: tuple[str, ...], text: 
 
 def test_a_stretch_of_the_series_has_the_stack_that_was_sampled_in_it() -> None:
     """A second stack with the same functions adds nothing; one with others is a moment of its own."""
-    other = ("main (job.py:3)",)
-    idle = [
-        text
-        for text in moment_texts(moment("idle", 600, 660, QUERY), moment("idle", 700, 720, QUERY))
-        if "idle" in text
-    ]
-    assert idle == ["idle from +9m 30s to +12m 40s: load_orders"]
-    idle = [
-        text
-        for text in moment_texts(moment("idle", 600, 660, QUERY), moment("idle", 700, 720, other))
-        if "idle" in text
-    ]
-    assert idle == ["idle from +9m 30s to +12m 40s: load_orders", "idle from +11m 40s to +12m: main"]
+    both = "idle from +9m 30s to +12m 40s: load_orders"
+    for second, expected in ((QUERY, [both]), (("main (job.py:3)",), [both, "idle from +11m 40s to +12m: main"])):
+        shown = moment_texts(moment("idle", 600, 660, QUERY), moment("idle", 700, 720, second))
+        assert [text for text in shown if "idle" in text] == expected
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Lines to runs, and which run a name selects."""
 
 import json
-from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import is_stacks_line
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.record_model import Container, Cost, Metrics, Report, encode
-from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, filter_pattern
-from profiler.runs.past_runs.record_files import FileRuns, find_run_lines, messages
+from profiler.runs.past_runs.record_files import FileRuns, messages
 from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
@@ -33,9 +31,8 @@ from profiler.runs.past_runs.run_source import (
 )
 from profiler.runs.past_runs.schedule_notices import select_notices
 from profiler.sizing.prices import PriceOverrides
-from tests.fakes import FakeClock
 from tests.run_sources import ListedRuns
-from tests.runs import checkpoint, report
+from tests.runs import checkpoint, history_of, report
 from tests.shown_runs import (
     NOW_NS,
     STARTED_NS,
@@ -50,7 +47,8 @@ from tests.values import present
 
 
 def grouped(*reports: Report) -> list[PastRun]:
-    return [*matching_runs(group_lines(run_line(encode(one)) for one in reports), RunFilter(), [])]
+    invalid: list[int] = []
+    return [*matching_runs(group_lines(run_line(encode(one)) for one in reports), RunFilter(), invalid.append)]
 
 
 def found(name: str | None, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
@@ -166,17 +164,14 @@ def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[byte
 @given(st.lists(st.binary(max_size=60)))
 @example([b'{"type":"task.stacks"', b'{"type" :"task.stacks"', b'{"kind":"task.stacks"'])
 def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
-    invalid: set[int] = set()
-    assert [*find_run_lines(lines, invalid, deque(), deque())] == []
-    assert len(invalid) == len([line for line in lines if line.strip() and not is_stacks_line(line.strip())])
+    source = FileRuns("lines")
+    assert [*source.run_lines(lines)] == []
+    invalid = [line for line in lines if line.strip() and not is_stacks_line(line.strip())]
+    assert len(source._invalid_lines) == len(invalid)
 
 
 def local_runs(folder: Path, *reports: Report) -> LocalRuns:
-    path = folder / "history.sqlite3"
-    store = HistoryStore(path, FakeClock())
-    for one in reports:
-        store.add(encode(one), one, (), max_runs=100)
-    return LocalRuns(path, store)
+    return LocalRuns(history_of(folder / "history.sqlite3", *reports))
 
 
 def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
@@ -214,15 +209,6 @@ def test_the_stacks_of_a_run_are_found(tmp_path: Path, *, in_json: bool) -> None
     assert runs.notes == ()
     assert runs.stacks(waiting()) == waiting_stacks()
     assert runs.stacks(report()) is None
-
-
-def test_stacks_are_skipped_silently_and_not_kept(tmp_path: Path) -> None:
-    damaged = STACKS[:-5]
-    lines = (STACKS, damaged, b"hello", STACKS.replace(b'":', b'": '), encode(waiting()))
-    runs = source(tmp_path, b"\n".join(lines), keeps_stacks=False)
-    assert len(list(runs.runs(RunFilter()))) == 1
-    assert runs.notes == (f"{tmp_path}/lines: skipped 1 invalid line: 3",)
-    assert runs.stacks(waiting()) is None
 
 
 STACKS_LINE = msgspec.json.encode(waiting_stacks()).decode()
@@ -268,11 +254,8 @@ def test_one_search_in_the_stream_around_the_end() -> None:
     group.is_in_another_stream = True
     assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(waiting()) == waiting_stacks()
 
-
-def test_all_groups_are_searched_if_the_stream_is_unknown() -> None:
-    group, report = PlayedGroup(), waiting()
-    report = replace(report, record=replace(report.record, log_group=None, log_stream=None))
-    assert group.source("/a", "/b").stacks(report) is None
+    group, unknown = PlayedGroup(), replace(waiting(), record=replace(record, log_group=None, log_stream=None))
+    assert group.source("/a", "/b").stacks(unknown) is None
     assert [(call["logGroupName"], "logStreamNames" in call) for call in group.calls] == [("/a", False), ("/b", False)]
 
 
@@ -319,31 +302,28 @@ def test_each_notice_is_there_once_the_latest_due_time_first() -> None:
     assert len(select_notices([lines[4]], named)) == 1
 
 
-def test_a_file_has_notices_between_its_records_and_they_are_no_invalid_lines(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    lines = (encode(etl()), encode_notice(MISSED), encode_notice(stuck_notice()), encode_notice(MISSED), b"hello")
-    path.write_bytes(b"\n".join(lines))
-    source = FileRuns(str(path))
-    assert len([*source.runs(RunFilter())]) == 1
-    assert source.schedule_notices(RunFilter()) == (MISSED,)
-    assert source.notes == (f"{path}: skipped 1 invalid line: 5",)
+def test_notices_and_stacks_between_the_records_of_a_file_are_no_invalid_lines(tmp_path: Path) -> None:
+    """A file that does not keep the stacks has none."""
+    notices = (encode_notice(MISSED), encode_notice(stuck_notice()), encode_notice(MISSED))
+    lines = (encode(waiting()), *notices, b"hello", STACKS, STACKS[:-5], STACKS.replace(b'":', b'": '))
+    runs = source(tmp_path, b"\n".join(lines), keeps_stacks=False)
+    assert len([*runs.runs(RunFilter())]) == 1
+    assert runs.schedule_notices(RunFilter()) == (MISSED,)
+    assert runs.notes == (f"{tmp_path}/lines: skipped 1 invalid line: 5",)
+    assert runs.stacks(waiting()) is None
 
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_log_groups_are_read_once_for_runs_and_notices(*, keeps: bool) -> None:
     messages = [encode(etl()).decode(), encode_notice(MISSED).decode(), '{"type":"schedule.notice"}', "hello"]
-    patterns = []
-
-    def pages(**parameters: Any) -> Any:
-        patterns.append(parameters["filterPattern"])
-        return [{"events": [{"timestamp": 0, "message": message} for message in messages]}]
-
-    source = LogGroupRuns(pages, ("/ecs/jobs",), STARTED_NS + 3600 * NS_PER_SECOND, keeps_notices=keeps)
+    group = PlayedGroup(*messages)
+    now_ns = STARTED_NS + 3600 * NS_PER_SECOND
+    source = LogGroupRuns(group.read_pages, ("/ecs/jobs",), now_ns, keeps_notices=keeps)
     selection = RunFilter(since_ns=STARTED_NS - 3600 * NS_PER_SECOND)
     assert len([*source.runs(selection)]) == 1
     assert source.schedule_notices(selection) == ((MISSED,) if keeps else ())
-    assert len(patterns) == 1
-    assert ('($.type = "schedule.notice")' in patterns[0]) == keeps
+    (call,) = group.calls
+    assert ('($.type = "schedule.notice")' in call["filterPattern"]) == keeps
     assert source.notes == ()
 
 
@@ -355,4 +335,3 @@ def test_the_pattern_finds_all_notices_besides_the_matching_reports() -> None:
     )
     many = RunFilter(families=tuple(f"family-{n}" for n in range(100)))
     assert filter_pattern(many, with_notices=True) == '{ ($.type = "task.report") || ($.type = "schedule.notice") }'
-    assert filter_pattern(many) == '{ $.type = "task.report" }'
