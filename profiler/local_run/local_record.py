@@ -40,12 +40,20 @@ from profiler.record.record_model import (
     Report,
     Sampling,
 )
-from profiler.record.run_outcome import Status
-from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms, mebibytes, span_ms
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, mebibytes
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
+# What ECS knows better than the command's own record: the members of the record and of its metrics.
+_OF_THE_TASK = (
+    *("task_id", "task_arn", "cluster", "revision", "region", "account_id", "availability_zone"),
+    *("container", "task_size"),
+)
+_METRICS_OF_THE_TASK = (
+    *("init_duration_ms", "billed_duration_ms", "vcpu_share"),
+    *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
+)
 _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
 
 
@@ -72,32 +80,17 @@ def apply_placement(
 
     A name that the user gave remains the family. ``finished_ns`` is None if the command runs.
     """
-    task, own = placement.task, placement.container
-    identity = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns or started_ns), Host())
+    task, own = placement.task, replace(placement.container, started_ns=started_ns)
+    placed = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns), Host())
     target = awslogs_target(own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn)
     return replace(
         record,
-        task_id=identity.task_id,
-        task_arn=identity.task_arn,
-        cluster=identity.cluster,
-        family=record.family if is_named else identity.family or record.family,
-        revision=identity.revision,
-        region=identity.region,
-        account_id=identity.account_id,
-        availability_zone=identity.availability_zone,
-        launch_type=identity.launch_type or record.launch_type,
-        container=identity.container,
+        **{name: getattr(placed, name) for name in _OF_THE_TASK},
+        family=record.family if is_named else placed.family or record.family,
+        launch_type=placed.launch_type or record.launch_type,
         log_group=target.group,
         log_stream=target.stream,
-        task_size=identity.task_size,
-        metrics=replace(
-            record.metrics,
-            init_duration_ms=span_ms(task.pull_started_ns, started_ns),
-            billed_duration_ms=None if finished_ns is None else billed_ms(task.pull_started_ns, finished_ns),
-            vcpu_share=as_number(own.vcpu_share),
-            ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
-            ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
-        ),
+        metrics=replace(record.metrics, **{name: getattr(placed.metrics, name) for name in _METRICS_OF_THE_TASK}),
     )
 
 
@@ -228,16 +221,13 @@ def build_run_record(
         series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
     metrics = _metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit)
     record = replace(
-        _base_record(identity, end.status, end.exit_code),
+        _base_record(identity, end, observed.started_ns, observed.finished_ns, monitor),
         likely_out_of_memory=memory.likely,
         out_of_memory_evidence=memory.evidence,
         memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
-        started_at=format_ms(observed.started_ns),
-        finished_at=None if observed.finished_ns is None else format_ms(observed.finished_ns),
         sampling=sampling,
         metrics=metrics,
         processes=within_total(observed.processes, metrics.max_memory_used_mb),
-        monitor=monitor,
         series=None if series is None else series.values(),
     )
     if placement is None:
@@ -268,15 +258,12 @@ def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits)
 
 def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
     """The record of a command that could not be started; it has no metrics."""
-    return replace(
-        _base_record(identity, "failure", exit_code),
-        started_at=format_ms(now_ns),
-        finished_at=format_ms(now_ns),
-        monitor=monitor,
-    )
+    return _base_record(identity, RunEnd(status="failure", exit_code=exit_code), now_ns, now_ns, monitor)
 
 
-def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -> Record:
+def _base_record(
+    identity: RunIdentity, end: RunEnd, started_ns: int, finished_ns: int | None, monitor: Monitor
+) -> Record:
     return Record(
         task_id=identity.task_id,
         family=identity.family,
@@ -286,8 +273,11 @@ def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -
         visible=visible_of(identity.host),
         labels=identity.labels or None,
         container=Container(name=identity.family),
-        status=status,
-        exit_code=exit_code,
+        status=end.status,
+        exit_code=end.exit_code,
+        started_at=format_ms(started_ns),
+        finished_at=None if finished_ns is None else format_ms(finished_ns),
+        monitor=monitor,
     )
 
 

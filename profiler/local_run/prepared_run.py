@@ -222,11 +222,9 @@ def _run_child(execute: Callable[[int], None], enter: Callable[[], None], gate: 
         os._exit(_NOT_EXECUTABLE)
 
 
-def restore_caller_environment(own: Mapping[bytes, bytes], initial: bytes | None) -> Environment:
-    """The environment without the variable that Python adds when it starts in the C locale (PEP 538).
-
-    ``initial`` is ``/proc/self/environ``.
-    """
+def read_caller_environment(own: Environment) -> Environment:
+    """The environment without the variable that Python adds when it starts in the C locale (PEP 538)."""
+    initial = proc.read("/proc/self/environ")
     if initial is None or any(entry.startswith(b"LC_CTYPE=") for entry in initial.split(b"\0")):
         return own
     return {name: value for name, value in own.items() if name != b"LC_CTYPE"}
@@ -405,9 +403,8 @@ def prepare_run(
         if list_children(os.getpid(), threads=1):
             tree = ProcessTree(os.getpid(), (), clock.monotonic_ns)
             preexisting_children = tuple(pid for pid, _ in tree.identities())
-        caller_environment = read_caller_environment(environment)
         session = make_session() if own_cgroup.is_entered_at_once else None
-        with HeldCommand(words, caller_environment, signals, own_cgroup.enter, measure) as held:
+        with HeldCommand(words, read_caller_environment(environment), signals, own_cgroup.enter, measure) as held:
             prepared = PreparedRun(
                 run_id=run_id,
                 cgroups=cgroups,
@@ -422,11 +419,6 @@ def prepare_run(
             yield prepared, make_session() if session is None else session
     finally:
         own_cgroup.remove(clock.sleep)
-
-
-def read_caller_environment(environment: Environment) -> Environment:
-    """The environment without the variable that Python added."""
-    return restore_caller_environment(environment, proc.read("/proc/self/environ"))
 
 
 def begin_runs() -> None:

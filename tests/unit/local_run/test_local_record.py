@@ -25,7 +25,7 @@ from profiler.local_run.local_record import (
     build_run_record,
     resolve_peak,
 )
-from profiler.local_run.prepared_run import restore_caller_environment
+from profiler.local_run.prepared_run import read_caller_environment
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
@@ -296,11 +296,11 @@ def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
     assert (stat.name, stat.state, stat.parent_pid) == ("a (strange) name", "S", 17)
 
 
-def test_what_python_adds_to_the_environment_is_taken_out() -> None:
+def test_what_python_adds_to_the_environment_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
-    assert restore_caller_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
-    assert restore_caller_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
-    assert restore_caller_environment(own, None) == own
+    for initial, kept in ((b"HOME=/\0", {b"HOME": b"/"}), (b"HOME=/\0LC_CTYPE=C.UTF-8\0", own), (None, own)):
+        monkeypatch.setattr(proc, "read", lambda _path, initial=initial: initial)
+        assert read_caller_environment(own) == kept
 
 
 GIB = 2**30
