@@ -284,18 +284,13 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """Panels in reading order, and the controls that filter them.
-
-    ``time_range`` is the beginning of the time range, such as ``now-7d``. A time range in the address of a link
-    replaces it.
-    """
+    """Panels in reading order, and the controls that filter them."""
 
     key: str
     title: str
     description: str
     controls: tuple[Control, ...]
     panels: tuple[Panel | SavedSearch, ...]
-    time_range: str
 
     @property
     def charts(self) -> tuple[Panel, ...]:

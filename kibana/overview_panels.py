@@ -150,7 +150,6 @@ OVERVIEW: Final = Dashboard(
     title="Task overview",
     description="Number of tasks, failures, notifications, durations, resource usage and cost.",
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, *parts.OUTCOME_CONTROLS),
-    time_range=parts.DEFAULT_RANGE,
     panels=(
         *_NUMBERS,
         parts.bars(
@@ -264,7 +263,6 @@ RIGHT_SIZING: Final = Dashboard(
     title="Right-sizing",
     description="Unused capacity of tasks, its cost, the recommended size, and families that are too small.",
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL),
-    time_range=parts.DEFAULT_RANGE,
     panels=(
         replace(parts.COST_TOTAL, key="sizing-cost", width=16),
         replace(parts.WASTE_TOTAL, key="sizing-waste", width=16),
