@@ -343,18 +343,6 @@ def test_a_command_shorter_than_the_interval_has_a_course() -> None:
     assert record.recommendation is None  # there is little evidence in less than one interval
 
 
-def test_the_record() -> None:
-    record = _record("sh", "-c", "exit 0", options=("--name", "nightly"))
-    assert (record.family, record.container.name, record.launch_type) == ("nightly", "nightly", "LOCAL")
-    assert len(record.task_id) == 36
-    assert (record.task_size, record.cost, record.metrics.network_rx_bytes) == (None, None, None)
-    assert record.metrics.billed_duration_ms is None
-    assert record.metrics.vcpu_size
-    assert record.metrics.memory_size_mb
-    assert present(record.sampling).sources in {("processes",), ("processes", "cgroup")}
-    assert present(record.monitor).max_rss_mb
-
-
 # --- where the line goes -------------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ And the helper process of a delegated group, on a folder that stands for the gro
 """
 
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -164,18 +163,6 @@ def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(phase_s
     assert present(metrics.memory_used_mb).max == metrics.max_memory_used_mb
 
 
-_WRITES = "import sys\nwith open(sys.argv[1], 'wb') as file:\n    for i in range(64): file.write(bytes(2**20))\n"
-
-
-@_needs_memory
-def test_page_cache_is_no_memory_peak(tmp_path: Path) -> None:
-    record, _ = _run("sh", "-c", f'{PYTHON} -c "{_WRITES}" {tmp_path / "file"}; :')
-    metrics = record.metrics
-    assert present(metrics.memory_usage_peak_mb) > 60
-    assert metrics.memory_peak_source != "kernel"
-    assert metrics.max_memory_used_mb is None or metrics.max_memory_used_mb < 60
-
-
 _READS_TWICE = """
 import sys, time
 with open(sys.argv[1], "rb", buffering=0) as file:
@@ -296,24 +283,9 @@ def test_a_killed_profilers_group_is_removed_by_the_next() -> None:
         os.close(writing)
         assert output.read() == b""
     # The command's process has ended when its output is closed; whoever adopted it may not have waited for it yet.
-    pidfd = _pidfd_or_none(command_pid)
-    if pidfd is not None:
-        _wait_for(pidfd)
+    wait_until(lambda: not _is_running(command_pid), LIMIT_SECONDS, "the command's end")
     _run("true")
     assert not any(str(process.pid) in group.name for group in _left_over())
-
-
-def _pidfd_or_none(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
-
-
-def _wait_for(pidfd: int) -> None:
-    ready, _, _ = select.select([pidfd], [], [], LIMIT_SECONDS)
-    os.close(pidfd)
-    assert ready
 
 
 # --- where no group can be made ------------------------------------------------------------------

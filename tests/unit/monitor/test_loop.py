@@ -572,16 +572,6 @@ def test_a_batch_that_starts_after_the_monitor() -> None:
     assert record["metrics"]["cpuSeconds"] == 15.0
 
 
-def test_a_restarted_monitor_goes_on_from_the_counters_and_says_so() -> None:
-    world = World(batch_ends=130.5)
-    world.clock.advance(100)
-    world.source.own = replace(OWN, restart_count=2)
-    record = world.run().report()
-    assert record["monitor"]["restarts"] == 2
-    assert record["metrics"]["cpuSeconds"] == 65.0
-    assert record["metrics"]["vcpuUsed"]["avg"] == 0.5
-
-
 def test_collectors_take_a_final_reading_before_the_report_and_stop_after_it() -> None:
     world = World(batch_ends=25.5)
     accelerator = FakeCollector(world)
@@ -785,30 +775,6 @@ def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bo
     assert "restarted the container once" in warning
 
 
-def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_else() -> None:
-    """Half of the minute it does not answer in time, then the timeout is long enough."""
-    world = World(batch_ends=200.5)
-
-    def stats_at(at: float) -> StatsReading | Unavailable:
-        if 60 <= at < 90:
-            world.clock.advance(1.8)
-            return Unavailable("/task/stats did not answer within 1.8 s", timed_out=True)
-        if 90 <= at < 120:
-            world.clock.advance(2.5)
-        return world.usual_stats(world.clock.now_ns / seconds(1))
-
-    world.stats_at = stats_at
-    record = world.run().report()
-    assert record["metrics"]["cpuSeconds"] == 100.0
-    assert record["metrics"]["vcpuUsed"]["max"] == 0.5
-    assert record["metrics"]["durationMs"] == 200_500
-    sampling = record["sampling"]
-    assert sampling["failures"] == 15
-    assert sampling["longestGapMs"] == 33_500
-    assert sampling["samples"] + sampling["failures"] + sampling["missedTicks"] == 200
-    assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
-
-
 def test_impossible_values_are_absent_with_one_warning() -> None:
     world = World(batch_ends=40.5)
 
@@ -884,20 +850,3 @@ def test_devices_are_in_the_interval_and_in_the_series() -> None:
     assert record["series"]["stepMs"] == 32_000
     assert record["series"]["gpuUtilizationPercent"] == [18.0, 33.8, 49.8, 59.4]
     assert record["series"]["neuronUtilizationPercent"] == [7.0] * 4
-
-
-class FakeStacks(Collector):
-    """Has a line of call stacks for the report."""
-
-    def stacks_line(self, record: Record) -> bytes | None:
-        return b'{"type":"task.stacks","taskId":"%s"}' % record.task_id.encode()
-
-
-def test_the_call_stacks_are_delivered_before_the_report_and_not_with_checkpoints() -> None:
-    world = World(batch_ends=30.5, checkpoint_seconds=10)
-    world.collectors = (FakeStacks(), Collector())
-    world.run()
-    (_, stacks), (_, report) = world.streams.lines
-    assert json.loads(stacks) == {"type": "task.stacks", "taskId": json.loads(report)["record"]["taskId"]}
-    assert json.loads(report)["type"] == "task.report"
-    assert {line["type"] for line in world.printed()} <= {"task.checkpoint"}
