@@ -55,7 +55,8 @@ def chart(title: str, description: str, unit: Unit, *queries: Query, **options: 
 
 def ratio(title: str, description: str, *queries: Query, **options: Unpack[Options]) -> Panel:
     """Lines over time, from 0 to 100 %."""
-    return chart(title, description, "percentunit", *queries, axis_max=1, **options)
+    options["axis_max"] = 1
+    return chart(title, description, "percentunit", *queries, **options)
 
 
 def number(title: str, description: str, unit: Unit, query: Query, **options: Unpack[Options]) -> Panel:

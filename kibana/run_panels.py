@@ -27,7 +27,8 @@ def _device_chart(key: str, title: str, description: str, metric: Metric) -> Pan
     """
     description = f"{description} by the time since the start. All runs of a family are combined."
     options: parts.Options = {"index": "checkpoints", "terms": (_FAMILIES_OF_CHART,), "condition": Exists(metric.field)}
-    return parts.line(key, title, description, metric, has_time_axis=True, time_field=model.ELAPSED_FIELD, **options)
+    options |= {"has_time_axis": True, "time_field": model.ELAPSED_FIELD}
+    return parts.line(key, title, description, metric, **options)
 
 
 _RUN_COLUMNS: Final = (

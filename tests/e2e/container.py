@@ -30,7 +30,6 @@ class Placement:
 
     docker_name: str
     environment: Mapping[str, str]
-    labels: Mapping[str, str]
     cgroup_parent: str | None
     pid_mode: str
     stats_period_seconds: float = 0
@@ -212,7 +211,6 @@ def _creation(spec: ContainerSpec, placement: Placement) -> dict[str, Any]:
         "Image": spec.image,
         "Cmd": list(spec.command) or None,
         "Env": [f"{name}={value}" for name, value in placement.environment.items()],
-        "Labels": dict(placement.labels),
         "User": spec.user,
         "HostConfig": host,
     }

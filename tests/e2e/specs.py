@@ -43,11 +43,6 @@ class TaskSpec:
     """
 
     containers: tuple[ContainerSpec, ...]
-    family: str = "e2e"
-    revision: str = "1"
-    cluster: str = "e2e"
-    region: str = "us-east-1"
-    account_id: str = "123456789012"
     limit_vcpu: float | None = None
     limit_memory_mib: int | None = None
     pid_mode_task: bool = False
