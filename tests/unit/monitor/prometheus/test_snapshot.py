@@ -85,8 +85,7 @@ def test_a_container_by_its_last_sample() -> None:
     world = World()
     (first,) = world.tick().containers
     assert first == ContainerSnapshot(
-        name="batch",
-        started_ns=START_NS,
+        container=present(world.sampler.task).containers[0],
         sample=World.batch(1),
         vcpu_used=0.5,
         limits=ResourceLimits(vcpu=2.0, memory_bytes=512 * MIB),
@@ -124,7 +123,7 @@ def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_ba
     world.stats_at = usual
     back = world.tick()
     assert back.sources["task-metadata-v4"] is True
-    assert back.containers[0].name == "batch"
+    assert back.containers[0].container.name == "batch"
 
 
 def test_a_network_of_ones_own_is_the_containers() -> None:
@@ -135,7 +134,7 @@ def test_a_network_of_ones_own_is_the_containers() -> None:
     assert (now.task, now.containers) == (None, ())  # before the task is known, there is only the monitor
     world.task = task
     now = world.tick()
-    assert not now.containers[0].shares_network
+    assert not now.containers[0].container.shares_network
     assert (now.task_rx_bytes, now.task_tx_bytes) == (None, None)
 
 
@@ -151,7 +150,7 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
     world.stats_at = stats_at
     snapshots = [world.tick() for _ in range(4)]
     assert [one.task_rx_bytes for one in snapshots] == [12, 15, 15, 20]
-    assert all(one.shares_network for now in snapshots for one in now.containers)
+    assert all(one.container.shares_network for now in snapshots for one in now.containers)
 
 
 def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
