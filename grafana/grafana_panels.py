@@ -1,22 +1,21 @@
 """The rows and panels of the dashboard: tasks, their instance, GPUs, NeuronCores and the monitor."""
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypedDict, Unpack
+
+from msgspec import Struct
 
 Kind = Literal["timeseries", "stat", "table"]
 Unit = Literal["none", "short", "bytes", "Bps", "percentunit", "s", "watt", "celsius", "hertz", "ops"]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A PromQL expression, and the legend of its series. Grafana replaces ``{{label}}`` by the label's value."""
 
     expr: str
     legend: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class Panel(Struct, frozen=True, kw_only=True):
     """One chart, number or table. ``axis_max`` is the end of the axis, if the unit has a maximum (1 for a ratio)."""
 
     title: str
@@ -30,8 +29,7 @@ class Panel:
     height: int = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """Panels under a heading. Grafana runs the queries of a collapsed row only when a user opens it."""
 
     title: str

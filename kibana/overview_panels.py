@@ -1,7 +1,8 @@
 """The dashboards of all runs: the overview, and the sizes with their unused capacity and its cost."""
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
