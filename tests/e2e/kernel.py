@@ -7,12 +7,12 @@ after the container and its cgroup are gone, so that the exact total of a finish
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelReading:
+
+class KernelReading(Struct, frozen=True, kw_only=True):
     """What the kernel charged to a cgroup so far."""
 
     cpu_seconds: float
@@ -26,8 +26,7 @@ class KernelReading:
         return max(0, self.memory_usage_bytes - self.memory_unmapped_file_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelAccounting:
+class KernelAccounting(Struct, frozen=True, kw_only=True):
     """The folders of one cgroup, under version 1 (one folder per controller) or version 2 (one for all)."""
 
     version: int

@@ -10,9 +10,11 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.e2e.container import ContainerFacts, Placement, RealContainer
 from tests.e2e.engine import DockerError, Engine
@@ -33,8 +35,7 @@ _ARN = f"arn:aws:ecs:{_REGION}:123456789012"
 _LEAST_CPU_UNITS = 2  # what the agent reports for a container without CPU setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskIdentity:
+class TaskIdentity(Struct, frozen=True, kw_only=True):
     """A task definition with the id of one run."""
 
     spec: TaskSpec
