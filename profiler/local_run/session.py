@@ -37,7 +37,7 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import mebibytes
 
@@ -155,14 +155,7 @@ class _Session:
         self._sizes = self._read_sizes()
         unrelated_children = UnrelatedChildren(prepared.preexisting_children, plan.collectors)
         self._supervisor = Supervisor(started.command.pid, self._clock, unrelated_children, plan.pause)
-        self._sampler = CommandSampler(
-            ProcessTree(os.getpid(), unrelated_children, self._clock.monotonic_ns),
-            QuickMemory(os.getpid(), unrelated_children),
-            prepared.own_cgroup,
-            started.started_wall_ns,
-            usable_cpus,
-            startup_cpu_ns=started.command.startup_cpu_ns,
-        )
+        self._sampler = CommandSampler(prepared, started, unrelated_children, usable_cpus)
         points = max(plan.series_points, plan.max_history_steps // 2)
         self._samples = SampleBuffer(
             self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points, finest_ns=FINEST_NS

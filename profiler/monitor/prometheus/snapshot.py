@@ -11,10 +11,9 @@ from profiler.aggregation.task_record import ResourceLimits, container_limits
 from profiler.collectors.collector import Collector
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
-from profiler.core.clock import Clock, Ticker
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.task_sampler import TaskSampler
+from profiler.monitor.reporter import Reporter
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -77,13 +76,9 @@ class SnapshotBuilder(Struct, eq=False):
     The instance is read every 10 s at most, and only if the task runs on an instance.
     """
 
-    sampler: TaskSampler
+    reporter: Reporter
     collectors: Sequence[Collector]
-    ticker: Ticker
-    clock: Clock
-    read_own_usage: Callable[[], OwnUsage]
     read_instance: Callable[[], InstanceReading | Unavailable]
-    interval_ns: int
     # By source: the number of its answers, and when that number last grew.
     _answers: dict[str, tuple[int, int]] = field(default_factory=dict)
     _task_rx_bytes: int | None = None
@@ -93,21 +88,21 @@ class SnapshotBuilder(Struct, eq=False):
 
     @property
     def hold_ns(self) -> int:
-        return max(_HOLD_INTERVALS * self.interval_ns, _MIN_HOLD_NS)
+        return max(_HOLD_INTERVALS * round(self.reporter.settings.interval_seconds * NS_PER_SECOND), _MIN_HOLD_NS)
 
     def take(self) -> Snapshot:
-        now_ns = self.clock.monotonic_ns()
+        reporter, now_ns = self.reporter, self.reporter.clock.monotonic_ns()
         sources: dict[str, bool] = {}
         gpus, neuron = self._devices(sources, now_ns)
         containers = tuple(self._containers(sources, now_ns))
         has_task_network = any(one.container.shares_network for one in containers)
         return Snapshot(
             valid_until_ns=now_ns + self.hold_ns,
-            own_usage=self.read_own_usage(),
-            read_failures=self.sampler.stats_health.failures,
-            missed_ticks=self.ticker.missed,
+            own_usage=reporter.read_own_usage(),
+            read_failures=reporter.sampler.stats_health.failures,
+            missed_ticks=reporter.ticker.missed,
             sources=sources,
-            task=self.sampler.task,
+            task=reporter.sampler.task,
             containers=containers,
             task_rx_bytes=self._task_rx_bytes if has_task_network else None,
             task_tx_bytes=self._task_tx_bytes if has_task_network else None,
@@ -144,7 +139,7 @@ class SnapshotBuilder(Struct, eq=False):
 
     def _containers(self, sources: dict[str, bool], now_ns: int) -> Iterator[ContainerSnapshot]:
         """The containers with a sample in the last reading of the stats."""
-        observed = self.sampler
+        observed = self.reporter.sampler
         name = observed.source_name
         sources[name] = self._answers_now(name, observed.readings, now_ns)
         if not sources[name] or observed.task is None or observed.last_reading is None:
@@ -164,11 +159,11 @@ class SnapshotBuilder(Struct, eq=False):
                 container=container,
                 sample=sample,
                 vcpu_used=usage.vcpu_at_last_sample,
-                limits=container_limits(container, observed.task, usage, self.sampler.host),
+                limits=container_limits(container, observed.task, usage, observed.host),
             )
 
     def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
-        task = self.sampler.task
+        task = self.reporter.sampler.task
         if task is None or not task.runs_on_instance:
             return None
         if now_ns >= self._instance_due_ns:

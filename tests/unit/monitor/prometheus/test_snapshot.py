@@ -16,12 +16,14 @@ from profiler.core.clock import Ticker
 from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
 from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot, SnapshotBuilder
+from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, InstanceReading, OwnUsage
+from profiler.settings import MonitorSettings
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeTaskSource, sample, seconds
 from tests.unit.collectors.nvidia.test_gpu_collector import ScriptedSource, reading
 from tests.values import present
@@ -52,15 +54,9 @@ class World:
         source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
         host = Host(vcpu=8, memory_bytes=2**35)
         self.sampler = TaskSampler(source, self.clock, FakeLog(), seconds(1), host=host)
-        self.builder = SnapshotBuilder(
-            self.sampler,
-            accelerators,
-            ticker=Ticker(0, seconds(1)),
-            clock=self.clock,
-            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5),
-            read_instance=self.read_instance,
-            interval_ns=seconds(1),
-        )
+        settings, own_usage = MonitorSettings(endpoint_address="x", endpoint_version=4), OwnUsage(cpu_seconds=0.5)
+        reporter = Reporter(settings, self.sampler, Ticker(0, seconds(1)), self.clock, lambda: own_usage)
+        self.builder = SnapshotBuilder(reporter, accelerators, self.read_instance)
 
     def _stats_at(self, at: float) -> StatsReading | Unavailable:
         return self.stats_at(at)
