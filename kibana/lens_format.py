@@ -234,7 +234,9 @@ def _chart(panel: Panel) -> Json:
 def _visualization(panel: Panel, layer: str) -> Json:
     match panel.kind:
         case "number":
-            return _number(panel, layer)
+            # In the format of 8.1. Kibana 8.5 and later migrate it to the legacy metric.
+            shown = {"layerId": layer, "layerType": "data", "accessor": "metric-0"}
+            return {**shown, "colorMode": "Labels", "palette": _palette(panel)} if panel.bands else shown
         case "heatmap":
             return _heatmap(panel, layer)
         case "table":
@@ -344,12 +346,6 @@ def _limit_line(panel: Panel) -> Json:
         "accessors": [_LIMIT_COLUMN],
         "yConfig": [{"forAccessor": _LIMIT_COLUMN, **style}],
     }
-
-
-def _number(panel: Panel, layer: str) -> Json:
-    """A single number in the format of 8.1. Kibana 8.5 and later migrate it to the legacy metric."""
-    shown = {"layerId": layer, "layerType": "data", "accessor": "metric-0"}
-    return {**shown, "colorMode": "Labels", "palette": _palette(panel)} if panel.bands else shown
 
 
 def _palette(panel: Panel) -> Json:

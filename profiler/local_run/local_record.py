@@ -156,7 +156,7 @@ def resolve_peak(
     process_peak = _process_peak(
         sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes
     )
-    transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
+    transferred_bytes = ending.reaped.blocks.read_bytes + ending.reaped.blocks.write_bytes
     if group is None or group.size_bytes is None or not group.is_free_of_cache(transferred_bytes):
         return process_peak
     mark_bytes = process_peak.size_bytes if process_peak.source == "kernel" else None
@@ -304,6 +304,6 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float |
         measured,
         duration_ms=as_number(observed.duration_ns / NS_PER_MS),
         memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
-        block_read_bytes=ending.reaped.block_read_bytes if observed.has_block_io else None,
-        block_write_bytes=ending.reaped.block_write_bytes if observed.has_block_io else None,
+        block_read_bytes=ending.reaped.blocks.read_bytes if observed.has_block_io else None,
+        block_write_bytes=ending.reaped.blocks.write_bytes if observed.has_block_io else None,
     )

@@ -170,7 +170,7 @@ _PEAKS = {
 def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     known: _Peak, size: int | None, source: PeakSource | None
 ) -> None:
-    reaped = ReapedUsage(max_rss_bytes=known.mark * _MIB, block_write_bytes=known.written * _MIB)
+    reaped = ReapedUsage(max_rss_bytes=known.mark * _MIB, blocks=_blocks(0, known.written * _MIB))
     ending = CommandExit(
         exit_code=0, is_stop_requested=False, was_only_process=known.alone, ignored_sigchld=False, reaped=reaped
     )
