@@ -112,15 +112,6 @@ def _groups_of_run() -> list[str]:
     return sorted(str(group.relative_to(_CGROUPS)) for group in _CGROUPS.rglob("task-profiler-*"))
 
 
-@scenario
-def machine() -> Results:
-    """The properties of the machine that the other scenarios need."""
-    return {
-        "controllers": (_CGROUPS / "cgroup.controllers").read_text().split(),
-        "hasMemoryPeak": (_CGROUPS / "system.slice" / "memory.peak").exists(),
-    }
-
-
 # --- CPU time ------------------------------------------------------------------------------------
 
 # Runs a command in a control group below its own, which is the one that `run` created, and prints two bounds of the CPU

@@ -366,6 +366,7 @@ def test_an_output_that_fails_in_the_end_costs_no_exit_code() -> None:
     [
         *(("--output", path) for path in ("/no/such/folder/runs.jsonl", "/", "")),
         *(("--format", "xml"), ("--interval", "0.001"), ("--nonsense",), ("--name", "")),
+        *(("--name", "x" * length) for length in (256, 70_000)),
     ],
 )
 def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...], tmp_path: Path) -> None:
@@ -373,6 +374,7 @@ def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...
     finished = run("touch", str(marker), options=options)
     assert finished.returncode == 2
     assert len(finished.stderr.splitlines()) == 1
+    assert len(finished.stderr) < 400
     assert not marker.exists()
 
 

@@ -41,7 +41,6 @@ from profiler.record.record_model import (
     RaisedNotice,
     Record,
     Sampling,
-    TaskSize,
     Visible,
 )
 from profiler.record.units import MIB
@@ -332,33 +331,14 @@ LOCAL = Record(
 )
 
 
-def place(placement: Placement) -> Record:
-    return apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
-
-
-def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
-    record = place(Placement(task=TASK, container=OWN))
-    identity = record.task_id, record.family, record.launch_type, record.region
-    assert identity == ("0123", "nightly", "FARGATE", "eu-west-1")
-    assert record.container == Container(name="batch", id="b", image="etl:7")
-    assert (record.log_group, record.log_stream) == ("/ecs/jobs", "ecs/batch/0123")
-    assert record.task_size == TaskSize(vcpu=0.5, memory_mb=2048)
-    assert record.metrics == Metrics(
-        duration_ms=100_000, cpu_seconds=5.0, init_duration_ms=20_000, billed_duration_ms=120_000
-    )
-    assert (record.status, record.exit_code) == ("success", 0)
-
-    # What ECS does not say stays as it was.
-    record = place(Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")))
+def test_what_ecs_does_not_say_stays_as_it_was() -> None:
+    placement = Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch"))
+    sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
+    assert apply_placement_limits(sizes, placement, Host(vcpu=4)) == sizes
+    record = apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
-    assert (record.log_group, record.task_size, record.metrics.billed_duration_ms) == (None, None, None)
-
-
-def test_the_tasks_limits_bound_the_command() -> None:
-    cgroup = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
-    tasks = ResourceLimits(vcpu=0.5, memory_bytes=2 * GIB)
-    for task, limits in ((TASK, tasks), (TaskMetadata(), cgroup)):
-        assert apply_placement_limits(cgroup, Placement(task=task, container=OWN), Host(vcpu=4)) == limits
+    assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
+    assert (record.log_group, record.task_size) == (None, None)
 
 
 def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
