@@ -14,7 +14,7 @@ from profiler.forwarder.invocation import DeliveryError, RetryBackoff, SettingsE
 from profiler.forwarder.notices.announcements import run_idempotently
 from profiler.forwarder.notices.channels import SlackTarget, read_targets
 from tests.fakes import FakeInvocationTime
-from tests.lambda_environment import MinuteContext, create_idempotency_table, moto_account
+from tests.lambda_environment import InvocationContext, create_idempotency_table, moto_account
 
 PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 
@@ -144,8 +144,8 @@ def test_work_that_succeeded_is_not_repeated(table: str) -> None:
         calls.append("done")
         return True
 
-    assert [run_idempotently(table, MinuteContext(), "arn:task/1", work) for _ in range(3)] == [True] * 3
-    assert run_idempotently(table, MinuteContext(), "arn:task/2", work)
+    assert [run_idempotently(table, InvocationContext(), "arn:task/1", work) for _ in range(3)] == [True] * 3
+    assert run_idempotently(table, InvocationContext(), "arn:task/2", work)
     assert calls == ["done", "done"]
     items = boto3.client("dynamodb").scan(TableName=table)["Items"]
     assert len(items) == 2
@@ -162,9 +162,9 @@ def test_work_without_a_result_is_done_once_and_failed_work_can_be_repeated(tabl
             raise errors.pop()
 
     with pytest.raises(DeliveryError, match="Slack is away"):
-        run_idempotently(table, MinuteContext(), "arn:task/1", work)
+        run_idempotently(table, InvocationContext(), "arn:task/1", work)
     for _ in range(2):
-        run_idempotently(table, MinuteContext(), "arn:task/1", work)
+        run_idempotently(table, InvocationContext(), "arn:task/1", work)
     assert len(calls) == 2
 
 

@@ -8,7 +8,7 @@ import pytest
 import handler
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import (
-    MinuteContext,
+    InvocationContext,
     create_idempotency_table,
     function_environment,
     register_revisions,
@@ -42,7 +42,7 @@ def world(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> Iterator[Non
 
 def test_an_ended_run_is_exported_once_and_below_its_caller(collector: Collector) -> None:
     for _ in range(2):
-        handler.task_stopped(event(pullStoppedAt="2026-03-01T10:11:25Z"), MinuteContext())
+        handler.task_stopped(event(pullStoppedAt="2026-03-01T10:11:25Z"), InvocationContext())
     (root, resource), *phases = collector.spans()
     assert [span["name"] for span, _ in phases] == ["pull", "init"]
     assert (root["name"], root["traceId"]) == ("nightly", LABELS["TRACEPARENT"].split("-")[1])
