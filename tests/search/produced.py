@@ -177,7 +177,7 @@ class PlayedTask(World):
         self.script = script
         self.started_ns = parse_ns(script.started) or 0
         self.clock.wall_offset_ns = self.started_ns
-        self.task_at = self.answered_task
+        self.source.task_at = self.answered_task
         self.stats_at = self.answered_stats
 
     def answered_task(self, at: float) -> TaskMetadata:
