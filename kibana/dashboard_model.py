@@ -144,7 +144,7 @@ def kuery(condition: Condition | None) -> dict[str, str]:
     return {"query": kql(condition), "language": "kuery"}
 
 
-class Metric(Struct, frozen=True, kw_only=True):
+class Metric(Struct, frozen=True):
     """One number, or for ``latest`` one value, computed from a bucket's documents.
 
     Every document has the field of a ``count``.
@@ -155,9 +155,9 @@ class Metric(Struct, frozen=True, kw_only=True):
     operation: Operation
     field: str
     label: str
+    colour: str | None = None  # in a chart in which each series is a metric
     percent: int | None = None  # for the operation "percentile"
     share_of: Condition | None = None
-    colour: str | None = None  # in a chart in which each series is a metric
 
 
 class Terms(Struct, frozen=True, kw_only=True):

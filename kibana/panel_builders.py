@@ -71,19 +71,9 @@ OUTCOMES: Final = (
 """Each run has exactly one of these outcomes."""
 
 
-def latest(field: str, label: str) -> Metric:
-    """The value of the latest document that has the field."""
-    return Metric(operation="latest", field=field, label=label)
-
-
-def highest(field: str, label: str, colour: str | None = None) -> Metric:
-    """The maximum."""
-    return Metric(operation="max", field=field, label=label, colour=colour)
-
-
-def average(field: str, label: str, colour: str | None = None) -> Metric:
-    """The unweighted mean."""
-    return Metric(operation="average", field=field, label=label, colour=colour)
+latest = partial(Metric, "latest")  # the value of the latest document that has the field
+highest = partial(Metric, "max")
+average = partial(Metric, "average")  # unweighted
 
 
 class Options(TypedDict, total=False):
@@ -134,10 +124,6 @@ table = partial(panel, "table")
 line = partial(panel, "line")
 
 
-def _part_of_the_time(part: str, label: str, colour: str) -> Metric:
-    return average(f"usage.time.{part}.percent", label, colour)
-
-
 COST_TOTAL: Final = number(
     "cost-total",
     "Cost (USD)",
@@ -156,15 +142,18 @@ WASTE_TOTAL: Final = number(
 )
 LATEST_TASK: Final = latest("task.id", "Latest task")
 LATEST_CHARTS: Final = latest("links.run", "Charts")
-TIME_PARTS: Final = (
-    _part_of_the_time("on_cpu", "On CPU", model.HIGH_COLOUR),
-    _part_of_the_time("waiting_for_cpu", "CPU wait", "#9fc9e2"),
-    _part_of_the_time("disk", "Disk", "#8e6c3a"),
-    _part_of_the_time("network", "Network", "#7b4fa3"),
-    _part_of_the_time("sleep", "Sleep", "#c5b4e3"),
-    _part_of_the_time("lock", "Lock", "#d4679b"),
-    _part_of_the_time("pipe", "Pipe", "#2a9d9d"),
-    _part_of_the_time("child", "Child", "#a8d5d5"),
-    _part_of_the_time("other", "Other", model.SIZE_COLOUR),
+TIME_PARTS: Final = tuple(
+    average(f"usage.time.{part}.percent", label, colour)
+    for part, label, colour in (
+        ("on_cpu", "On CPU", model.HIGH_COLOUR),
+        ("waiting_for_cpu", "CPU wait", "#9fc9e2"),
+        ("disk", "Disk", "#8e6c3a"),
+        ("network", "Network", "#7b4fa3"),
+        ("sleep", "Sleep", "#c5b4e3"),
+        ("lock", "Lock", "#d4679b"),
+        ("pipe", "Pipe", "#2a9d9d"),
+        ("child", "Child", "#a8d5d5"),
+        ("other", "Other", model.SIZE_COLOUR),
+    )
 )
 """The parts of the wall time in percent. A run's parts add up to 100."""

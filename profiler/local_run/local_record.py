@@ -145,47 +145,36 @@ def resolve_peak(
     had_several_processes: bool,
     floor_bytes: int | None,
 ) -> MemoryPeak:
-    """The memory peak by the high-water mark of the command's own control group, if the mark is free of page cache.
+    """The memory peak by the high-water marks of the command's largest process and of its own control group.
 
-    The group's mark includes file pages that the command loaded first, but no pages that were in memory before. So for
-    a single process, the larger of the group's and the process's mark is the peak. If the group lacks memory of several
-    processes, its mark is a lower bound like the samples. The mark is also a lower bound if a process between two
-    samples may have been larger than the group: the process's mark includes the profiler's own memory at the fork.
-    ``floor_bytes`` is the profiler's own high-water mark at the fork.
+    The process's mark (``ru_maxrss``) starts at the profiler's own mark at the fork (``floor_bytes``), so it has no
+    meaning up to that value. Above it, the mark is the tree's peak if the tree was one process; otherwise it is a lower
+    bound, because one process of the tree reached it. Samples of a control group can exceed the mark: they include
+    mapped page cache.
+
+    The group's mark counts if it is free of page cache. It includes file pages that the command loaded first, but no
+    pages that were in memory before. So for a single process, the larger of the group's and the process's mark is the
+    peak. If the group lacks memory of several processes, its mark is a lower bound like the samples. The mark is also a
+    lower bound if a process between two samples may have been larger than the group: the process's mark includes the
+    profiler's own memory at the fork.
     """
-    process_peak = _process_peak(
-        sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes
-    )
-    transferred_bytes = ending.reaped.blocks.read_bytes + ending.reaped.blocks.write_bytes
+    reaped, sampled = ending.reaped, sampled_bytes or 0
+    process_peak = MemoryPeak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
+    if floor_bytes is not None and reaped.max_rss_bytes > floor_bytes + _KERNEL_ROUNDING_BYTES:
+        is_alone = ending.was_only_process and not had_several_processes
+        is_exact = is_alone and sampled <= reaped.max_rss_bytes + _KERNEL_ROUNDING_BYTES
+        size_bytes = max(reaped.max_rss_bytes, sampled)
+        process_peak = MemoryPeak(size_bytes=size_bytes, source="kernel" if is_exact else "sampled")
+    transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
     if group is None or group.size_bytes is None or not group.is_free_of_cache(transferred_bytes):
         return process_peak
     mark_bytes = process_peak.size_bytes if process_peak.source == "kernel" else None
-    largest_bytes = max(sampled_bytes or 0, ending.reaped.max_rss_bytes if mark_bytes is None else 0)
+    largest_bytes = max(sampled, reaped.max_rss_bytes if mark_bytes is None else 0)
     if group.is_process_peak(transferred_bytes) and not lacks_memory(group.size_bytes, largest_bytes):
         return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
     if mark_bytes is not None and mark_bytes >= group.size_bytes:
         return process_peak
     return MemoryPeak(size_bytes=max(group.size_bytes, process_peak.size_bytes or 0), source="sampled")
-
-
-def _process_peak(
-    sampled_bytes: int | None, ending: CommandExit, *, had_several_processes: bool, floor_bytes: int | None
-) -> MemoryPeak:
-    """The memory peak from the samples and from the high-water mark of the largest process (``ru_maxrss``).
-
-    The mark starts at the profiler's own mark at the fork (``floor_bytes``), so it has no meaning up to that value.
-    Above it, the mark is the tree's peak if the tree was one process; otherwise it is a lower bound, because one
-    process of the tree reached it. Samples of a control group can exceed the mark: they include mapped page cache.
-    """
-    mark_bytes = ending.reaped.max_rss_bytes
-    if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
-        return MemoryPeak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
-    is_exact = (
-        ending.was_only_process
-        and not had_several_processes
-        and (sampled_bytes or 0) <= mark_bytes + _KERNEL_ROUNDING_BYTES
-    )
-    return MemoryPeak(size_bytes=max(mark_bytes, sampled_bytes or 0), source="kernel" if is_exact else "sampled")
 
 
 def effective_sizes(limits: Limits, host: Host, usable_cpus: int) -> ResourceLimits:
