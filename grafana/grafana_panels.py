@@ -1,22 +1,21 @@
 """The rows and panels of the dashboard: tasks, their instance, GPUs, NeuronCores and the monitor."""
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypedDict, Unpack
+
+from msgspec import Struct
 
 Kind = Literal["timeseries", "stat", "table"]
 Unit = Literal["none", "short", "bytes", "Bps", "percentunit", "s", "watt", "celsius", "hertz", "ops"]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A PromQL expression, and the legend of its series. Grafana replaces ``{{label}}`` by the label's value."""
 
     expr: str
     legend: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class Panel(Struct, frozen=True, kw_only=True):
     """One chart, number or table. ``axis_max`` is the end of the axis, if the unit has a maximum (1 for a ratio)."""
 
     title: str
@@ -30,8 +29,7 @@ class Panel:
     height: int = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """Panels under a heading. Grafana runs the queries of a collapsed row only when a user opens it."""
 
     title: str
@@ -51,6 +49,12 @@ class Options(TypedDict, total=False):
 def chart(title: str, description: str, unit: Unit, *queries: Query, **options: Unpack[Options]) -> Panel:
     """Lines over time."""
     return Panel(title=title, description=description, unit=unit, queries=queries, **options)
+
+
+def ratio(title: str, description: str, *queries: Query, **options: Unpack[Options]) -> Panel:
+    """Lines over time, from 0 to 100 %."""
+    options["axis_max"] = 1
+    return chart(title, description, "percentunit", *queries, **options)
 
 
 def number(title: str, description: str, unit: Unit, query: Query, **options: Unpack[Options]) -> Panel:
@@ -166,12 +170,10 @@ _OVERVIEW = Row(
             "bytes",
             Query(_metric("container_memory_used_bytes"), _CONTAINER_NAME),
         ),
-        chart(
+        ratio(
             "Memory utilization",
             "Memory usage as a share of the limit. At 100 %, the kernel kills a process in the container.",
-            "percentunit",
             Query(_share("container_memory_used_bytes", "container_memory_limit_bytes"), _CONTAINER_NAME),
-            axis_max=1,
         ),
         chart(
             "Network",
@@ -193,12 +195,10 @@ _OVERVIEW = Row(
 _INSTANCE = Row(
     title="Instance (EC2)",
     panels=(
-        chart(
+        ratio(
             "Available memory",
             "Memory of the instance that is available without swapping, as a share of its size.",
-            "percentunit",
             Query(_share("instance_memory_available_bytes", "instance_memory_size_bytes"), _TASK_NAME),
-            axis_max=1,
         ),
         chart(
             "Swapping",
@@ -213,14 +213,12 @@ _INSTANCE = Row(
             "bytes",
             Query(f"{_metric('instance_swap_size_bytes')} - {_metric('instance_swap_free_bytes')}", _TASK_NAME),
         ),
-        chart(
+        ratio(
             "Available disk space",
             "Free share of each file system that is mounted in the monitor's container.",
-            "percentunit",
             Query(
                 _share("instance_disk_available_bytes", "instance_disk_size_bytes"), f"{_TASK_NAME} {{{{mount_point}}}}"
             ),
-            axis_max=1,
         ),
     ),
 )
@@ -232,7 +230,7 @@ _GPU_NAME = "{{task_family}} {{uuid}}"
 def _gpu_ratios(title: str, description: str, **legends: str) -> Panel:
     """A line for each ratio of each GPU; the names of the lines end with these texts."""
     lines = (Query(_metric(f"gpu_{name}_ratio"), f"{_GPU_NAME}{legend}") for name, legend in legends.items())
-    return chart(title, description, "percentunit", *lines, axis_max=1)
+    return ratio(title, description, *lines)
 
 
 _GPU = Row(
@@ -278,12 +276,10 @@ _GPU = Row(
             ),
             width=24,
         ),
-        chart(
+        ratio(
             "GPU memory",
             "Memory in use as a share of the GPU's memory.",
-            "percentunit",
             Query(_share("gpu_memory_used_bytes", "gpu_memory_size_bytes"), _GPU_NAME),
-            axis_max=1,
         ),
         chart(
             "GPU power", "Power draw at the time of the reading.", "watt", Query(_metric("gpu_power_watts"), _GPU_NAME)
@@ -306,13 +302,11 @@ _GPU = Row(
             "hertz",
             Query(_metric("gpu_sm_clock_hertz"), _GPU_NAME),
         ),
-        chart(
+        ratio(
             "GPU throttled",
             "Share of time in which the driver reported this reason for a reduced clock.",
-            "percentunit",
             # Scrapes and readings happen at different times, so a rate can slightly exceed 1.
             Query(f"clamp_max({_rate('gpu_throttled_seconds_total')}, 1) > 0", f"{_GPU_NAME} {{{{reason}}}}"),
-            axis_max=1,
             width=24,
         ),
     ),
@@ -323,12 +317,10 @@ _NEURON = Row(
     title="Neuron",
     is_collapsed=True,
     panels=(
-        chart(
+        ratio(
             "NeuronCore utilization",
             "Measured while a process uses the devices. An unused core has 0.",
-            "percentunit",
             Query(_metric("neuron_core_utilization_ratio"), _CORE_NAME),
-            axis_max=1,
         ),
         chart(
             "NeuronCore memory",
@@ -343,12 +335,10 @@ _NEURON = Row(
             Query(_metric("neuron_memory_used_bytes"), "{{task_family}} {{category}}"),
             is_stacked=True,
         ),
-        chart(
+        ratio(
             "Device memory utilization",
             "Device memory in use as a share of the memory of all devices.",
-            "percentunit",
             Query(_share("neuron_device_memory_used_bytes", "neuron_device_memory_size_bytes"), _TASK_NAME),
-            axis_max=1,
         ),
         chart(
             "Executions",

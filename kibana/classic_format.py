@@ -16,14 +16,7 @@ from kibana.saved_objects import (
 
 VERSIONS: Final = {"index-pattern": "7.6.0", "search": "7.9.3", "visualization": "7.10.0", "dashboard": "7.9.3"}
 _CONTROLS_HEIGHT, _CONTROLS_IN_A_ROW, _HEIGHT_OF_A_SECOND_ROW = 5, 5, 3
-_TYPES = {
-    "number": "metric",
-    "line": "line",
-    "bars": "histogram",
-    "ranking": "horizontal_bar",
-    "heatmap": "heatmap",
-    "table": "table",
-}
+_TYPES = {"number": "metric", "bars": "histogram", "ranking": "horizontal_bar"}  # the others have the same name
 _WIDTHS: Final = {
     **model.COLUMN_WIDTHS,
     "task.id": 285,
@@ -124,7 +117,12 @@ def _visualization(panel: Panel) -> Json:
         source["indexRefName"] = f"{SOURCE}.index"
         references.append(data_view_reference(f"{SOURCE}.index", panel.index))
         aggregations = list(_aggregations(panel))
-        state = {"title": panel.title, "type": _TYPES[panel.kind], "aggs": aggregations, "params": _params(panel)}
+        state = {
+            "title": panel.title,
+            "type": _TYPES.get(panel.kind, panel.kind),
+            "aggs": aggregations,
+            "params": _params(panel),
+        }
     identity = object_id("visualization", panel.key)
     return classic_visualization(identity, state, references, description=panel.description, source=source)
 

@@ -1,7 +1,8 @@
 """Conditions, panels and dashboards, independent of the product that draws them."""
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 Json = dict[str, Any]
 Index = Literal["reports", "checkpoints", "notices"]
@@ -71,16 +72,14 @@ FAILURE_RATE_BANDS: Final[tuple[Band, ...]] = ((0, 0.000_001, SUCCESS_COLOUR), (
 """The bands of a ratio of failed tasks, from 0 to 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Is:
+class Is(Struct, frozen=True):
     """The field has this value."""
 
     field: str
     value: str | bool
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """The number in the field is greater (``>``) or less (``<``) than the limit."""
 
     field: str
@@ -88,15 +87,13 @@ class Compared:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class Exists:
+class Exists(Struct, frozen=True):
     """The field has a value."""
 
     field: str
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     """The condition does not hold."""
 
     condition: "Condition"
@@ -147,8 +144,7 @@ def kuery(condition: Condition | None) -> dict[str, str]:
     return {"query": kql(condition), "language": "kuery"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One number, or for ``latest`` one value, computed from a bucket's documents.
 
     Every document has the field of a ``count``.
@@ -159,13 +155,12 @@ class Metric:
     operation: Operation
     field: str
     label: str
+    colour: str | None = None  # in a chart in which each series is a metric
     percent: int | None = None  # for the operation "percentile"
     share_of: Condition | None = None
-    colour: str | None = None  # in a chart in which each series is a metric
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     """A terms aggregation: one bucket for each value of a field.
 
     Buckets are in order of their key, of their number of documents (``is_by_count``), or of ``order_by``, which the
@@ -182,8 +177,7 @@ class Terms:
     has_missing_bucket: bool = False  # for documents without the field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """A named condition with the colour that it has on every panel."""
 
     label: str
@@ -191,8 +185,7 @@ class Case:
     colour: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class Panel(Struct, frozen=True, kw_only=True):
     """One chart, number or table. Buckets are nested in this order: cases, terms, time, metrics.
 
     ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run. ``condition`` selects
@@ -260,8 +253,7 @@ class Panel:
         return "right" if self.kind == "bars" else "top"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedSearch:
+class SavedSearch(Struct, frozen=True, kw_only=True):
     """A list of documents, newest first. Both products open it in Discover, too."""
 
     key: str
@@ -274,28 +266,21 @@ class SavedSearch:
     height: int = 14
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class Control(Struct, frozen=True, kw_only=True):
     """A field by which the user can filter a dashboard."""
 
     field: str
     label: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dashboard:
-    """Panels in reading order, and the controls that filter them.
-
-    ``time_range`` is the beginning of the time range, such as ``now-7d``. A time range in the address of a link
-    replaces it.
-    """
+class Dashboard(Struct, frozen=True, kw_only=True):
+    """Panels in reading order, and the controls that filter them."""
 
     key: str
     title: str
     description: str
     controls: tuple[Control, ...]
     panels: tuple[Panel | SavedSearch, ...]
-    time_range: str
 
     @property
     def charts(self) -> tuple[Panel, ...]:

@@ -7,16 +7,9 @@ from kibana import dashboard_model as model
 from kibana.dashboard_model import Control, Dashboard, Json, Metric, Panel, Terms
 from kibana.saved_objects import dashboard_object, data_view_reference, object_id, saved_object, to_json
 
+# The ids of columns: "rows-N" of terms, this one, "metric-N" or "metric-N-case-N" of metrics, and that of the order.
 _TIME_COLUMN: Final = "time"
-_OPERATIONS = {
-    "count": "count",
-    "count_distinct": "unique_count",
-    "average": "average",
-    "sum": "sum",
-    "max": "max",
-    "percentile": "percentile",
-    "latest": "last_value",
-}
+_OPERATIONS = {"count_distinct": "unique_count", "latest": "last_value"}  # the others have the same name
 VERSIONS: Final = {
     "core": "7.16.0",
     "index-pattern": "7.11.0",
@@ -26,14 +19,7 @@ VERSIONS: Final = {
     "dashboard": "7.16.0",
 }
 _LIMIT_COLUMN = "limit"
-_TYPES = {
-    "number": "lnsMetric",
-    "line": "lnsXY",
-    "bars": "lnsXY",
-    "ranking": "lnsXY",
-    "heatmap": "lnsHeatmap",
-    "table": "lnsDatatable",
-}
+_TYPES = {"number": "lnsMetric", "heatmap": "lnsHeatmap", "table": "lnsDatatable"}
 _SERIES = {"line": "line", "bars": "bar_stacked", "ranking": "bar_horizontal"}
 # Lens has no setting for the name of the missing bucket, "(missing value)". Only a column that has a format, if only an
 # empty one, takes the parameters of the parent format.
@@ -64,31 +50,21 @@ _CLOCK: Final[Json] = {
 _LATEST_TYPES = {model.TIME_FIELD: "date", "event.start": "date", "task.exit_code": "number"}
 
 
-def _metric_column(number: int) -> str:
-    """The id of the column of a panel's metric."""
-    return f"metric-{number}"
-
-
-def _terms_column(number: int) -> str:
-    """The id of the column of a panel's terms."""
-    return f"rows-{number}"
-
-
 def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
     """Yield terms, then time, then metrics: the order of buckets is their nesting."""
     for number, terms in enumerate(panel.terms):
-        yield _terms_column(number), _terms(terms)
+        yield f"rows-{number}", _terms(terms)
     if panel.has_time_axis:
         yield _TIME_COLUMN, _ELAPSED if panel.time_field == model.ELAPSED_FIELD else _CLOCK
     for number, metric in enumerate(panel.metrics):
         if metric.share_of is not None:
-            yield from _ratio(_metric_column(number), metric)
+            yield from _ratio(f"metric-{number}", metric)
         else:
             if not panel.cases:
-                yield _metric_column(number), _metric(metric, panel)
+                yield f"metric-{number}", _metric(metric, panel)
             for position, case in enumerate(panel.cases):
                 column = {**_metric(metric, panel), "label": case.label, "filter": model.kuery(case.condition)}
-                yield f"{_metric_column(number)}-case-{position}", column
+                yield f"metric-{number}-case-{position}", column
     order = next((found for terms in panel.terms if (found := model.hidden_order(terms)) is not None), None)
     if order is not None:  # Lens orders terms only by a column
         yield model.ORDER, _metric(order, panel)
@@ -98,7 +74,7 @@ def _ratio(name: str, metric: Metric) -> Iterator[tuple[str, Json]]:
     """A formula, with the columns that it is calculated from, as the formula editor saves them."""
     condition = model.kql(metric.share_of)
     part, whole, result = f"{name}X0", f"{name}X1", f"{name}X2"
-    operation = _OPERATIONS[metric.operation]
+    operation = _OPERATIONS.get(metric.operation, metric.operation)
     formula = f"{operation}({metric.field}, kql='{condition}') / {operation}({metric.field})"
     number = {"dataType": "number", "isBucketed": False, "scale": "ratio", "customLabel": True}
     divide = {
@@ -164,7 +140,7 @@ def _metric(metric: Metric, panel: Panel) -> Json:
         "label": metric.label,
         "customLabel": True,
         "dataType": "number",
-        "operationType": _OPERATIONS[metric.operation],
+        "operationType": _OPERATIONS.get(metric.operation, metric.operation),
         "sourceField": "___records___" if metric.operation == "count" else metric.field,
         "isBucketed": False,
         "scale": "ratio",
@@ -244,7 +220,7 @@ def _chart(panel: Panel) -> Json:
     attributes = {
         "title": panel.title,
         "description": panel.description,
-        "visualizationType": _TYPES[panel.kind],
+        "visualizationType": _TYPES.get(panel.kind, "lnsXY"),
         "state": {
             "datasourceStates": {"indexpattern": {"layers": layers}},
             "visualization": _visualization(panel, layer),
@@ -258,7 +234,9 @@ def _chart(panel: Panel) -> Json:
 def _visualization(panel: Panel, layer: str) -> Json:
     match panel.kind:
         case "number":
-            return _number(panel, layer)
+            # In the format of 8.1. Kibana 8.5 and later migrate it to the legacy metric.
+            shown = {"layerId": layer, "layerType": "data", "accessor": "metric-0"}
+            return {**shown, "colorMode": "Labels", "palette": _palette(panel)} if panel.bands else shown
         case "heatmap":
             return _heatmap(panel, layer)
         case "table":
@@ -282,17 +260,17 @@ def _table_column(name: str, column: Json) -> Json:
 def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
     """The colour of each column of a chart in which each series is a column."""
     for number, case in enumerate(panel.cases):
-        yield f"{_metric_column(0)}-case-{number}", case.colour
+        yield f"metric-0-case-{number}", case.colour
     if not panel.cases and (not panel.terms or not panel.has_time_axis):
         for number, metric in enumerate(panel.metrics):
             if metric.colour is not None:
-                yield _metric_column(number), metric.colour
+                yield f"metric-{number}", metric.colour
 
 
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
     has_series = bool(panel.terms) and (panel.has_time_axis or panel.has_checkpoint_axis)
-    split = {"splitAccessor": _terms_column(0)} if has_series else {}
+    split = {"splitAccessor": "rows-0"} if has_series else {}
     series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
     accessors = [name for name, column in _lens_columns(panel) if not column["isBucketed"] and name != model.ORDER]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
@@ -321,7 +299,7 @@ def _xy(panel: Panel, layer: str) -> Json:
                 "seriesType": series,
                 "position": "top",
                 "showGridlines": False,
-                "xAccessor": _TIME_COLUMN if panel.has_time_axis else _terms_column(len(panel.terms) - 1),
+                "xAccessor": _TIME_COLUMN if panel.has_time_axis else f"rows-{len(panel.terms) - 1}",
                 **split,
                 "accessors": accessors,
                 **({"yConfig": colours} if colours else {}),
@@ -370,12 +348,6 @@ def _limit_line(panel: Panel) -> Json:
     }
 
 
-def _number(panel: Panel, layer: str) -> Json:
-    """A single number in the format of 8.1. Kibana 8.5 and later migrate it to the legacy metric."""
-    shown = {"layerId": layer, "layerType": "data", "accessor": _metric_column(0)}
-    return {**shown, "colorMode": "Labels", "palette": _palette(panel)} if panel.bands else shown
-
-
 def _palette(panel: Panel) -> Json:
     """Colours of absolute values. The stops are ignored unless both names are `custom`."""
     return {
@@ -397,13 +369,13 @@ def _palette(panel: Panel) -> Json:
 
 
 def _heatmap(panel: Panel, layer: str) -> Json:
-    value = _metric_column(0)
+    value = "metric-0"
     return {
         "shape": "heatmap",
         "layerId": layer,
         "layerType": "data",
         "xAccessor": _TIME_COLUMN,
-        "yAccessor": _terms_column(0),
+        "yAccessor": "rows-0",
         "valueAccessor": value,
         "legend": {"type": "heatmap_legend", "isVisible": True, "position": "right"},
         "gridConfig": {

@@ -1,7 +1,8 @@
 """The dashboards of all runs: the overview, and the sizes with their unused capacity and its cost."""
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
@@ -150,7 +151,6 @@ OVERVIEW: Final = Dashboard(
     title="Task overview",
     description="Number of tasks, failures, notifications, durations, resource usage and cost.",
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, *parts.OUTCOME_CONTROLS),
-    time_range=parts.DEFAULT_RANGE,
     panels=(
         *_NUMBERS,
         parts.bars(
@@ -264,7 +264,6 @@ RIGHT_SIZING: Final = Dashboard(
     title="Right-sizing",
     description="Unused capacity of tasks, its cost, the recommended size, and families that are too small.",
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL),
-    time_range=parts.DEFAULT_RANGE,
     panels=(
         replace(parts.COST_TOTAL, key="sizing-cost", width=16),
         replace(parts.WASTE_TOTAL, key="sizing-waste", width=16),

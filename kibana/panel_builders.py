@@ -1,5 +1,7 @@
 """Parts that the panels of several dashboards share: metrics, buckets, controls and the outcomes of a run."""
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Final, TypedDict, Unpack
 
 from kibana import dashboard_model as model
@@ -20,8 +22,6 @@ from kibana.dashboard_model import (
     Terms,
 )
 
-DEFAULT_RANGE: Final = "now-7d"
-"""One range for all dashboards: a link from one to the next keeps it."""
 HEATMAP_ROWS: Final = 25
 
 TASKS: Final = Metric(operation="count_distinct", field="task.id", label="Tasks")
@@ -71,19 +71,9 @@ OUTCOMES: Final = (
 """Each run has exactly one of these outcomes."""
 
 
-def latest(field: str, label: str) -> Metric:
-    """The value of the latest document that has the field."""
-    return Metric(operation="latest", field=field, label=label)
-
-
-def highest(field: str, label: str, colour: str | None = None) -> Metric:
-    """The maximum."""
-    return Metric(operation="max", field=field, label=label, colour=colour)
-
-
-def average(field: str, label: str, colour: str | None = None) -> Metric:
-    """The unweighted mean."""
-    return Metric(operation="average", field=field, label=label, colour=colour)
+latest = partial(Metric, "latest")  # the value of the latest document that has the field
+highest = partial(Metric, "max")
+average = partial(Metric, "average")  # unweighted
 
 
 class Options(TypedDict, total=False):
@@ -104,51 +94,34 @@ class Options(TypedDict, total=False):
     height: int
 
 
+_DEFAULTS: Final[Mapping[Kind, Options]] = {
+    "number": {"height": 7},
+    "bars": {"terms": (LARGEST_FAMILIES,), "has_time_axis": True},
+    "ranking": {"terms": (FAMILIES,)},
+    "heatmap": {"terms": (FAMILIES,), "has_time_axis": True, "bands": model.PERCENT_BANDS, "width": 48},
+    "table": {"height": 20, "width": 48},
+}
+"""The options of each kind of panel: bars and heatmaps are over the end times of runs, or the times of notices."""
+
+
 def panel(kind: Kind, key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
-    """A panel of this kind."""
+    """A panel of this kind.
+
+    Without another condition, a ranking and a heatmap leave out families and runs without the first value: they would
+    be first, or the lowest values.
+    """
+    if kind in {"ranking", "heatmap"}:
+        options.setdefault("condition", Exists(metrics[0].field))
+    options = {**_DEFAULTS.get(kind, {}), **options}
     return Panel(kind=kind, key=key, title=title, description=description, metrics=metrics, **options)
 
 
-def number(key: str, title: str, description: str, metric: Metric, **options: Unpack[Options]) -> Panel:
-    """One large number over the reports."""
-    options["height"] = 7
-    return panel("number", key, title, description, metric, **options)
-
-
-def bars(key: str, title: str, description: str, metric: Metric, **options: Unpack[Options]) -> Panel:
-    """Stacked bars over the end times of runs, or over the times of notices."""
-    options.setdefault("terms", (LARGEST_FAMILIES,))
-    options["has_time_axis"] = True
-    return panel("bars", key, title, description, metric, **options)
-
-
-def ranking(key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
-    """Horizontal bars of families. Without a condition, families that have no value are left out."""
-    options.setdefault("terms", (FAMILIES,))
-    options.setdefault("condition", Exists(metrics[0].field))
-    return panel("ranking", key, title, description, *metrics, **options)
-
-
-def heatmap(key: str, title: str, description: str, metric: Metric, **options: Unpack[Options]) -> Panel:
-    """Families over the end times of their runs, in the full width.
-
-    Without another condition, runs without a measurement are left out: they would be the lowest values.
-    """
-    options.setdefault("condition", Exists(metric.field))
-    options.setdefault("bands", model.PERCENT_BANDS)
-    options |= {"terms": (FAMILIES,), "has_time_axis": True, "width": 48}
-    return panel("heatmap", key, title, description, metric, **options)
-
-
-def table(key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
-    """A table in the full width."""
-    options.setdefault("height", 20)
-    options["width"] = 48
-    return panel("table", key, title, description, *metrics, **options)
-
-
-def _part_of_the_time(part: str, label: str, colour: str) -> Metric:
-    return average(f"usage.time.{part}.percent", label, colour)
+number = partial(panel, "number")
+bars = partial(panel, "bars")
+ranking = partial(panel, "ranking")
+heatmap = partial(panel, "heatmap")
+table = partial(panel, "table")
+line = partial(panel, "line")
 
 
 COST_TOTAL: Final = number(
@@ -169,15 +142,18 @@ WASTE_TOTAL: Final = number(
 )
 LATEST_TASK: Final = latest("task.id", "Latest task")
 LATEST_CHARTS: Final = latest("links.run", "Charts")
-TIME_PARTS: Final = (
-    _part_of_the_time("on_cpu", "On CPU", model.HIGH_COLOUR),
-    _part_of_the_time("waiting_for_cpu", "CPU wait", "#9fc9e2"),
-    _part_of_the_time("disk", "Disk", "#8e6c3a"),
-    _part_of_the_time("network", "Network", "#7b4fa3"),
-    _part_of_the_time("sleep", "Sleep", "#c5b4e3"),
-    _part_of_the_time("lock", "Lock", "#d4679b"),
-    _part_of_the_time("pipe", "Pipe", "#2a9d9d"),
-    _part_of_the_time("child", "Child", "#a8d5d5"),
-    _part_of_the_time("other", "Other", model.SIZE_COLOUR),
+TIME_PARTS: Final = tuple(
+    average(f"usage.time.{part}.percent", label, colour)
+    for part, label, colour in (
+        ("on_cpu", "On CPU", model.HIGH_COLOUR),
+        ("waiting_for_cpu", "CPU wait", "#9fc9e2"),
+        ("disk", "Disk", "#8e6c3a"),
+        ("network", "Network", "#7b4fa3"),
+        ("sleep", "Sleep", "#c5b4e3"),
+        ("lock", "Lock", "#d4679b"),
+        ("pipe", "Pipe", "#2a9d9d"),
+        ("child", "Child", "#a8d5d5"),
+        ("other", "Other", model.SIZE_COLOUR),
+    )
 )
 """The parts of the wall time in percent. A run's parts add up to 100."""

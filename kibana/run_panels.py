@@ -1,11 +1,11 @@
 """The dashboards of one run: its result, its sizes, its checkpoints, and its accelerators."""
 
-from typing import Final, Unpack
+from functools import partial
+from typing import Final
 
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
 from kibana.dashboard_model import Dashboard, Exists, Metric, Panel, SavedSearch, Terms
-from kibana.panel_builders import Options
 
 _TABLE_HEIGHT: Final = 9
 # A log stream is of one container of one task. When no task is selected, the charts show one run, and not a mixture.
@@ -16,15 +16,8 @@ _RUN_OF_CHART: Final = (
 _FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True)
 
 
-def _run_table(key: str, title: str, description: str, *metrics: Metric) -> Panel:
-    return parts.table(
-        key, title, description, *metrics, terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS), height=_TABLE_HEIGHT
-    )
-
-
-def _over_time(key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
-    options |= {"index": "checkpoints", "terms": _RUN_OF_CHART}
-    return parts.panel("line", key, title, description, *metrics, **options)
+_run_table = partial(parts.table, terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS), height=_TABLE_HEIGHT)
+_over_time = partial(parts.line, index="checkpoints", terms=_RUN_OF_CHART)
 
 
 def _device_chart(key: str, title: str, description: str, metric: Metric) -> Panel:
@@ -33,9 +26,9 @@ def _device_chart(key: str, title: str, description: str, metric: Metric) -> Pan
     Buckets of elapsed time suit the runs in any time range. Lines over the clock would join runs of different days.
     """
     description = f"{description} by the time since the start. All runs of a family are combined."
-    options: Options = {"index": "checkpoints", "terms": (_FAMILIES_OF_CHART,), "condition": Exists(metric.field)}
+    options: parts.Options = {"index": "checkpoints", "terms": (_FAMILIES_OF_CHART,), "condition": Exists(metric.field)}
     options |= {"has_time_axis": True, "time_field": model.ELAPSED_FIELD}
-    return parts.panel("line", key, title, description, metric, **options)
+    return parts.line(key, title, description, metric, **options)
 
 
 _RUN_COLUMNS: Final = (
@@ -73,7 +66,6 @@ RUN: Final = Dashboard(
         "the charts show the newest run."
     ),
     controls=(parts.FAMILY_CONTROL, parts.TASK_CONTROL),
-    time_range=parts.DEFAULT_RANGE,
     panels=(
         NEWEST_RUNS,
         _run_table(
@@ -129,7 +121,7 @@ RUN: Final = Dashboard(
             axis="Memory (MB)",
         ),
         _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *parts.TIME_PARTS),
-        parts.table(
+        _run_table(
             "run-containers",
             "Containers",
             "Totals over all checkpoints of each container.",
@@ -142,8 +134,6 @@ RUN: Final = Dashboard(
             parts.highest("usage.block.write_bytes", "Written"),
             parts.latest("container.image.name", "Image"),
             index="checkpoints",
-            terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS),
-            height=_TABLE_HEIGHT,
         ),
     ),
 )
@@ -154,17 +144,11 @@ def _accelerator_table(key: str, title: str, description: str, field: str, *metr
     return parts.table(key, title, description, *columns, terms=(parts.FAMILIES,), condition=Exists(field), height=12)
 
 
-def _accelerator_heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
-    description = f"{description} Families by the end time of their tasks."
-    return parts.heatmap(key, title, description, metric)
-
-
 GPU: Final = Dashboard(
     key="task-gpu",
     title="GPU",
     description="GPU utilization, idle time and memory of runs, and of one run over time.",
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
-    time_range=parts.DEFAULT_RANGE,
     panels=(
         _device_chart(
             "run-gpu",
@@ -178,8 +162,11 @@ GPU: Final = Dashboard(
             "Maximum memory usage of a single GPU",
             parts.highest("interval.gpu_memory_mb", "Used (MB)"),
         ),
-        _accelerator_heatmap(
-            "gpu-usage", "GPU % by family", "Mean GPU utilization.", parts.average("usage.gpu.percent.avg", "GPU %")
+        parts.heatmap(
+            "gpu-usage",
+            "GPU % by family",
+            "Mean GPU utilization. Families by the end time of their tasks.",
+            parts.average("usage.gpu.percent.avg", "GPU %"),
         ),
         parts.ranking(
             "gpu-idle",
@@ -216,7 +203,6 @@ NEURON: Final = Dashboard(
     title="Neuron",
     description="NeuronCore utilization of runs, and of one run over time.",
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
-    time_range=parts.DEFAULT_RANGE,
     panels=(
         _device_chart(
             "run-neuron",
@@ -230,10 +216,10 @@ NEURON: Final = Dashboard(
             "Maximum device memory until then,",
             parts.highest("usage.neuron.memory_mb.max", "Used (MB)"),
         ),
-        _accelerator_heatmap(
+        parts.heatmap(
             "neuron-usage",
             "Neuron % by family",
-            "Mean NeuronCore utilization.",
+            "Mean NeuronCore utilization. Families by the end time of their tasks.",
             parts.average("usage.neuron.percent.avg", "Neuron %"),
         ),
         _accelerator_table(

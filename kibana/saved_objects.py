@@ -140,7 +140,7 @@ def dashboard_object(
         "hits": 0,
         "version": 1,
         "timeRestore": True,
-        "timeFrom": dashboard.time_range,
+        "timeFrom": "now-7d",  # one range for all dashboards: a link from one to the next keeps it
         "timeTo": "now",
         "refreshInterval": {"pause": True, "value": 0},
         **(more_attributes or {}),

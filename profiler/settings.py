@@ -5,7 +5,7 @@ values. An empty value counts as unset.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -29,15 +29,16 @@ MAX_SERIES_POINTS = 240
 _MAX_STUCK_MINUTES = 1440.0
 _MIN_EXPECTED_SECONDS = 0.01
 _MAX_EXPECTED_SECONDS = 31_536_000.0  # a year
-_SWITCHES: Mapping[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
-_ARGUMENTS: Mapping[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
-_STACKS: Mapping[str, StacksMode] = {"off": "off", "moments": "moments", "on": "on"}
-_REPORT_STREAMS: Mapping[str, ReportStream] = {"batch": "batch", "monitor": "monitor"}
 _EMF: Mapping[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
 _TAGS: Mapping[str, bool] = {"true": True, "false": False, "off": False}
 DEFAULT_EMF_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
 _PREFIX = "TASK_PROFILER_"
-_PRICES = ("PRICE_VCPU_HOUR", "PRICE_GB_HOUR", "PRICE_STORAGE_GB_HOUR", "PRICE_HOUR")
+_PRICES = {
+    "PRICE_VCPU_HOUR": "vcpu_hour_usd",
+    "PRICE_GB_HOUR": "gb_hour_usd",
+    "PRICE_STORAGE_GB_HOUR": "storage_gb_hour_usd",
+    "PRICE_HOUR": "hour_usd",
+}
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
 _V3 = "ECS_CONTAINER_METADATA_URI"
 
@@ -89,8 +90,8 @@ class SettingsReader(Struct):
     def accelerators(self) -> AcceleratorSettings:
         """Which accelerators to read."""
         return AcceleratorSettings(
-            gpu=self._parsed("GPU", "auto", _choice(_SWITCHES), "auto, on or off"),
-            neuron=self._parsed("NEURON", "auto", _choice(_SWITCHES), "auto, on or off"),
+            gpu=self._word("GPU", Switch),
+            neuron=self._word("NEURON", Switch),
             gpu_uuids=self._parsed("GPU_UUIDS", (), _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"),
         )
 
@@ -101,12 +102,8 @@ class SettingsReader(Struct):
         from profiler.sizing.prices import PriceOverrides, parse_price  # rarely used
 
         parse: Callable[[str], float | None] = parse_price
-        expected = "a price in USD"
         return PriceOverrides(
-            vcpu_hour_usd=self._parsed("PRICE_VCPU_HOUR", None, parse, expected),
-            gb_hour_usd=self._parsed("PRICE_GB_HOUR", None, parse, expected),
-            storage_gb_hour_usd=self._parsed("PRICE_STORAGE_GB_HOUR", None, parse, expected),
-            hour_usd=self._parsed("PRICE_HOUR", None, parse, expected),
+            **{field: self._parsed(name, None, parse, "a price in USD") for name, field in _PRICES.items()}
         )
 
     def stuck_minutes(self) -> float:
@@ -134,9 +131,15 @@ class SettingsReader(Struct):
             return default
         try:
             return parse(value)
-        except ValueError:
+        except (ValueError, KeyError):
             self.problems.append(f"{_PREFIX}{name}={value[:80]!r} is not {expected}")
             return default
+
+    def _word(self, name: str, literal: object) -> Any:  # noqa: ANN401  one of the words of the literal type
+        """One of the words of a literal type, of which the first is the default."""
+        words = get_args(literal)
+        expected = f"{', '.join(words[:-1])} or {words[-1]}"
+        return self._parsed(name, words[0], lambda value: words[words.index(value.lower())], expected)
 
     def monitor(self, address: str, version: int) -> MonitorSettings:
         """All settings of the monitor, with the address and the version of the task metadata endpoint."""
@@ -159,21 +162,23 @@ class SettingsReader(Struct):
             ),
             log_group=self._text("LOG_GROUP"),
             log_stream=self._text("LOG_STREAM"),
-            report_stream=self._parsed("REPORT_STREAM", "batch", _choice(_REPORT_STREAMS), "batch or monitor"),
+            report_stream=self._word("REPORT_STREAM", ReportStream),
             stop_seconds=self._parsed(
                 "STOP_SECONDS", 25.0, _number(1, MAX_SECONDS), "a number of seconds of at least 1"
             ),
             series_points=self.series_points(),
             accelerators=self.accelerators(),
-            process_arguments=self._parsed("PROCESS_ARGUMENTS", "off", _choice(_ARGUMENTS), "off, redacted or all"),
-            stacks=self._parsed("STACKS", "off", _choice(_STACKS), "off, moments or on"),
+            process_arguments=self._word("PROCESS_ARGUMENTS", Arguments),
+            stacks=self._word("STACKS", StacksMode),
             prices=self.prices(),
-            emf=self._parsed("EMF", "off", _choice(_EMF), "true, live or false"),
+            emf=self._parsed("EMF", "off", lambda value: _EMF[value.lower()], "true, live or false"),
             emf_metrics=self._emf_metrics(),
             prometheus_port=self._parsed("PROMETHEUS_PORT", None, port, "a port number from 1 to 65535"),
             stuck_minutes=self.stuck_minutes(),
             expected_seconds=self.expected_seconds(),
-            tags=self._parsed("TAGS", default=False, parse=_choice(_TAGS), expected="true or false"),
+            tags=self._parsed(
+                "TAGS", default=False, parse=lambda value: _TAGS[value.lower()], expected="true or false"
+            ),
             aws_region=self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION") or None,
         )
         return replace(settings, problems=tuple(self.problems))
@@ -224,15 +229,6 @@ def _number(minimum: _N, maximum: _N, kind: Callable[[str], Any] = float) -> Cal
         if not minimum <= number <= maximum:  # nor NaN
             raise ValueError
         return number
-
-    return parse
-
-
-def _choice(choices: Mapping[str, _T]) -> Callable[[str], _T]:
-    def parse(value: str) -> _T:
-        if value.lower() not in choices:
-            raise ValueError
-        return choices[value.lower()]
 
     return parse
 

@@ -4,12 +4,12 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import boto3
 import requests
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from msgspec import Struct
 from werkzeug.serving import make_server
 
 from profiler import __version__
@@ -18,14 +18,12 @@ _STOP_POLL_SECONDS = 0.02  # moto's own server takes half a second to stop
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEvent:
+class LogEvent(Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FakeAws:
+class FakeAws(Struct, frozen=True, kw_only=True):
     url: str
     region: str = "us-east-1"
 

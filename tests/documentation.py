@@ -9,8 +9,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 ROOT = Path(__file__).parent.parent
 ANSWER = "arn:aws:any:us-west-2:111122223333:answer"
@@ -35,8 +36,7 @@ command_not_found_handle() {
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A block of code; ``page`` is relative to the project."""
 
     page: str

@@ -6,9 +6,10 @@ it is empty every good request is taken.
 """
 
 import json
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from msgspec import Struct, field
 
 from tests.http_server import FakeHttpServer
 
@@ -17,8 +18,7 @@ TOKEN = "xoxb-hunter2-hunter2"
 CHANNELS = {"C0SUCCESS", "C0FAILURE"}
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """``text`` as it is, or JSON; or none (``hang``), or a closed connection (``drop``)."""
 
     status: int = 200
@@ -34,8 +34,7 @@ def rate_limited(seconds: int | str) -> Answer:
     return Answer(429, data=data, headers={"Retry-After": str(seconds)})
 
 
-@dataclass(frozen=True)
-class Received:
+class Received(Struct, frozen=True):
     path: str
     body: dict[str, Any]
     authorization: str | None

@@ -12,13 +12,18 @@ from moto import mock_aws
 import handler
 
 
-class MinuteContext:
-    """Lambda's context of an invocation with a minute left."""
+class InvocationContext:
+    """Lambda's context of an invocation, whose remaining time falls with each reading."""
 
     function_name = "function"
 
+    def __init__(self, left_ms: int = 60_000, *, falls_by_ms: int = 0) -> None:
+        self.left_ms = left_ms
+        self._falls_by_ms = falls_by_ms
+
     def get_remaining_time_in_millis(self) -> int:
-        return 60_000
+        self.left_ms -= self._falls_by_ms
+        return self.left_ms
 
 
 @contextmanager

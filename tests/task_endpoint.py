@@ -12,10 +12,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from tests.http_server import FakeHttpServer
 
@@ -147,8 +148,7 @@ class TaskEndpoint(FakeHttpServer):
 T = TypeVar("T", bound=Task)
 
 
-@dataclass(frozen=True)
-class Served(Generic[T]):
+class Served(Struct, Generic[T], frozen=True):
     """A task, and the address at which its monitor asks for it."""
 
     task: T

@@ -26,14 +26,8 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
     """The kernel's resource usage of reaped processes and of the children that these had waited for."""
 
     cpu_ns: int = 0
-    block_read_bytes: int = 0
-    block_write_bytes: int = 0
+    blocks: proc.BlockBytes = proc.BlockBytes(read_bytes=0, write_bytes=0)
     max_rss_bytes: int = 0
-
-    @property
-    def blocks(self) -> proc.BlockBytes:
-        """The bytes read from and written to storage."""
-        return proc.BlockBytes(read_bytes=self.block_read_bytes, write_bytes=self.block_write_bytes)
 
 
 class CommandExit(Struct, frozen=True, kw_only=True):
@@ -151,8 +145,10 @@ class Supervisor:
         before = self.reaped
         self.reaped = ReapedUsage(
             cpu_ns=before.cpu_ns + round((used.ru_utime + used.ru_stime) * NS_PER_SECOND),
-            block_read_bytes=before.block_read_bytes + used.ru_inblock * _RUSAGE_BLOCK_BYTES,
-            block_write_bytes=before.block_write_bytes + used.ru_oublock * _RUSAGE_BLOCK_BYTES,
+            blocks=proc.BlockBytes(
+                read_bytes=before.blocks.read_bytes + used.ru_inblock * _RUSAGE_BLOCK_BYTES,
+                write_bytes=before.blocks.write_bytes + used.ru_oublock * _RUSAGE_BLOCK_BYTES,
+            ),
             max_rss_bytes=max(before.max_rss_bytes, used.ru_maxrss * 1024),
         )
 

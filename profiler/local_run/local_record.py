@@ -40,12 +40,20 @@ from profiler.record.record_model import (
     Report,
     Sampling,
 )
-from profiler.record.run_outcome import Status
-from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms, mebibytes, span_ms
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, mebibytes
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
+# What ECS knows better than the command's own record: the members of the record and of its metrics.
+_OF_THE_TASK = (
+    *("task_id", "task_arn", "cluster", "revision", "region", "account_id", "availability_zone"),
+    *("container", "task_size"),
+)
+_METRICS_OF_THE_TASK = (
+    *("init_duration_ms", "billed_duration_ms", "vcpu_share"),
+    *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
+)
 _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
 
 
@@ -72,32 +80,17 @@ def apply_placement(
 
     A name that the user gave remains the family. ``finished_ns`` is None if the command runs.
     """
-    task, own = placement.task, placement.container
-    identity = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns or started_ns), Host())
+    task, own = placement.task, replace(placement.container, started_ns=started_ns)
+    placed = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns), Host())
     target = awslogs_target(own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn)
     return replace(
         record,
-        task_id=identity.task_id,
-        task_arn=identity.task_arn,
-        cluster=identity.cluster,
-        family=record.family if is_named else identity.family or record.family,
-        revision=identity.revision,
-        region=identity.region,
-        account_id=identity.account_id,
-        availability_zone=identity.availability_zone,
-        launch_type=identity.launch_type or record.launch_type,
-        container=identity.container,
+        **{name: getattr(placed, name) for name in _OF_THE_TASK},
+        family=record.family if is_named else placed.family or record.family,
+        launch_type=placed.launch_type or record.launch_type,
         log_group=target.group,
         log_stream=target.stream,
-        task_size=identity.task_size,
-        metrics=replace(
-            record.metrics,
-            init_duration_ms=span_ms(task.pull_started_ns, started_ns),
-            billed_duration_ms=None if finished_ns is None else billed_ms(task.pull_started_ns, finished_ns),
-            vcpu_share=as_number(own.vcpu_share),
-            ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
-            ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
-        ),
+        metrics=replace(record.metrics, **{name: getattr(placed.metrics, name) for name in _METRICS_OF_THE_TASK}),
     )
 
 
@@ -152,47 +145,36 @@ def resolve_peak(
     had_several_processes: bool,
     floor_bytes: int | None,
 ) -> MemoryPeak:
-    """The memory peak by the high-water mark of the command's own control group, if the mark is free of page cache.
+    """The memory peak by the high-water marks of the command's largest process and of its own control group.
 
-    The group's mark includes file pages that the command loaded first, but no pages that were in memory before. So for
-    a single process, the larger of the group's and the process's mark is the peak. If the group lacks memory of several
-    processes, its mark is a lower bound like the samples. The mark is also a lower bound if a process between two
-    samples may have been larger than the group: the process's mark includes the profiler's own memory at the fork.
-    ``floor_bytes`` is the profiler's own high-water mark at the fork.
+    The process's mark (``ru_maxrss``) starts at the profiler's own mark at the fork (``floor_bytes``), so it has no
+    meaning up to that value. Above it, the mark is the tree's peak if the tree was one process; otherwise it is a lower
+    bound, because one process of the tree reached it. Samples of a control group can exceed the mark: they include
+    mapped page cache.
+
+    The group's mark counts if it is free of page cache. It includes file pages that the command loaded first, but no
+    pages that were in memory before. So for a single process, the larger of the group's and the process's mark is the
+    peak. If the group lacks memory of several processes, its mark is a lower bound like the samples. The mark is also a
+    lower bound if a process between two samples may have been larger than the group: the process's mark includes the
+    profiler's own memory at the fork.
     """
-    process_peak = _process_peak(
-        sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes
-    )
-    transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
+    reaped, sampled = ending.reaped, sampled_bytes or 0
+    process_peak = MemoryPeak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
+    if floor_bytes is not None and reaped.max_rss_bytes > floor_bytes + _KERNEL_ROUNDING_BYTES:
+        is_alone = ending.was_only_process and not had_several_processes
+        is_exact = is_alone and sampled <= reaped.max_rss_bytes + _KERNEL_ROUNDING_BYTES
+        size_bytes = max(reaped.max_rss_bytes, sampled)
+        process_peak = MemoryPeak(size_bytes=size_bytes, source="kernel" if is_exact else "sampled")
+    transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
     if group is None or group.size_bytes is None or not group.is_free_of_cache(transferred_bytes):
         return process_peak
     mark_bytes = process_peak.size_bytes if process_peak.source == "kernel" else None
-    largest_bytes = max(sampled_bytes or 0, ending.reaped.max_rss_bytes if mark_bytes is None else 0)
+    largest_bytes = max(sampled, reaped.max_rss_bytes if mark_bytes is None else 0)
     if group.is_process_peak(transferred_bytes) and not lacks_memory(group.size_bytes, largest_bytes):
         return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
     if mark_bytes is not None and mark_bytes >= group.size_bytes:
         return process_peak
     return MemoryPeak(size_bytes=max(group.size_bytes, process_peak.size_bytes or 0), source="sampled")
-
-
-def _process_peak(
-    sampled_bytes: int | None, ending: CommandExit, *, had_several_processes: bool, floor_bytes: int | None
-) -> MemoryPeak:
-    """The memory peak from the samples and from the high-water mark of the largest process (``ru_maxrss``).
-
-    The mark starts at the profiler's own mark at the fork (``floor_bytes``), so it has no meaning up to that value.
-    Above it, the mark is the tree's peak if the tree was one process; otherwise it is a lower bound, because one
-    process of the tree reached it. Samples of a control group can exceed the mark: they include mapped page cache.
-    """
-    mark_bytes = ending.reaped.max_rss_bytes
-    if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
-        return MemoryPeak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
-    is_exact = (
-        ending.was_only_process
-        and not had_several_processes
-        and (sampled_bytes or 0) <= mark_bytes + _KERNEL_ROUNDING_BYTES
-    )
-    return MemoryPeak(size_bytes=max(mark_bytes, sampled_bytes or 0), source="kernel" if is_exact else "sampled")
 
 
 def effective_sizes(limits: Limits, host: Host, usable_cpus: int) -> ResourceLimits:
@@ -228,16 +210,13 @@ def build_run_record(
         series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
     metrics = _metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit)
     record = replace(
-        _base_record(identity, end.status, end.exit_code),
+        _base_record(identity, end, observed.started_ns, observed.finished_ns, monitor),
         likely_out_of_memory=memory.likely,
         out_of_memory_evidence=memory.evidence,
         memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
-        started_at=format_ms(observed.started_ns),
-        finished_at=None if observed.finished_ns is None else format_ms(observed.finished_ns),
         sampling=sampling,
         metrics=metrics,
         processes=within_total(observed.processes, metrics.max_memory_used_mb),
-        monitor=monitor,
         series=None if series is None else series.values(),
     )
     if placement is None:
@@ -268,15 +247,12 @@ def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits)
 
 def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
     """The record of a command that could not be started; it has no metrics."""
-    return replace(
-        _base_record(identity, "failure", exit_code),
-        started_at=format_ms(now_ns),
-        finished_at=format_ms(now_ns),
-        monitor=monitor,
-    )
+    return _base_record(identity, RunEnd(status="failure", exit_code=exit_code), now_ns, now_ns, monitor)
 
 
-def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -> Record:
+def _base_record(
+    identity: RunIdentity, end: RunEnd, started_ns: int, finished_ns: int | None, monitor: Monitor
+) -> Record:
     return Record(
         task_id=identity.task_id,
         family=identity.family,
@@ -286,8 +262,11 @@ def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -
         visible=visible_of(identity.host),
         labels=identity.labels or None,
         container=Container(name=identity.family),
-        status=status,
-        exit_code=exit_code,
+        status=end.status,
+        exit_code=end.exit_code,
+        started_at=format_ms(started_ns),
+        finished_at=None if finished_ns is None else format_ms(finished_ns),
+        monitor=monitor,
     )
 
 
@@ -314,6 +293,6 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float |
         measured,
         duration_ms=as_number(observed.duration_ns / NS_PER_MS),
         memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
-        block_read_bytes=ending.reaped.block_read_bytes if observed.has_block_io else None,
-        block_write_bytes=ending.reaped.block_write_bytes if observed.has_block_io else None,
+        block_read_bytes=ending.reaped.blocks.read_bytes if observed.has_block_io else None,
+        block_write_bytes=ending.reaped.blocks.write_bytes if observed.has_block_io else None,
     )

@@ -16,8 +16,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import NoReturn, Self, TypeVar
+from typing import Self, TypeVar
 
 from msgspec import Struct
 
@@ -138,7 +137,7 @@ class HeldCommand:
         self._enter = enter
         self._measure = measure
         self._paths: tuple[str, ...] = ()
-        self._process: _ForkedProcess | None = None
+        self._process: tuple[int, int, int] | None = None
 
     def __enter__(self) -> Self:
         """Fork the process, unless the program does not exist. Raises NoProcessError."""
@@ -150,33 +149,31 @@ class HeldCommand:
                 raise NoProcessError(error.strerror or str(error)) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """End the forked process if it has not been released."""
         if self._process is not None:
-            process, self._process = self._process, None
-            os.close(process.gate)
-            os.close(process.output)
-            os.waitpid(process.pid, 0)
+            (pid, *pipes), self._process = self._process, None
+            for pipe in pipes:
+                os.close(pipe)
+            os.waitpid(pid, 0)
 
     def execute(self) -> StartedCommand | StartFailure:
         """Release the forked process. Returns when it has executed the command, or has failed to. Call it once."""
         if self._process is None:
             return _start_failure(self.words[0], ())
-        process, self._process = self._process, None
+        (pid, gate, output_pipe), self._process = self._process, None
         with suppress(BrokenPipeError):  # a signal has ended the process
-            os.write(process.gate, _EXECUTE)
-        os.close(process.gate)
-        with os.fdopen(process.output, "rb") as pipe:
+            os.write(gate, _EXECUTE)
+        os.close(gate)
+        with os.fdopen(output_pipe, "rb") as pipe:
             output, _, errors = pipe.read().partition(b"\n")
         if errors:
-            os.waitpid(process.pid, 0)
+            os.waitpid(pid, 0)
             return _start_failure(self.words[0], zip(self._paths, map(int, errors.split()), strict=False))
         if not output:
-            return StartedCommand(pid=process.pid)
+            return StartedCommand(pid=pid)
         cpu_ns, _, measured = output.partition(b" ")
-        return StartedCommand(pid=process.pid, startup_cpu_ns=int(cpu_ns), measured=measured)
+        return StartedCommand(pid=pid, startup_cpu_ns=int(cpu_ns), measured=measured)
 
     def _execute_in_child(self, output: int) -> None:
         """Execute the command. Writes the CPU time of this process until now, then the errors if all paths fail."""
@@ -187,15 +184,11 @@ class HeldCommand:
         os.write(output, b" ".join(b"%d" % number for number in errors))
 
 
-class _ForkedProcess(Struct, frozen=True, kw_only=True):
-    """A forked process: one byte written to ``gate`` releases it. ``output`` reads what it writes."""
+def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> tuple[int, int, int]:
+    """Return the pid of a new process, a pipe to release it with one byte, and one to read what it writes.
 
-    pid: int
-    gate: int
-    output: int
-
-
-def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> _ForkedProcess:
+    In the process, no other code of the interpreter runs, not even after an exception.
+    """
     output, child_output = os.pipe()
     child_gate, gate = os.pipe()
     try:
@@ -205,28 +198,21 @@ def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> _ForkedP
             os.close(descriptor)
         raise
     if pid == 0:
-        os.close(gate)  # with this copy open, the child would not notice the end of the parent
-        _run_child(execute, enter, child_gate, child_output)
+        try:
+            os.close(gate)  # with this copy open, the child would not notice the end of the parent
+            enter()
+            if os.read(child_gate, 1) == _EXECUTE:
+                execute(child_output)
+        finally:
+            os._exit(_NOT_EXECUTABLE)
     os.close(child_gate)
     os.close(child_output)
-    return _ForkedProcess(pid=pid, gate=gate, output=output)
+    return pid, gate, output
 
 
-def _run_child(execute: Callable[[int], None], enter: Callable[[], None], gate: int, output: int) -> NoReturn:
-    """Wait, and execute the command. No other code of the interpreter runs, not even after an exception."""
-    try:
-        enter()
-        if os.read(gate, 1) == _EXECUTE:
-            execute(output)
-    finally:
-        os._exit(_NOT_EXECUTABLE)
-
-
-def restore_caller_environment(own: Mapping[bytes, bytes], initial: bytes | None) -> Environment:
-    """The environment without the variable that Python adds when it starts in the C locale (PEP 538).
-
-    ``initial`` is ``/proc/self/environ``.
-    """
+def read_caller_environment(own: Environment) -> Environment:
+    """The environment without the variable that Python adds when it starts in the C locale (PEP 538)."""
+    initial = proc.read("/proc/self/environ")
     if initial is None or any(entry.startswith(b"LC_CTYPE=") for entry in initial.split(b"\0")):
         return own
     return {name: value for name, value in own.items() if name != b"LC_CTYPE"}
@@ -405,9 +391,8 @@ def prepare_run(
         if list_children(os.getpid(), threads=1):
             tree = ProcessTree(os.getpid(), (), clock.monotonic_ns)
             preexisting_children = tuple(pid for pid, _ in tree.identities())
-        caller_environment = read_caller_environment(environment)
         session = make_session() if own_cgroup.is_entered_at_once else None
-        with HeldCommand(words, caller_environment, signals, own_cgroup.enter, measure) as held:
+        with HeldCommand(words, read_caller_environment(environment), signals, own_cgroup.enter, measure) as held:
             prepared = PreparedRun(
                 run_id=run_id,
                 cgroups=cgroups,
@@ -422,11 +407,6 @@ def prepare_run(
             yield prepared, make_session() if session is None else session
     finally:
         own_cgroup.remove(clock.sleep)
-
-
-def read_caller_environment(environment: Environment) -> Environment:
-    """The environment without the variable that Python added."""
-    return restore_caller_environment(environment, proc.read("/proc/self/environ"))
 
 
 def begin_runs() -> None:

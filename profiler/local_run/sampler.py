@@ -1,5 +1,6 @@
 """Samples a command's process tree as one container, and passes the samples to the statistics."""
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -12,6 +13,7 @@ from profiler.collectors.collector import Collector, take_readings
 from profiler.core.clock import Ticker
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
@@ -200,32 +202,23 @@ class GroupMemory:
 class CommandSampler:
     """Samples the process tree of one command, and its control group if it has one.
 
-    ``startup_cpu_ns`` is the CPU time that was used to start the command; it is subtracted.
+    The CPU time that was used to start the command is subtracted.
     """
 
     name = "processes"
 
-    def __init__(
-        self,
-        tree: ProcessTree,
-        quick_memory: QuickMemory,
-        cgroup: CommandCgroup,
-        started_ns: int,
-        vcpus: float,
-        *,
-        startup_cpu_ns: int,
-    ) -> None:
-        self._tree = tree
-        self._quick_memory = quick_memory
+    def __init__(self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren, vcpus: float) -> None:
+        self._tree = ProcessTree(os.getpid(), unrelated, prepared.clock.monotonic_ns)
+        self._quick_memory = QuickMemory(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
-        self._cgroup = cgroup
+        self._cgroup = prepared.own_cgroup
         self._cpu = TreeCpu()
         self._memory = TreeMemory()
         self._blocks = TreeBlocks()
-        self._group_memory = GroupMemory(cgroup)
+        self._group_memory = GroupMemory(self._cgroup)
         self._vcpus = vcpus
-        self._startup_cpu_ns = startup_cpu_ns
-        self._read_ns = started_ns
+        self._startup_cpu_ns = started.command.startup_cpu_ns
+        self._read_ns = started.started_wall_ns
         self._reported_cpu_ns = 0
         self.processes: tuple[ProcessReading, ...] = ()
         self.survivors: tuple[ProcessReading, ...] = ()

@@ -37,16 +37,16 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import mebibytes
 
 if TYPE_CHECKING:
-    from profiler.aggregation.series_by_command import SeriesByCommand
     from profiler.aggregation.time_breakdown import TimeAccount
     from profiler.aggregation.usage_by_command import ProcessTotals
     from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
+    from profiler.readers.linux.waited_target import Wait
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
@@ -63,21 +63,14 @@ _FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
-    """How a command is run and profiled.
+    """How a command is run and profiled. The caller stops the collectors: the report need not wait for it.
 
-    Attributes:
-        name: The family; None: derived from the command (:func:`family_name`).
-        find_labels: Determines the default labels after the command has started; a given label replaces one of them.
-        fetch_placement: Reads the ECS task in a background thread; None outside of ECS. A result after one second is
-            ignored.
-        collectors: The caller stops them, because that may take a while and the report need not wait for it.
-        series_points: Half the largest number of steps of the record's time series; 0 for none.
-        max_history_steps: The largest number of steps of the history's time series; 0 for none.
-        stuck_minutes: After how many idle minutes the command is stuck; 0 for never.
-        expected_seconds: After how many seconds the command is overdue; None for never.
-        show: Shows a sample and the processes that it was made of.
-        pause: Called before the profiler stops because the terminal stopped the command.
-        keep_so_far: Writes down the run so far, if that is due, for the case that the profiler is killed.
+    ``name`` is the family; None: derived from the command. ``find_labels`` runs after the command has started; a given
+    label replaces one of its labels. ``fetch_placement`` reads the ECS task in a background thread; None outside of
+    ECS. A result after one second is ignored. ``series_points`` is half the largest number of steps of the record's
+    time series, ``max_history_steps`` the largest number of the history's; 0 for none. ``stuck_minutes`` is 0 for
+    never. ``pause`` is called before the profiler stops because the terminal stopped the command. ``keep_so_far``
+    writes down the run so far, if that is due, for the case that the profiler is killed.
     """
 
     name: str | None
@@ -117,6 +110,14 @@ class RunResult(Struct, frozen=True, kw_only=True):
     memory_bound_mb: float | None = None
 
 
+class _Details(Struct):
+    """What a full reading measures in addition. The shortest runs have none, and do not import the modules."""
+
+    processes: "ProcessTotals"
+    threads: "ThreadReader"
+    time: "TimeAccount"
+
+
 def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     """Run the prepared command to its end."""
     become_subreaper()
@@ -154,21 +155,12 @@ class _Session:
         self._sizes = self._read_sizes()
         unrelated_children = UnrelatedChildren(prepared.preexisting_children, plan.collectors)
         self._supervisor = Supervisor(started.command.pid, self._clock, unrelated_children, plan.pause)
-        self._sampler = CommandSampler(
-            ProcessTree(os.getpid(), unrelated_children, self._clock.monotonic_ns),
-            QuickMemory(os.getpid(), unrelated_children),
-            prepared.own_cgroup,
-            started.started_wall_ns,
-            usable_cpus,
-            startup_cpu_ns=started.command.startup_cpu_ns,
-        )
+        self._sampler = CommandSampler(prepared, started, unrelated_children, usable_cpus)
         points = max(plan.series_points, plan.max_history_steps // 2)
         self._samples = SampleBuffer(
             self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points, finest_ns=FINEST_NS
         )
-        self._processes: ProcessTotals | None = None
-        self._threads: ThreadReader | None = None
-        self._time: TimeAccount | None = None
+        self._details: _Details | None = None
         self._notices: LocalNotices | None = None
         self._looks_for_notices = True
         may_be_soon = plan.expected_seconds is not None or 0 < plan.stuck_minutes < _USUAL_STUCK_MINUTES
@@ -192,12 +184,13 @@ class _Session:
             if now_ns >= first_write_ns:
                 plan.keep_so_far(self._so_far)
         finished_ns, finished_wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+        details = self._details if self._sampler.max_processes else None
         # This must come before the command is reaped.
-        last_threads = None if self._threads is None else self._threads.read_last(finished_ns)
+        last_threads = None if details is None else details.threads.read_last(finished_ns)
         ending = supervisor.finish()
         final = self._sampler.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns)
-        if self._time is not None and last_threads is not None:
-            self._time.finish(final.read_ns, self._sampler.cpu_ns, last_threads, self._samples.usage.series)
+        if details is not None and last_threads is not None:
+            details.time.finish(final.read_ns, self._sampler.cpu_ns, last_threads, self._samples.usage.series)
         self._samples.finish(final, finished_ns)
         observed = self._observation(ending, finished_wall_ns, finished_ns - self._started.started_ns)
         final_readings(plan.collectors)
@@ -206,43 +199,39 @@ class _Session:
 
     def _read(self, reading: Reading, now_ns: int) -> None:
         if reading == "quick":
-            sample = self._sampler.sample_quickly(self._read_ns(now_ns))
-            if sample is not None:
-                self._samples.add_quick(sample, now_ns)
+            quick = self._sampler.sample_quickly(self._read_ns(now_ns))
+            if quick is not None:
+                self._samples.add_quick(quick, now_ns)
             return
         is_tick = reading == "tick"
         began_ns = time.thread_time_ns()
-        # The modules of the first full reading, which the shortest runs do without.
-        import profiler.aggregation.series_by_command
-        import profiler.aggregation.time_breakdown
-        import profiler.aggregation.usage_by_command
-        import profiler.readers.linux.script_names
-        import profiler.readers.linux.thread_times  # noqa: F401
-
+        details = self._details = self._details or self._new_details()
         self._pace.leave_out(time.thread_time_ns() - began_ns)
-        self._sample(self._clock.monotonic_ns(), is_tick=is_tick)  # the imports take some milliseconds
-        self._has_tick = self._has_tick or is_tick
-
-    def _sample(self, now_ns: int, *, is_tick: bool) -> None:
+        now_ns = self._clock.monotonic_ns()  # the imports take some milliseconds
         read_ns, reaped = self._read_ns(now_ns), self._supervisor.reaped
         sample = self._sampler.sample(read_ns, reaped.cpu_ns, reaped.blocks)
         self._samples.add(sample, now_ns)
         if is_tick:
             self._samples.add_devices(self._plan.collectors, now_ns)
-        self._add_processes(read_ns, None if isinstance(sample, Unavailable) else sample.memory_used_bytes)
+        processes = self._sampler.processes
+        total_bytes = None if isinstance(sample, Unavailable) else sample.memory_used_bytes
+        details.processes.add(processes, read_ns if processes else None, total_bytes=total_bytes)
         if not isinstance(sample, Unavailable):
-            self._add_threads(now_ns)
+            threads = details.threads.read(processes, now_ns)
+            if threads is not None:
+                details.time.add(read_ns, self._sampler.cpu_ns, threads, self._samples.usage.series)
             if is_tick:
                 self._plan.on_sample(sample)
                 if self._looks_for_notices and now_ns - self._started.started_ns >= self._first_notices_ns:
-                    self._look_for_notices(sample)
+                    self._look_for_notices(sample, details.time.longest_wait)
             began_ns = time.thread_time_ns()
-            self._plan.show(sample, self._sampler.processes)
+            self._plan.show(sample, processes)
             if not self._has_shown:  # the first time it imports the view
                 self._pace.leave_out(time.thread_time_ns() - began_ns)
             self._has_shown = True
+        self._has_tick = self._has_tick or is_tick
 
-    def _look_for_notices(self, sample: ContainerSample) -> None:
+    def _look_for_notices(self, sample: ContainerSample, longest_wait: "Callable[[int], Wait | None]") -> None:
         try:
             if self._notices is None:
                 from profiler.local_run.local_notices import LocalNotices  # the shortest runs have no sample
@@ -256,7 +245,6 @@ class _Session:
                     stuck_minutes=plan.stuck_minutes,
                     expected_seconds=plan.expected_seconds,
                 )
-            longest_wait = (lambda _: None) if self._time is None else self._time.longest_wait
             for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far, longest_wait):
                 self._plan.on_notice(line)
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
@@ -265,54 +253,47 @@ class _Session:
                 f"The notifications failed ({type(error).__name__}): report this as a defect of task-profiler.",
             )
 
-    def _add_processes(self, read_ns: int, total_bytes: int | None) -> None:
-        from profiler.aggregation.usage_by_command import ProcessTotals  # the shortest runs have no sample
-
-        if self._processes is None:
-            self._processes = ProcessTotals(make_series=self._new_series if self._plan.series_points else None)
-        processes = self._sampler.processes
-        self._processes.add(processes, read_ns if processes else None, total_bytes=total_bytes)
-
-    def _add_threads(self, now_ns: int) -> None:
-        from profiler.aggregation.time_breakdown import TimeAccount  # the shortest runs have no sample
+    def _new_details(self) -> _Details:
+        import profiler.readers.linux.script_names  # noqa: F401
+        from profiler.aggregation.series_by_command import SeriesByCommand
+        from profiler.aggregation.time_breakdown import TimeAccount
+        from profiler.aggregation.usage_by_command import ProcessTotals
         from profiler.readers.linux.thread_times import ThreadReader
 
-        if self._threads is None or self._time is None:
-            offset_ns, collectors = self._read_ns(0), self._plan.collectors
-            self._threads = ThreadReader(time.thread_time_ns)
-            self._time = TimeAccount(
-                self._started.started_wall_ns,
-                self._interval_ns,
-                lambda start_ns, end_ns: idle_gpu_ns(collectors, start_ns - offset_ns, end_ns - offset_ns),
-            )
-        sample = self._threads.read(self._sampler.processes, now_ns)
-        if sample is not None:
-            self._time.add(self._read_ns(now_ns), self._sampler.cpu_ns, sample, self._samples.usage.series)
+        started_ns, interval_ns, plan = self._started.started_wall_ns, self._interval_ns, self._plan
+        offset_ns = self._read_ns(0)
 
-    def _new_series(self) -> "SeriesByCommand[Any]":
-        from profiler.aggregation.series_by_command import SeriesByCommand  # not for the shortest runs
+        def new_series() -> SeriesByCommand[Any]:
+            return SeriesByCommand(started_ns, interval_ns, plan.series_points, finest_ns=FINEST_NS)
 
-        return SeriesByCommand(
-            self._started.started_wall_ns, self._interval_ns, self._plan.series_points, finest_ns=FINEST_NS
+        def idle_ns(start_ns: int, end_ns: int) -> int:
+            return idle_gpu_ns(plan.collectors, start_ns - offset_ns, end_ns - offset_ns)
+
+        return _Details(
+            processes=ProcessTotals(make_series=new_series if plan.series_points else None),
+            threads=ThreadReader(time.thread_time_ns),
+            time=TimeAccount(started_ns, interval_ns, idle_ns),
         )
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
         record = with_warnings(self._record_so_far(), (_PROFILER_WAS_KILLED,))
         return report(record, self._clock.wall_ns()), self._history_series()
 
-    def _record_so_far(self) -> Record:
+    def _observed_so_far(self) -> RunObservation:
         peak_bytes = self._sampler.peak_bytes
-        observed = RunObservation(
+        return RunObservation(
             started_ns=self._started.started_wall_ns,
             finished_ns=self._sampler.last_read_ns,
             usage=self._samples.usage,
             demand=self._samples.demand,
             cpu_ns=self._sampler.cpu_ns,
             peak=MemoryPeak(size_bytes=peak_bytes, source=None if peak_bytes is None else "sampled"),
-            processes=() if self._processes is None else self._processes.top(),
+            processes=() if self._details is None else self._details.processes.top(),
         )
+
+    def _record_so_far(self) -> Record:
         placement = None if self._placement_call is None else self._placement_call.result_so_far()
-        return self._record(observed, placement, self._warnings)
+        return self._record(self._observed_so_far(), placement, self._warnings)
 
     def _observation(self, ending: CommandExit, finished_wall_ns: int, duration_ns: int) -> RunObservation:
         sampler = self._sampler
@@ -322,14 +303,11 @@ class _Session:
         if memory_kills is None and self._prepared.oom_kills_before is not None:
             now = self._prepared.cgroups.oom_kills()
             shared_oom_kills = None if now is None else max(now - self._prepared.oom_kills_before, 0)
-        return RunObservation(
-            started_ns=self._started.started_wall_ns,
+        return replace(
+            self._observed_so_far(),
             finished_ns=finished_wall_ns,
             duration_ns=duration_ns,
             ending=ending,
-            usage=self._samples.usage,
-            demand=self._samples.demand,
-            cpu_ns=sampler.cpu_ns,
             peak=resolve_peak(
                 sampler.peak_bytes,
                 ending,
@@ -340,14 +318,13 @@ class _Session:
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
             shared_oom_kills=shared_oom_kills,
-            processes=() if self._processes is None else self._processes.top(),
             has_block_io=proc.read("/proc/self/io") is not None,
         )
 
     def _record(self, observed: RunObservation, placement: Placement | None, warnings: tuple[str, ...]) -> Record:
-        own = self._prepared.own_cgroup
-        if self._time is not None:
-            self._time.flush(observed.usage.series)
+        own, details = self._prepared.own_cgroup, self._details
+        if details is not None:
+            details.time.flush(observed.usage.series)
         record = build_run_record(
             replace(self._identity, placement=placement),
             observed,
@@ -363,14 +340,13 @@ class _Session:
             min_series_step_ms=self._min_series_step_ms,
             max_series_steps=2 * self._plan.series_points,
         )
-        if self._processes is not None:
-            record = replace(record, series=self._processes.with_commands(record.series))
         if self._notices is not None:
             record = replace(record, notices=self._notices.raised)
-        if self._time is not None:
-            record = self._time.added_to(record, self._sampler.cpu_ns)
-        record = with_collected(record, self._plan.collectors)
-        return record if self._time is None else with_while_idle(record, self._time.idle_breakdown())
+        if details is None:
+            return with_collected(record, self._plan.collectors)
+        record = replace(record, series=details.processes.with_commands(record.series))
+        record = with_collected(details.time.added_to(record, self._sampler.cpu_ns), self._plan.collectors)
+        return with_while_idle(record, details.time.idle_breakdown())
 
     def _result(self, observed: RunObservation, ending: CommandExit) -> RunResult:
         plan = self._plan

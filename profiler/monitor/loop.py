@@ -177,7 +177,6 @@ class MonitorLoop:
         self._awaited: tuple[str, ...] = ()  # the batches without a report, as of the last read of the task
         self._selection = BatchSelection(names=())
         self._notices: _BatchNotices | None = _BatchNotices(self._settings, self._sampler, self._clock)
-        self._has_due_time = self._settings.expected_seconds is not None
         self._checkpoint_ns = round(self._settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
@@ -187,7 +186,6 @@ class MonitorLoop:
         No defect is raised: an orchestrator may take a monitor that fails for a batch that fails.
         """
         try:
-            self._start()
             self._sample_until_done()
         except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
             self._attempt(functools.partial(self._report_after_failure, error))
@@ -203,15 +201,13 @@ class MonitorLoop:
         except Exception as error:  # noqa: BLE001  as in run()
             self._log.error(f"The monitor failed at its end ({_describe(error)}): {_REPORT_DEFECT}")
 
-    def _start(self) -> None:
+    def _sample_until_done(self) -> None:
         for warning in self._reporter.warnings:
             self._log.warning(warning)
         for collector in self._collectors:
             collector.start()
         if self._exporter is not None:
             self._add_warning(self._exporter.start())
-
-    def _sample_until_done(self) -> None:
         while True:
             if self._sampler.tick(self._awaited):
                 self._check_ends()
@@ -220,7 +216,7 @@ class MonitorLoop:
             self._delivery.print_failed()
             if self._targets and not self._awaited:
                 return
-            if self._has_due_time or not self._sampler.is_repeated:
+            if self._settings.expected_seconds is not None or not self._sampler.is_repeated:
                 self._print_notices()
             self._checkpoint_if_due()
             if self._stop.wait(self._ticker.seconds_to_next(self._clock.monotonic_ns())):
@@ -276,17 +272,15 @@ class MonitorLoop:
                 target.stop_seen_ns = self._clock.wall_ns()
             return None
         if container is not None and container.exit_code is not None:
-            return self._observed_outcome(target, container, task)
+            return self._listed_end(target, container, task)
         target.reads_without_end += 1
-        if target.reads_without_end < _READS_BEFORE_LOST:
-            return None
-        return (
-            RunEnd(status="unknown", finished_ns=self._last_read_ns(target.name))
-            if container is None
-            else self._observed_outcome(target, container, task)
-        )
+        return None if target.reads_without_end < _READS_BEFORE_LOST else self._listed_end(target, container, task)
 
-    def _observed_outcome(self, target: _ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> RunEnd:
+    def _listed_end(self, target: _ReportTarget, container: ContainerMetadata | None, task: TaskMetadata) -> RunEnd:
+        """The end of a stopped container; of one that is not listed, only the last reading is known."""
+        if container is None:
+            usage = self._sampler.usages.get(target.name)
+            return RunEnd(status="unknown", finished_ns=None if usage is None else usage.last_read_ns)
         signalled_ns = None
         if self._stop.requested_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
@@ -341,19 +335,11 @@ class MonitorLoop:
             )
             return
         for target in self._unreported():
-            self._report(target, task, self._unfinished_outcome(target, task, task_seen=task_seen))
-
-    def _unfinished_outcome(self, target: _ReportTarget, task: TaskMetadata, *, task_seen: bool) -> RunEnd:
-        listed = task.container(target.name) if task_seen else None
-        if listed is None:
-            return RunEnd(status="unknown", finished_ns=self._last_read_ns(target.name))
-        if listed.is_stopped:  # without an exit code, and no time for another read
-            return self._observed_outcome(target, listed, task)
-        return RunEnd(status="stopped", until_ns=self._clock.wall_ns())
-
-    def _last_read_ns(self, name: str) -> int | None:
-        usage = self._sampler.usages.get(name)
-        return usage.last_read_ns if usage is not None else None
+            listed = task.container(target.name) if task_seen else None
+            if listed is not None and not listed.is_stopped:
+                self._report(target, task, RunEnd(status="stopped", until_ns=self._clock.wall_ns()))
+            else:  # perhaps stopped without an exit code, and no time is left for another read
+                self._report(target, task, self._listed_end(target, listed, task))
 
     def _report_after_failure(self, error: Exception) -> None:
         """Report all known values, with a warning that has the error's type and place, but not its text."""
@@ -369,30 +355,27 @@ class MonitorLoop:
             outcome, listed = RunEnd(status="unknown"), task.container(target.name)
             target.container = listed or target.container
             if listed is not None and listed.is_stopped:
-                outcome = self._observed_outcome(target, listed, task)
+                outcome = self._listed_end(target, listed, task)
             try:
                 self._report(target, task, outcome)
             except Exception as second:  # noqa: BLE001  the same defect, or another one
                 self._log.error(f"The report has no measurements ({_describe(second)}).")
-                self._attempt(functools.partial(self._report_bare, target, task, outcome))
+                self._attempt(functools.partial(self._report, target, task, outcome, is_bare=True))
 
-    def _report_bare(self, target: _ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
+    def _report(self, target: _ReportTarget, task: TaskMetadata, outcome: RunEnd, *, is_bare: bool = False) -> None:
         container = target.container or ContainerMetadata(name=target.name)
-        self._deliver(container, task, self._reporter.bare_report(container, task, outcome), None)
-
-    def _report(self, target: _ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
-        container = target.container or ContainerMetadata(name=target.name)
-        final_readings(self._collectors)
-        is_last = self._unreported() == [target]
-        self._deliver(container, task, *self._reporter.report(container, task, outcome, has_cost=is_last))
-        target.reported = True
-
-    def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes, stacks: bytes | None) -> None:
-        target = report_target(container, task, self._settings, self._sampler.own)
+        if is_bare:
+            line, stacks = self._reporter.bare_report(container, task, outcome), None
+        else:
+            final_readings(self._collectors)
+            is_last = self._unreported() == [target]
+            line, stacks = self._reporter.report(container, task, outcome, has_cost=is_last)
+        place = report_target(container, task, self._settings, self._sampler.own)
         budget_seconds = self._settings.stop_seconds  # a part of it may be spent already
         reserve_seconds = min(_PRINT_RESERVE_SECONDS, budget_seconds / 4)
         left_seconds = budget_seconds - self._since_stop_seconds() - reserve_seconds
-        self._delivery.deliver(line, target, max(left_seconds, 0), stacks)
+        self._delivery.deliver(line, place, max(left_seconds, 0), stacks)
+        target.reported = True
 
     def _since_stop_seconds(self) -> float:
         """The seconds since the stop request; 0 without one."""
@@ -434,9 +417,7 @@ class MonitorLoop:
 
 def _describe(error: Exception) -> str:
     """The error's type and the last line of code that it came from."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return type(error).__name__
-    return f"{type(error).__name__} in {trace.tb_frame.f_globals.get('__name__')}, line {trace.tb_lineno}"
+    import traceback  # in a defect only
+
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return f"{type(error).__name__} in {frame.f_globals.get('__name__')}, line {line}"

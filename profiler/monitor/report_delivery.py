@@ -135,8 +135,7 @@ def report_target(
     ``own`` is the monitor's container, with any name; if it is unknown, the one of the usual name.
     """
     if settings.report_stream == "monitor":
-        printed = _printed(task, own)
-        return OwnStream(group=printed.group, stream=printed.stream)
+        return _own_stream(task, own)
     return log_target(container, task, settings, own)
 
 
@@ -153,9 +152,9 @@ def log_target(
     if settings.report_stream == "monitor" and (stream is None or derived.group is not None):
         group = stream = None  # the settings are the report's destination
     if group is not None and stream is None and group != derived.group:
-        printed = _printed(task, own)
+        printed = _own_stream(task, own)
         if printed.group == group and printed.stream is not None:
-            return OwnStream(group=printed.group, stream=printed.stream)
+            return printed
     region = None if group else derived.region
     group, stream = group or derived.group, stream or derived.stream
     if group is None or stream is None:
@@ -172,10 +171,10 @@ def log_target(
     return LogTarget(group=group, stream=stream, region=region or settings.aws_region or arn_region(task.arn))
 
 
-def _printed(task: TaskMetadata, own: ContainerMetadata | None) -> AwslogsTarget:
+def _own_stream(task: TaskMetadata, own: ContainerMetadata | None) -> OwnStream:
     """The destination of the monitor's output, by its log driver."""
-    monitor = own or task.container(MONITOR_NAME)
-    return AwslogsTarget() if monitor is None else _awslogs_target(monitor, task)
+    target = _awslogs_target(own or task.container(MONITOR_NAME) or ContainerMetadata(name=MONITOR_NAME), task)
+    return OwnStream(group=target.group, stream=target.stream)
 
 
 def _awslogs_target(container: ContainerMetadata, task: TaskMetadata) -> AwslogsTarget:

@@ -135,7 +135,8 @@ class Reporter(Struct, eq=False):
             metrics = with_cpu_demand(
                 metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self.sampler.max_threads
             )
-        target = log_target(container, task, self.settings, self.sampler.own)
+        own, used = self.sampler.own, self.read_own_usage()
+        target = log_target(container, task, self.settings, own)
         sampling = build_sampling(
             usage,
             (self.sampler.source_name,),
@@ -149,33 +150,27 @@ class Reporter(Struct, eq=False):
             log_group=None if isinstance(target, DeliveryFailure) else target.group,
             log_stream=None if isinstance(target, DeliveryFailure) else target.stream,
             sampling=sampling,
-            monitor=self._monitor(container.name),
+            monitor=Monitor(
+                version=__version__,
+                cpu_seconds=round(used.cpu_seconds, 3),
+                max_rss_mb=used.max_rss_mb,
+                restarts=own.restart_count if own is not None else 0,
+                warnings=(*self.warnings, *self.sampler.warnings(container.name)),
+            ),
             notices=self._raised.get(container.name, ()),
         )
 
     def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
-        now_ns = self.clock.wall_ns()
-        usages = self.sampler.usages
+        sampler, now_ns = self.sampler, self.clock.wall_ns()
         return [
             build_other_container(
                 container,
                 task,
-                usages.get(container.name),
+                sampler.usages.get(container.name),
                 now_ns,
-                self.sampler.host,
-                clock_shift_ns=self.sampler.clock_shift_ns(container.name),
+                sampler.host,
+                clock_shift_ns=sampler.clock_shift_ns(container.name),
             )
             for container in task.containers
             if container.name != batch.name
         ]
-
-    def _monitor(self, name: str) -> Monitor:
-        used = self.read_own_usage()
-        own = self.sampler.own
-        return Monitor(
-            version=__version__,
-            cpu_seconds=round(used.cpu_seconds, 3),
-            max_rss_mb=used.max_rss_mb,
-            restarts=own.restart_count if own is not None else 0,
-            warnings=(*self.warnings, *self.sampler.warnings(name)),
-        )

@@ -145,15 +145,14 @@ class TaskSampler:
             self._follow_only(watched)
         previous, reading = self.last_reading, self._read_stats()
         self.is_repeated = reading is previous
+        refreshed = self._task_is_due(reading, watched) and self.refresh()
         if isinstance(reading, Unavailable):
-            refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
+            pass
+        elif self.is_repeated and not refreshed:
+            for usage in self._present:
+                usage.duplicates += 1
         else:
-            refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
-            if self.is_repeated and not refreshed:
-                for usage in self._present:
-                    usage.duplicates += 1
-            else:
-                self._add_samples(reading)
+            self._add_samples(reading)
         self.add_device_readings()
         return refreshed
 
@@ -236,14 +235,14 @@ class TaskSampler:
         """Whether the monitor's own container is known, or was read often enough without success."""
         return self.own is not None or self._own_attempts >= _OWN_CONTAINER_ATTEMPTS
 
-    def _task_is_due(self, reading: StatsReading | None, watched: Collection[str], *, timed_out: bool) -> bool:
+    def _task_is_due(self, reading: StatsReading | Unavailable, watched: Collection[str]) -> bool:
         now_ns = self._clock.monotonic_ns()
         if not self.is_own_container_settled or self.task is None or self._task_read_ns is None:
             return True
         if now_ns - self._task_read_ns >= _TASK_PERIOD_NS:
             return True
-        if reading is None:
-            return not timed_out
+        if isinstance(reading, Unavailable):
+            return not reading.timed_out
         if not self.is_repeated:
             before, self._seen_ids = self._seen_ids, frozenset(reading)
             if self._seen_ids != before:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings
 from profiler.search_setup.search_servers import DashboardsServer
 from profiler.search_setup.template_install import Removal, rejection, setup_folder, with_index_prefix
 
@@ -52,15 +53,14 @@ class UiVersion(Struct, frozen=True, kw_only=True):
 def read_version(ui: DashboardsServer) -> UiVersion:
     """Ask the server for its version. Raises TaskProfilerError if it is neither of the two products."""
     response = ui.status()
-    version = response.body.get("version") if response.ok and isinstance(response.body, dict) else None
-    number = version.get("number") if isinstance(version, dict) else None
-    parts = str(number).split(".")
-    if len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):  # noqa: PLR2004
+    version = mapping(mapping(response.body).get("version")) if response.ok else {}
+    parts = re.match(r"(\d+)\.(\d+)(?:\.|$)", str(version.get("number")), re.ASCII)
+    if parts is None:
         raise TaskProfilerError(
             f"There is no Kibana or OpenSearch Dashboards at {response.address} ({rejection(response)}): "
             "check URL and sign-in."
         )
-    return UiVersion(major=int(parts[0]), minor=int(parts[1]))
+    return UiVersion(major=int(parts[1]), minor=int(parts[2]))
 
 
 def choose_flavour(version: UiVersion, requested: Flavour | None) -> Flavour:
@@ -97,14 +97,10 @@ def _with_prefix_in_charts(saved_object: dict[str, Any], prefix: str) -> dict[st
 def existing_objects(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str]] | None:
     """Types and ids of those objects that the server has already; None if it does not list them."""
     response = ui.find_objects([(str(saved_object["type"]), str(saved_object["id"])) for saved_object in objects])
-    entries = response.body.get("saved_objects") if response.ok and isinstance(response.body, dict) else None
-    if not isinstance(entries, list):
+    entries = mapping(response.body).get("saved_objects") if response.ok else None
+    if entries is None:
         return None
-    return frozenset(
-        (str(entry.get("type")), str(entry.get("id")))
-        for entry in entries
-        if isinstance(entry, dict) and "error" not in entry
-    )
+    return frozenset((str(one.get("type")), str(one.get("id"))) for one in mappings(entries) if "error" not in one)
 
 
 def dashboard_removals(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> Iterator[Removal]:
@@ -123,7 +119,7 @@ def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavo
     """Import all objects. Raises TaskProfilerError unless the response confirms each of them."""
     content = "".join(json.dumps(saved_object, separators=(",", ":")) + "\n" for saved_object in objects).encode()
     response = ui.import_objects(f"task-profiler-{flavour}.ndjson", content)
-    body = response.body if isinstance(response.body, dict) else {}
+    body = mapping(response.body)
     if response.ok and body.get("success") is True and body.get("successCount") == len(objects):
         return
     if response.ok:

@@ -107,11 +107,10 @@ def install_templates(
     product = detect_product(server)
     engine = product.engine
     policy = _LifecyclePolicy(server, engine, prefixed_name(_POLICY, prefix))
-    has_policy = policy.is_supported()
-    if has_policy and not dry_run:
+    if policy.is_supported and not dry_run:
         policy.put(with_index_prefix(files.policies[engine], prefix))
-    absence = "" if has_policy else f": this server has no {policy.feature}"
-    yield SetupStep(what=f"lifecycle policy {policy.name}{absence}", done=has_policy)
+    absence = "" if policy.is_supported else f": this server has no {policy.feature}"
+    yield SetupStep(what=f"lifecycle policy {policy.name}{absence}", done=policy.is_supported)
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
         body = with_index_prefix(template, prefix)
@@ -119,7 +118,7 @@ def install_templates(
         if product.is_serverless:
             for setting in ("number_of_shards", "auto_expand_replicas"):  # it rejects them
                 settings.pop(setting, None)
-        if engine == "elasticsearch" and has_policy:
+        if engine == "elasticsearch" and policy.is_supported:
             settings["lifecycle"] = {"name": policy.name}
         if not dry_run:
             _raise_unless_ok(
@@ -144,8 +143,8 @@ def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator
 def detect_product(server: SearchServer) -> Product:
     """Detect the product. Raises TaskProfilerError if it is neither Elasticsearch nor OpenSearch."""
     response = server.request("GET", "/")
-    version = response.body.get("version") if response.ok and isinstance(response.body, dict) else None
-    if not isinstance(version, dict) or "number" not in version:
+    version = mapping(mapping(response.body).get("version")) if response.ok else {}
+    if "number" not in version:
         raise TaskProfilerError(
             f"There is no Elasticsearch or OpenSearch at {response.address} ({rejection(response)}): check URL and "
             "sign-in."
@@ -163,19 +162,14 @@ class _LifecyclePolicy:
         self.feature = "ISM" if self._is_opensearch else "ILM"
         self.name = name
         self.path = f"/_plugins/_ism/policies/{name}" if self._is_opensearch else f"/_ilm/policy/{name}"
-
-    def is_supported(self) -> bool:
-        """Whether the server supports lifecycle policies: then it responds "policy not found" to an unknown one.
-
-        Without support, the server reads the path as an index (Elasticsearch 7) or finds no handler (8, OpenSearch).
-        """
-        response = self._server.request("GET", self.path)
-        return response.ok or (response.status == 404 and "policy not found" in str(response.body).lower())  # noqa: PLR2004
+        self.existing = server.request("GET", self.path)
+        # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler (8, OpenSearch).
+        is_unknown = self.existing.status == 404 and "policy not found" in str(self.existing.body).lower()  # noqa: PLR2004
+        self.is_supported = self.existing.ok or is_unknown
 
     def put(self, body: Mapping[str, Any]) -> None:
         """Install or replace the policy. OpenSearch requires the version of the policy to be replaced."""
-        existing = self._server.request("GET", self.path)
-        path = self.path
+        path, existing = self.path, self.existing
         if self._is_opensearch and existing.ok:
             path += f"?if_seq_no={existing.body['_seq_no']}&if_primary_term={existing.body['_primary_term']}"
         _raise_unless_ok(self._server.request("PUT", path, body), f"lifecycle policy {self.name}")
@@ -209,7 +203,7 @@ def _raise_unless_ok(response: ServerResponse, what: str) -> None:
 
 def rejection(response: ServerResponse) -> str:
     """The status and the reason of a failed request, which Amazon OpenSearch Service names ``message``."""
-    body = response.body if isinstance(response.body, dict) else {}
+    body = mapping(response.body)
     error = body.get("error")
     reason = error.get("reason") if isinstance(error, dict) else body.get("message") or body.get("Message") or error
     return f"HTTP {response.status}: {reason}" if reason else f"HTTP {response.status}"
@@ -244,7 +238,7 @@ def cluster_removals(
             what = f"index template {name}{'' if is_ours else ' (of somebody else)'}"
             yield Removal(what=what, delete=partial(server.request, "DELETE", path) if is_ours else None)
     policy = _LifecyclePolicy(server, product.engine, prefixed_name(_POLICY, prefix))
-    if server.request("GET", policy.path).ok:
+    if policy.existing.ok:
         reason = " (it deletes the indices that stay when they are 400 days old)" if has_data else ""
         delete = None if has_data else partial(server.request, "DELETE", policy.path)
         yield Removal(what=f"lifecycle policy {policy.name}{reason}", delete=delete)

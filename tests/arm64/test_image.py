@@ -1,10 +1,10 @@
 """The image for arm64, built and started under qemu-user."""
 
-import dataclasses
 import json
 import struct
 
 import pytest
+from msgspec.structs import replace
 
 import profiler
 from tests.aws import FakeAws
@@ -44,7 +44,7 @@ def test_the_command_starts_without_rights(engine: Engine, monitor_image: str) -
 
 def test_the_monitor_reports(start: Start, monitor_image: str, aws: FakeAws) -> None:
     # The emulator's own memory counts, too.
-    monitor = dataclasses.replace(monitor_container(aws.environment(), memory_mib=512), image=monitor_image)
+    monitor = replace(monitor_container(aws.environment(), memory_mib=512), image=monitor_image)
     task = start(batch_container("--cpu-seconds", "3", "--memory-mib", "100", "--idle-seconds", "20", cpus=1), monitor)
     record = finished(aws, task)
     assert (record["status"], record["exitCode"]) == ("success", 0)

@@ -58,18 +58,6 @@ def open_run(tab: Page, family: str) -> None:
     tab.wait_for_selector("#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached")
 
 
-def test_a_click_on_a_run_shows_its_time_series(opened: Opener, dashboard: Path) -> None:
-    tab = opened(dashboard)
-    open_run(tab, "nightly-etl")
-    memory = "document.getElementById('run-plot').data.find(({ name }) => name === 'mb')"
-    assert tab.evaluate(f"{memory}.y.length") > 100
-    annotations = tab.evaluate("document.getElementById('run-plot').layout.annotations.map((one) => one.text)")
-    assert "limit 4 GB" in annotations, "its memory peak is near the limit"
-    tab.keyboard.press("Escape")
-    tab.wait_for_selector("#detail", state="hidden")
-    assert tab.locator("#run-plot").count() == 0
-
-
 def test_one_run_alone(opened: Opener, history: Path, tmp_path: Path) -> None:
     *_, (last, _) = runs(RUNS, max_points=300)
     page = make_page(tmp_path / "one.html", "--history", str(history), "--run", last.record.task_id)
@@ -78,19 +66,6 @@ def test_one_run_alone(opened: Opener, history: Path, tmp_path: Path) -> None:
     assert tab.inner_text("#one h2 >> nth=0") == last.record.family
     assert tab.locator("#run-plot .scatterlayer path.js-line").count() > 2
     assert tab.evaluate(OVERFLOW) <= 0
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_phone_scrolls_one_way_only(opened: Opener, dashboard: Path, theme: str) -> None:
-    tab = opened(dashboard, width=400, theme=theme)
-    assert tab.evaluate(OVERFLOW) <= 0
-    assert tab.get_attribute("html", "data-theme") == theme
-    tab.click("#runs tbody tr a >> nth=0")
-    tab.wait_for_selector("#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached")
-    assert tab.evaluate(OVERFLOW) <= 0
-    assert tab.evaluate(
-        "document.getElementById('detail').scrollWidth <= document.getElementById('detail').clientWidth"
-    )
 
 
 def test_dark_and_light(opened: Opener, dashboard: Path) -> None:

@@ -27,9 +27,10 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 HOST_PACKAGES = ("qemu-system-x86", "debootstrap", "e2fsprogs")
 CHECKOUT = "/srv/checkout"  # where the archive is unpacked in the machine
@@ -96,8 +97,7 @@ class MachineFailedError(Exception):
     """A program that makes or runs the machine failed; the message contains its output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class Finished(Struct, frozen=True, kw_only=True):
     """The results of one run of the machine, and the end of its console."""
 
     results: tuple[Mapping[str, Any], ...]
@@ -105,8 +105,7 @@ class Finished:
     timed_out: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     disk: Path
     kernel: Path
     initrd: Path

@@ -12,7 +12,6 @@ writes its report to its own output, because the batch does not log to CloudWatc
 """
 
 import contextlib
-import dataclasses
 import errno
 import functools
 import json
@@ -27,6 +26,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
@@ -109,15 +110,6 @@ def _python(program: str, *arguments: str) -> tuple[str, ...]:
 
 def _groups_of_run() -> list[str]:
     return sorted(str(group.relative_to(_CGROUPS)) for group in _CGROUPS.rglob("task-profiler-*"))
-
-
-@scenario
-def machine() -> Results:
-    """The properties of the machine that the other scenarios need."""
-    return {
-        "controllers": (_CGROUPS / "cgroup.controllers").read_text().split(),
-        "hasMemoryPeak": (_CGROUPS / "system.slice" / "memory.peak").exists(),
-    }
 
 
 # --- CPU time ------------------------------------------------------------------------------------
@@ -381,23 +373,19 @@ def _reads_a_file_twice() -> Results:
     with file_on_disk(300) as file:
         mount = (file, _FILE)
         batch = batch_container(memory_mib=512)
-        batch = dataclasses.replace(
-            batch, command=(PYTHON, "-B", "-c", program), read_only_mounts=(*batch.read_only_mounts, mount)
-        )
+        batch = replace(batch, command=(PYTHON, "-B", "-c", program), read_only_mounts=(*batch.read_only_mounts, mount))
         return _perform(batch)
 
 
 def _perform(batch: ContainerSpec, *, as_root: bool = True) -> dict[str, Any]:
     """Run a task whose containers share a process namespace; return the monitor's report and the kernel's mark."""
-    monitor = dataclasses.replace(
+    monitor = replace(
         monitor_container(_MONITOR_ENVIRONMENT, as_root=as_root),
         image=BASE_IMAGE,
         command=(PYTHON, "-B", "-m", "profiler", "monitor"),
         memory_mib=256,
     )
-    containers = tuple(
-        dataclasses.replace(spec, read_only_mounts=(*spec.read_only_mounts, *_MOUNTS)) for spec in (batch, monitor)
-    )
+    containers = tuple(replace(spec, read_only_mounts=(*spec.read_only_mounts, *_MOUNTS)) for spec in (batch, monitor))
     spec = TaskSpec(containers=containers, limit_vcpu=2, limit_memory_mib=2048, pid_mode_task=True)
     with Task(_engine(), spec) as task:
         task.start()

@@ -26,12 +26,6 @@ def _sources(record: Record) -> tuple[str, ...]:
     return present(record.sampling).sources
 
 
-@pytest.mark.scenario("machine")
-def test_the_machine_has_cgroup_v2(results: Results) -> None:
-    assert {"cpu", "memory", "pids"} <= set(results["controllers"])
-    assert results["hasMemoryPeak"]
-
-
 @pytest.mark.scenario("cpu_seconds")
 @pytest.mark.parametrize("program", ["burner", "8 children", "200 short-lived", "threads", "unclaimed children"])
 def test_cpu_seconds_are_those_of_the_control_group(results: Results, program: str) -> None:

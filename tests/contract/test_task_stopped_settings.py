@@ -13,7 +13,7 @@ from profiler.forwarder.invocation import ForwarderError
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
 from tests.lambda_environment import (
-    MinuteContext,
+    InvocationContext,
     create_idempotency_table,
     function_environment,
     register_revisions,
@@ -60,7 +60,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> str:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ForwarderError) as error:
-        handler.task_stopped(event(), MinuteContext())
+        handler.task_stopped(event(), InvocationContext())
     said = str(error.value)
     assert SECRET not in said
     assert said.endswith(".")
@@ -99,7 +99,7 @@ def test_the_other_outputs_work_with_invalid_settings_of_the_export(
     for name, value in {"OTLP_ENDPOINT": "http://127.0.0.1:1", "FAILED_ITEMS_QUEUE_URL": queue, **settings}.items():
         monkeypatch.setenv(name, value)
     notified = None if "NOTIFY_FAMILIES" in settings else "failure"
-    answer = handler.task_stopped(event(), MinuteContext())
+    answer = handler.task_stopped(event(), InvocationContext())
     assert answer == {"status": "failure", "indexed": True, "notified": notified}
     assert documents(cluster) == ["4dd5853f44b341ee8281f38229bee377/batch"]
     assert len(slack.messages) == (notified is not None)
@@ -144,6 +144,6 @@ def test_the_environment_takes_precedence_over_the_secret(
 ) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    answer = handler.task_stopped(event(), MinuteContext())
+    answer = handler.task_stopped(event(), InvocationContext())
     assert answer == {"status": "failure", "indexed": True, "notified": "failure"}
     assert set(cluster.authorizations) == {authorization}

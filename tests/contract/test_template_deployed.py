@@ -39,7 +39,7 @@ from tests.cloudformation import (
 from tests.documentation import ROOT
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
-from tests.lambda_environment import MinuteContext, forget_environment, moto_account
+from tests.lambda_environment import InvocationContext, forget_environment, moto_account
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.unit.forwarder.notices.test_event_details import RUN
@@ -459,7 +459,7 @@ def test_a_missed_run_is_logged_once_without_a_cluster(
     for account.minutes in (4, 16, 21, 26):
         if account.minutes != 21:  # a new environment of Lambda
             forget_environment()
-        answers.append(handler.watch_schedules({}, MinuteContext()))
+        answers.append(handler.watch_schedules({}, InvocationContext()))
     counts = {"schedules": 3, "unknown": 1, "missed": 0, "late": 0, "overlapped": 0, "slow": 0}
     assert answers == [counts, counts, {**counts, "missed": 1}, counts]
     (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
@@ -481,7 +481,7 @@ class Invoked:
             for name, value in stack.environment(logical_id).items():
                 monkeypatch.setenv(name, value)
             forget_environment()
-            outer.answers.append(getattr(handler, handled)(json.loads(body), MinuteContext()))
+            outer.answers.append(getattr(handler, handled)(json.loads(body), InvocationContext()))
             return ""
 
         monkeypatch.setattr(LambdaFunction, "invoke", invoke)

@@ -30,7 +30,7 @@ from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, lis
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
 from tests.integration.test_lambda_zip import REPORT, subscription_event
-from tests.lambda_environment import MinuteContext, forget_environment, function_environment
+from tests.lambda_environment import InvocationContext, forget_environment, function_environment
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
 from tests.sidecars import awslogs
@@ -190,9 +190,9 @@ class Ran:
                 again["detail"]["taskArn"] += str(len(ended))
                 ended.append(again)
         self.made = {
-            "ForwardLogs": self._made_by("ForwardLogs", lambda: handler.forward_logs(report, MinuteContext())),
+            "ForwardLogs": self._made_by("ForwardLogs", lambda: handler.forward_logs(report, InvocationContext())),
             "TaskStopped": self._made_by("TaskStopped", lambda: stop_all(ended)),
-            "WatchSchedules": self._made_by("WatchSchedules", lambda: handler.watch_schedules({}, MinuteContext())),
+            "WatchSchedules": self._made_by("WatchSchedules", lambda: handler.watch_schedules({}, InvocationContext())),
         }
         assert len(slack.messages) == len(FUNCTIONS) + len(ended) - 1
         assert {one["api-key"] for one in backend.headers} == ({"a2V5"} if "OtlpSecretId" in given else set())
@@ -230,7 +230,7 @@ def stop_all(ended: list[dict[str, Any]]) -> None:
     """Slack can refuse the notice of one, which then raises."""
     for one in ended:
         with contextlib.suppress(ForwarderError):
-            handler.task_stopped(one, MinuteContext())
+            handler.task_stopped(one, InvocationContext())
 
 
 def signed(arn: str, requests: set[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -1,12 +1,12 @@
 """Fixtures of the end-to-end tests."""
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from tests.aws import FakeAws, fake_aws
 from tests.e2e.engine import Engine, EngineMissingError, running_engine
@@ -113,7 +113,7 @@ def start(engine: Engine, monitor_image: str, aws: FakeAws) -> Iterator[Start]:
         ) -> Task:
             beside = monitor or monitor_container(aws.environment())
             spec = TaskSpec(
-                containers=(dataclasses.replace(batch, log_group=LOG_GROUP), beside),
+                containers=(replace(batch, log_group=LOG_GROUP), beside),
                 limit_vcpu=1,
                 limit_memory_mib=1024,
                 pid_mode_task=pid_mode_task,

@@ -9,8 +9,10 @@ import http.client
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.e2e.engine import DockerError, Engine
 from tests.e2e.kernel import KernelAccounting, KernelReading, accounting_at, accounting_of, remove_cgroup
@@ -24,20 +26,17 @@ _JOIN_SECONDS = 10.0
 _NO_TIME = "0001-01-01"  # what Docker reports as the time of a sample it does not have
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """What the task gives each of its containers."""
 
     docker_name: str
     environment: Mapping[str, str]
-    labels: Mapping[str, str]
     cgroup_parent: str | None
     pid_mode: str
     stats_period_seconds: float = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerFacts:
+class ContainerFacts(Struct, frozen=True, kw_only=True):
     """What is known of a container so far; times are Docker's own texts."""
 
     docker_id: str = ""
@@ -212,7 +211,6 @@ def _creation(spec: ContainerSpec, placement: Placement) -> dict[str, Any]:
         "Image": spec.image,
         "Cmd": list(spec.command) or None,
         "Env": [f"{name}={value}" for name, value in placement.environment.items()],
-        "Labels": dict(placement.labels),
         "User": spec.user,
         "HostConfig": host,
     }

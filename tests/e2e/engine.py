@@ -15,10 +15,11 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+
+from msgspec import Struct
 
 from tests.e2e.kernel import remove_cgroup
 from tests.waiting import WaitTimeoutError, wait_until
@@ -52,8 +53,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-@dataclass(frozen=True, slots=True)
-class DockerApi:
+class DockerApi(Struct, frozen=True):
     """Calls of one daemon; every call has a connection of its own, so threads need no lock."""
 
     socket_path: Path
@@ -108,8 +108,7 @@ class CommandFailedError(Exception):
     """A program that the harness ran ended badly; the text holds what it wrote."""
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(Struct, frozen=True):
     api: DockerApi
     cgroup_driver: str
 

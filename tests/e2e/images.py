@@ -17,14 +17,14 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tests.e2e.engine import DockerError, Engine, EngineMissingError, run_command
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class Platform(Struct, frozen=True, kw_only=True):
     """The processor of an image: names of its base image, and what the kernel, Docker and Debian call it."""
 
     base_image: str

@@ -7,15 +7,12 @@ after the container and its cgroup are gone, so that the exact total of a finish
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-_NANOSECONDS = 1e9
-_MICROSECONDS = 1e6
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelReading:
+class KernelReading(Struct, frozen=True, kw_only=True):
     """What the kernel charged to a cgroup so far."""
 
     cpu_seconds: float
@@ -29,8 +26,7 @@ class KernelReading:
         return max(0, self.memory_usage_bytes - self.memory_unmapped_file_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelAccounting:
+class KernelAccounting(Struct, frozen=True, kw_only=True):
     """The folders of one cgroup, under version 1 (one folder per controller) or version 2 (one for all)."""
 
     version: int
@@ -39,20 +35,16 @@ class KernelAccounting:
 
     def read(self) -> KernelReading:
         """Read all counters now; raises FileNotFoundError when the cgroup is gone."""
-        return self._read_v1() if self.version == 1 else self._read_v2()
-
-    def _read_v1(self) -> KernelReading:
-        return KernelReading(
-            cpu_seconds=_number(self.cpu / "cpuacct.usage") / _NANOSECONDS,
-            memory_usage_bytes=_number(self.memory / "memory.usage_in_bytes"),
-            memory_unmapped_file_bytes=_unmapped_file_bytes(self.memory, "total_", "total_mapped_file"),
-            memory_peak_bytes=_number(self.memory / "memory.max_usage_in_bytes"),
-        )
-
-    def _read_v2(self) -> KernelReading:
+        if self.version == 1:
+            return KernelReading(
+                cpu_seconds=_number(self.cpu / "cpuacct.usage") / 1e9,
+                memory_usage_bytes=_number(self.memory / "memory.usage_in_bytes"),
+                memory_unmapped_file_bytes=_unmapped_file_bytes(self.memory, "total_", "total_mapped_file"),
+                memory_peak_bytes=_number(self.memory / "memory.max_usage_in_bytes"),
+            )
         peak = self.memory / "memory.peak"
         return KernelReading(
-            cpu_seconds=_table(self.cpu / "cpu.stat")["usage_usec"] / _MICROSECONDS,
+            cpu_seconds=_table(self.cpu / "cpu.stat")["usage_usec"] / 1e6,
             memory_usage_bytes=_number(self.memory / "memory.current"),
             memory_unmapped_file_bytes=_unmapped_file_bytes(self.memory, "", "file_mapped"),
             memory_peak_bytes=_number(peak) if peak.exists() else None,

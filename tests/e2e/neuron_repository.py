@@ -12,8 +12,9 @@ import stat
 import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tests.e2e.engine import run_command
 from tests.prerequisites import skip_or_fail
@@ -27,8 +28,7 @@ _SAYS = '{"neuron_runtime_data":[]}'
 _PROGRAM = f"#!/bin/sh\necho '{_SAYS}'\n"
 
 
-@dataclass(frozen=True, slots=True)
-class NeuronRepository:
+class NeuronRepository(Struct, frozen=True):
     """Where it is served, and what its neuron-monitor prints."""
 
     url: str

@@ -1,8 +1,9 @@
 """What a test asks for: tasks and containers, in the words of an ECS task definition."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE
 
@@ -12,8 +13,7 @@ MONITOR = "task-monitor"
 _BATCH_LOAD = Path(__file__).with_name("batch_load.py")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerSpec:
+class ContainerSpec(Struct, frozen=True, kw_only=True):
     """One container of the task definition; all `depends_on` are of the condition START."""
 
     name: str
@@ -35,19 +35,13 @@ class ContainerSpec:
     type: str = "NORMAL"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSpec:
+class TaskSpec(Struct, frozen=True, kw_only=True):
     """A task; `pid_mode_task` lets all its containers share one process namespace, as `"pidMode": "task"` does.
 
     `stats_period_seconds` holds stats back for so long, as Fargate does.
     """
 
     containers: tuple[ContainerSpec, ...]
-    family: str = "e2e"
-    revision: str = "1"
-    cluster: str = "e2e"
-    region: str = "us-east-1"
-    account_id: str = "123456789012"
     limit_vcpu: float | None = None
     limit_memory_mib: int | None = None
     pid_mode_task: bool = False

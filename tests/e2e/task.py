@@ -6,14 +6,15 @@ It writes the documents of the task metadata endpoint v4, in the shapes of the a
 import contextlib
 import datetime as dt
 import graphlib
-import hashlib
 import json
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.e2e.container import ContainerFacts, Placement, RealContainer
 from tests.e2e.engine import DockerError, Engine
@@ -28,56 +29,25 @@ _STOP_SECONDS = 300.0
 _JOIN_SECONDS = 10.0
 
 _UNITS_PER_CPU = 1024
+_FAMILY = _CLUSTER = "e2e"
+_REGION = "us-east-1"
+_ARN = f"arn:aws:ecs:{_REGION}:123456789012"
 _LEAST_CPU_UNITS = 2  # what the agent reports for a container without CPU setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskIdentity:
+class TaskIdentity(Struct, frozen=True, kw_only=True):
     """A task definition with the id of one run."""
 
     spec: TaskSpec
     task_id: str
 
-    @property
-    def task_arn(self) -> str:
-        return self._arn("task", self.task_id)
-
-    def container_arn(self, container_name: str) -> str:
-        """Return the ARN of a container of this run; its last part is random in ECS and derived here."""
-        digest = hashlib.sha256(f"{self.task_id}/{container_name}".encode()).hexdigest()
-        suffix = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
-        return self._arn("container", f"{self.task_id}/{suffix}")
-
     def docker_name(self, container_name: str) -> str:
         plain = "".join(letter for letter in container_name if letter.isalnum() or letter == "-")
-        return f"ecs-{self.spec.family}-{self.spec.revision}-{plain}-{self.task_id[:20]}"
+        return f"ecs-{_FAMILY}-1-{plain}-{self.task_id[:20]}"
 
-    def labels(self, container_name: str) -> dict[str, str]:
-        prefix = "com.amazonaws.ecs."
-        return {
-            f"{prefix}cluster": self.spec.cluster,
-            f"{prefix}container-name": container_name,
-            f"{prefix}task-arn": self.task_arn,
-            f"{prefix}task-definition-family": self.spec.family,
-            f"{prefix}task-definition-version": self.spec.revision,
-        }
-
-    def log_stream(self, container: ContainerSpec) -> str:
+    def log_stream(self, container_name: str) -> str:
         """Return the stream into which the awslogs driver would write."""
-        return f"ecs/{container.name}/{self.task_id}"
-
-    def _arn(self, kind: str, path: str) -> str:
-        spec = self.spec
-        return f"arn:aws:ecs:{spec.region}:{spec.account_id}:{kind}/{spec.cluster}/{path}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskTimes:
-    """Times of the task; the stop is absent until an essential container has stopped."""
-
-    pull_started_at: str
-    pull_stopped_at: str
-    execution_stopped_at: str | None = None
+        return f"ecs/{container_name}/{self.task_id}"
 
 
 def container_document(
@@ -90,7 +60,6 @@ def container_document(
         "DockerName": task.docker_name(spec.name) if facts.docker_id else "",
         "Image": spec.image,
         "ImageID": facts.image_id,
-        "Labels": task.labels(spec.name),
         "DesiredStatus": desired_status,
         "KnownStatus": facts.known_status,
         "Limits": {
@@ -98,7 +67,7 @@ def container_document(
             "Memory": spec.memory_mib or 0,
         },
         "Type": spec.type,
-        "ContainerARN": task.container_arn(spec.name),
+        "ContainerARN": f"{_ARN}:container/{_CLUSTER}/{task.task_id}/{spec.name}",
         "Networks": [{"NetworkMode": "host", "IPv4Addresses": [""]}],
     }
     late = {
@@ -110,28 +79,28 @@ def container_document(
     document |= {name: value for name, value in late.items() if value is not None}
     if spec.read_only_mounts:
         document["Volumes"] = [{"Source": str(one), "Destination": target} for one, target in spec.read_only_mounts]
-    return document | _log_options(task, spec)
+    if spec.log_group is not None:
+        stream = {"awslogs-region": _REGION, "awslogs-stream": task.log_stream(spec.name)}
+        document |= {"LogDriver": "awslogs", "LogOptions": {"awslogs-group": spec.log_group, **stream}}
+    return document
 
 
 def task_document(
-    task: TaskIdentity, times: TaskTimes, desired_status: str, containers: list[dict[str, Any]]
+    task: TaskIdentity, times: Mapping[str, str], desired_status: str, containers: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the answer of `/task`; `containers` holds documents of `container_document`."""
     document: dict[str, Any] = {
-        "Cluster": task.spec.cluster,
-        "TaskARN": task.task_arn,
-        "Family": task.spec.family,
-        "Revision": task.spec.revision,
+        "Cluster": _CLUSTER,
+        "TaskARN": f"{_ARN}:task/{_CLUSTER}/{task.task_id}",
+        "Family": _FAMILY,
+        "Revision": "1",
         "DesiredStatus": desired_status,
         "KnownStatus": _known_status([container["KnownStatus"] for container in containers]),
-        "PullStartedAt": times.pull_started_at,
-        "PullStoppedAt": times.pull_stopped_at,
-        "AvailabilityZone": f"{task.spec.region}a",
+        "AvailabilityZone": f"{_REGION}a",
         "LaunchType": "EC2",
         "Containers": containers,
+        **times,
     }
-    if times.execution_stopped_at is not None:
-        document["ExecutionStoppedAt"] = times.execution_stopped_at
     limits = {"CPU": task.spec.limit_vcpu, "Memory": task.spec.limit_memory_mib}
     known = {name: value for name, value in limits.items() if value is not None}
     return document | ({"Limits": known} if known else {})
@@ -142,17 +111,6 @@ def _known_status(containers: list[str]) -> str:
     if all(status == "STOPPED" for status in containers):
         return "STOPPED"
     return "RUNNING" if all(status in {"RUNNING", "STOPPED"} for status in containers) else "PENDING"
-
-
-def _log_options(task: TaskIdentity, spec: ContainerSpec) -> dict[str, Any]:
-    if spec.log_group is None:
-        return {}
-    options = {
-        "awslogs-group": spec.log_group,
-        "awslogs-region": task.spec.region,
-        "awslogs-stream": task.log_stream(spec),
-    }
-    return {"LogDriver": "awslogs", "LogOptions": options}
 
 
 class MetadataEndpoint(FakeHttpServer):
@@ -185,7 +143,7 @@ class Task:
         self._specs = {container.name: container for container in _with_pause(spec)}
         self._containers: dict[str, RealContainer] = {}
         self._endpoint_ids = {uuid.uuid4().hex: name for name in self._specs}
-        self._times = TaskTimes(pull_started_at=_now(), pull_stopped_at=_now())
+        self._times = {"PullStartedAt": _now(), "PullStoppedAt": _now()}
         self._desired_status = "RUNNING"
         self._changing = threading.RLock()
         self._workers: list[threading.Thread] = []
@@ -208,7 +166,7 @@ class Task:
         return self._containers[name]
 
     def log_stream(self, container: str) -> str:
-        return self.identity.log_stream(self._specs[container])
+        return self.identity.log_stream(container)
 
     def start(self) -> None:
         """Start all containers, each after those it depends on; return when the last one runs."""
@@ -261,7 +219,6 @@ class Task:
         return Placement(
             docker_name=self.identity.docker_name(spec.name),
             environment=self._environment(spec),
-            labels=self.identity.labels(spec.name),
             cgroup_parent=group if self._engine.owns_cgroups else None,
             stats_period_seconds=self.identity.spec.stats_period_seconds,
             pid_mode=f"container:{self.identity.docker_name(PAUSE)}" if PAUSE in spec.depends_on else "",
@@ -277,8 +234,7 @@ class Task:
         """React to an end: its facts are known already, and only then does the task's desired status change."""
         if container.spec.essential:
             with self._changing:
-                if self._times.execution_stopped_at is None:
-                    self._times = replace(self._times, execution_stopped_at=_now())
+                self._times = {"ExecutionStoppedAt": _now(), **self._times}
                 self._desire_stop()
 
     def _desire_stop(self) -> None:

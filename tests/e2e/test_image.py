@@ -1,12 +1,12 @@
 """The image that taskdef/Dockerfile makes: what is in it, what it may do, and that it works with nothing more."""
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import profiler
 from tests.aws import FakeAws
@@ -113,7 +113,7 @@ def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_i
     monitor = monitor_container(aws.environment(), memory_mib=64)
     task = start(
         batch_container("--cpu-seconds", "3", "--memory-mib", "100", "--idle-seconds", "4", cpus=1),
-        dataclasses.replace(monitor, image=monitor_image, user=""),  # the image's own user
+        replace(monitor, image=monitor_image, user=""),  # the image's own user
     )
     code = "import os; print(open('/proc/1/cmdline').read().split(chr(0))[1:-1], os.getuid())"
     assert task[MONITOR].execute("python3", "-c", code).strip() == "['-I', '-m', 'profiler', 'monitor'] 65532"
@@ -126,7 +126,7 @@ def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_i
 
 def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: FakeAws, tmp_path: Path) -> None:
     driver = compile_driver(tmp_path) / "libnvidia-ml.so.1"
-    monitor = dataclasses.replace(
+    monitor = replace(
         monitor_container(aws.environment() | {"LD_LIBRARY_PATH": "/driver"}, memory_mib=192),
         read_only_mounts=((driver, f"/driver/{driver.name}"),),
     )
@@ -158,7 +158,7 @@ def test_the_neuron_variant_has_neuron_monitor_and_reports(
     assert inspected(engine, neuron_image)["Config"]["User"] == "0:0"
     program = "/opt/aws/neuron/bin/neuron-monitor"
     assert in_container(engine, neuron_image, entrypoint=program).strip() == repository.output
-    monitor = dataclasses.replace(monitor_container(aws.environment()), image=neuron_image, user="root")
+    monitor = replace(monitor_container(aws.environment()), image=neuron_image, user="root")
     task = start(batch_container("--idle-seconds", "2"), monitor)
     assert finished(aws, task)["status"] == "success"
 

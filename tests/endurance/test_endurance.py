@@ -45,7 +45,7 @@ def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
             rss_bytes[day], _, _ = state_of(os.getpid())
         return Unavailable("timed out", timed_out=True) if int(at) % 5000 == 0 else world.usual_stats(at)
 
-    world.stats_at = stats_at
+    world.source.stats_at = stats_at
     record = world.run().report()
     assert record["metrics"]["cpuSeconds"] == days * DAY_SECONDS / 2
     assert record["sampling"]["samples"] > 0.99 * days * DAY_SECONDS / 10

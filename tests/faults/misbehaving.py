@@ -2,9 +2,10 @@
 
 import json
 import time
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from msgspec import Struct
 
 from tests.http_server import FakeHttpServer
 from tests.task_endpoint import GROUP, STREAM, Task
@@ -61,8 +62,7 @@ class FaultyEndpoint(FakeHttpServer):
         return 200, {"Content-Type": "application/json"}, json.dumps(documents["/".join(rest)]()).encode()
 
 
-@dataclass(frozen=True)
-class Manner:
+class Manner(Struct, frozen=True):
     """How PutLogEvents answers.
 
     ``takes``: the line is kept whatever is answered. ``hangs``: nothing is answered. ``quotes``: the

@@ -10,7 +10,7 @@ import handler
 from profiler.forwarder.invocation import DeliveryError, SettingsError
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT, encoded, subscription_event
-from tests.lambda_environment import forget_environment
+from tests.lambda_environment import InvocationContext, forget_environment
 
 
 class Cluster(FakeElasticsearch):
@@ -26,17 +26,6 @@ class Cluster(FakeElasticsearch):
         return super().answer(request, body)
 
 
-class Context:
-    """An invocation whose remaining time falls with each reading."""
-
-    def __init__(self, milliseconds: int) -> None:
-        self.left_ms = milliseconds
-
-    def get_remaining_time_in_millis(self) -> int:
-        self.left_ms -= 100
-        return self.left_ms
-
-
 @pytest.fixture(params=["elasticsearch", "opensearch"])
 def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     with Cluster() as served:
@@ -50,17 +39,21 @@ def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_silent_cluster_fails_the_invocation_within_its_time_and_the_next_try_loses_nothing(cluster: Cluster) -> None:
     payload = subscription_event(json.dumps(REPORT))
-    context = Context(4_500)
+    context = InvocationContext(4_500, falls_by_ms=100)
     with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out of time"):
         handler.forward_logs(payload, context)
     assert context.left_ms > 0
     cluster.is_silent = False
-    assert handler.forward_logs(payload, Context(4_500)) == {"indexed": 1, "skipped": 0, "failed": 0}
+    assert handler.forward_logs(payload, InvocationContext(4_500, falls_by_ms=100)) == {
+        "indexed": 1,
+        "skipped": 0,
+        "failed": 0,
+    }
 
 
 def test_an_invocation_that_begins_without_time_says_so(cluster: Cluster) -> None:
     with pytest.raises(DeliveryError, match="raise the function's timeout"):
-        handler.forward_logs(subscription_event(json.dumps(REPORT)), Context(2_000))
+        handler.forward_logs(subscription_event(json.dumps(REPORT)), InvocationContext(2_000))
     assert cluster.bulks == []
 
 
@@ -80,11 +73,13 @@ def test_what_makes_no_document_needs_no_cluster(
 ) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    assert handler.forward_logs(encoded(HEALTH_CHECK), Context(4_500)) == NOTHING
-    assert handler.forward_logs(subscription_event("hello", "world"), Context(4_500)) == SKIPPED
-    assert handler.forward_logs(subscription_event(), Context(4_500)) == NOTHING
+    assert handler.forward_logs(encoded(HEALTH_CHECK), InvocationContext(4_500, falls_by_ms=100)) == NOTHING
+    assert (
+        handler.forward_logs(subscription_event("hello", "world"), InvocationContext(4_500, falls_by_ms=100)) == SKIPPED
+    )
+    assert handler.forward_logs(subscription_event(), InvocationContext(4_500, falls_by_ms=100)) == NOTHING
     with pytest.raises(SettingsError):
-        handler.forward_logs(subscription_event(json.dumps(REPORT)), Context(4_500))
+        handler.forward_logs(subscription_event(json.dumps(REPORT)), InvocationContext(4_500, falls_by_ms=100))
     assert cluster.bulks == []
     monkeypatch.setenv("SEARCH_ENGINE", "solr")
-    assert handler.forward_logs(encoded(HEALTH_CHECK), Context(4_500)) == NOTHING
+    assert handler.forward_logs(encoded(HEALTH_CHECK), InvocationContext(4_500, falls_by_ms=100)) == NOTHING

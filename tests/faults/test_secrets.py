@@ -22,7 +22,7 @@ from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
 from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.integration.sidecar import Sidecar, problems
 from tests.integration.test_lambda_zip import REPORT, subscription_event
-from tests.lambda_environment import forget_environment
+from tests.lambda_environment import InvocationContext, forget_environment
 from tests.unit.forwarder.test_task_event import event as task_event
 
 SECRET = "hunter2"
@@ -53,18 +53,6 @@ class Cluster(FakeElasticsearch):
         return status, {**headers, "Content-Type": kind}, said
 
 
-class Context:
-    """An invocation with little time left, so that retries end soon."""
-
-    function_name = "forwarder"
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def get_remaining_time_in_millis(self) -> int:
-        return round(self._seconds * 1000)
-
-
 class Left:
     def __init__(self, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
         self._capfd, self._caplog = capfd, caplog
@@ -74,7 +62,7 @@ class Left:
     def invoke(self, function: Callable[..., object], event: object, seconds: float = 4.5) -> None:
         try:
             with self._caplog.at_level(logging.DEBUG):
-                self.texts.append(json.dumps(function(event, Context(seconds))))
+                self.texts.append(json.dumps(function(event, InvocationContext(round(1000 * seconds)))))
         except ForwarderError as error:
             self.raised.append(error)
             self.texts += traceback.format_exception(error)

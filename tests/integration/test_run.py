@@ -343,18 +343,6 @@ def test_a_command_shorter_than_the_interval_has_a_course() -> None:
     assert record.recommendation is None  # there is little evidence in less than one interval
 
 
-def test_the_record() -> None:
-    record = _record("sh", "-c", "exit 0", options=("--name", "nightly"))
-    assert (record.family, record.container.name, record.launch_type) == ("nightly", "nightly", "LOCAL")
-    assert len(record.task_id) == 36
-    assert (record.task_size, record.cost, record.metrics.network_rx_bytes) == (None, None, None)
-    assert record.metrics.billed_duration_ms is None
-    assert record.metrics.vcpu_size
-    assert record.metrics.memory_size_mb
-    assert present(record.sampling).sources in {("processes",), ("processes", "cgroup")}
-    assert present(record.monitor).max_rss_mb
-
-
 # --- where the line goes -------------------------------------------------------------------------
 
 
@@ -378,6 +366,7 @@ def test_an_output_that_fails_in_the_end_costs_no_exit_code() -> None:
     [
         *(("--output", path) for path in ("/no/such/folder/runs.jsonl", "/", "")),
         *(("--format", "xml"), ("--interval", "0.001"), ("--nonsense",), ("--name", "")),
+        *(("--name", "x" * length) for length in (256, 70_000)),
     ],
 )
 def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...], tmp_path: Path) -> None:
@@ -385,6 +374,7 @@ def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...
     finished = run("touch", str(marker), options=options)
     assert finished.returncode == 2
     assert len(finished.stderr.splitlines()) == 1
+    assert len(finished.stderr) < 400
     assert not marker.exists()
 
 

@@ -135,13 +135,6 @@ def test_a_defect_of_the_live_view_does_not_end_the_run(tmp_path: Path) -> None:
     assert "● sleep failed with exit code 5" in plain(text)
 
 
-def test_with_a_file_the_terminal_shows_nothing_and_the_file_has_json(tmp_path: Path) -> None:
-    file = tmp_path / "runs.jsonl"
-    text, exit_code = shown("--no-history", "--output", str(file), *WORK, "0")
-    assert (text, exit_code) == ("working", 0)
-    assert json.loads(file.read_text())["record"]["family"] == "etl"
-
-
 NO_HISTORY = (*RUN, "--no-history")
 
 
@@ -163,17 +156,6 @@ def test_labels_are_found_and_a_given_one_wins() -> None:
     assert labels["user"]
     assert (labels["batch.job"], labels["airflow.dag"]) == ("mine", "nightly")
     assert "batch.attempt" not in labels
-
-
-@pytest.mark.parametrize("length", [256, 70_000])
-def test_a_name_beyond_the_limit_is_refused_before_the_start(length: int, tmp_path: Path) -> None:
-    marker = tmp_path / "ran"
-    done = subprocess.run(
-        [*NO_HISTORY, "--name", "x" * length, "--", "touch", marker], capture_output=True, check=False
-    )
-    assert (done.returncode, marker.exists()) == (2, False)
-    assert f"--name has {length} characters".encode() in done.stderr
-    assert len(done.stderr) < 400
 
 
 def test_inside_ecs_the_run_is_the_tasks() -> None:

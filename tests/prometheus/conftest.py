@@ -4,12 +4,12 @@ import contextlib
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from msgspec import Struct
 
 from tests.fake_neuron_monitor import install
 from tests.fake_nvml import compile_driver
@@ -39,8 +39,7 @@ def program(name: str) -> str:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Prometheus:
+class Prometheus(Struct, frozen=True):
     """A server that answers at ``url``."""
 
     url: str
@@ -61,8 +60,7 @@ class Prometheus:
 Started = Callable[[str], Prometheus]
 
 
-@dataclass(frozen=True, slots=True)
-class Scraped:
+class Scraped(Struct, frozen=True):
     """A Prometheus and the ports that it scrapes: two of monitors, and one for a test to start a monitor at."""
 
     prometheus: Prometheus

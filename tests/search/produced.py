@@ -177,8 +177,8 @@ class PlayedTask(World):
         self.script = script
         self.started_ns = parse_ns(script.started) or 0
         self.clock.wall_offset_ns = self.started_ns
-        self.task_at = self.answered_task
-        self.stats_at = self.answered_stats
+        self.source.task_at = self.answered_task
+        self.source.stats_at = self.answered_stats
 
     def answered_task(self, at: float) -> TaskMetadata:
         task = decode_task(json.dumps(self._task_document(at)).encode())

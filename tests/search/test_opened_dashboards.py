@@ -132,7 +132,7 @@ def test_a_link_to_another_dashboard_keeps_pinned_filters_and_the_time_range(ser
         f"params:(query:nightly-etl),type:phrase,index:'{object_id('data-view', 'reports')}'),"
         "query:(match_phrase:(task.family:nightly-etl)))"
     )
-    period = f"?_g=(time:(from:{overview.time_range},to:now),filters:!({pinned}))"
+    period = f"?_g=(time:(from:now-7d,to:now),filters:!({pinned}))"
     opened(tab, address_of(server, overview) + period, overview)
     tab.get_by_role("link", name=RUN.title, exact=True).click()
     tab.wait_for_url(f"**{object_id('dashboard', RUN.key)}**")

@@ -8,7 +8,6 @@ they waited for a CPU. The server at ``SERVER_PORT`` of the loopback interface (
 of seconds that it receives. ``DISK_FILE`` is read past the page cache.
 """
 
-import asyncio
 import contextlib
 import itertools
 import json
@@ -83,25 +82,6 @@ def receive(seconds: float) -> None:
     """Wait in recv for an answer."""
     with _ask(seconds) as connection:
         connection.recv(1)
-
-
-def receive_with_timeout(seconds: float) -> None:
-    """Wait in poll for an answer, as every client with a timeout does."""
-    with _ask(seconds) as connection:
-        connection.settimeout(_HOLD_SECONDS)
-        connection.recv(1)
-
-
-def receive_in_event_loop(seconds: float) -> None:
-    """Wait in epoll for an answer."""
-
-    async def read() -> None:
-        reader, writer = await asyncio.open_connection(*_server())
-        writer.write(f"{seconds}\n".encode())
-        await reader.read(1)
-        writer.close()
-
-    asyncio.run(read())
 
 
 def read_disk(seconds: float) -> None:
@@ -205,11 +185,6 @@ def processes_of_many_kinds(seconds: float) -> int:
     return _phases_in_processes((receive, sleep, pause), seconds)
 
 
-def sleeping_processes(seconds: float) -> int:
-    """Eight processes sleep; their parent waits for them."""
-    return _phases_in_processes((sleep,) * 8, seconds)
-
-
 def computing_process(seconds: float) -> int:
     """A process computes and one receives."""
     return _phases_in_processes((compute, receive), seconds)
@@ -270,9 +245,8 @@ def grow(_: float) -> None:
 
 
 _FUNCTIONS: tuple[Phase, ...] = (
-    *(compute, compute_half, receive, receive_with_timeout, receive_in_event_loop, read_disk, wait_for_lock, sleep),
-    *(read_pipe, pause, run_child, threads_of_many_kinds, processes_of_many_kinds, sleeping_processes),
-    *(computing_process, pool_of_32, grow),
+    *(compute, compute_half, receive, read_disk, wait_for_lock, sleep, read_pipe, pause, run_child),
+    *(threads_of_many_kinds, processes_of_many_kinds, computing_process, pool_of_32, grow),
 )
 PHASES: dict[str, Phase] = {
     **{phase.__name__: phase for phase in _FUNCTIONS},

@@ -15,7 +15,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -164,8 +163,7 @@ def _neighbour() -> Iterator[tuple[str, ...]]:
             process.kill()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Execution:
+class Execution(Struct, frozen=True, kw_only=True):
     """A program with its surroundings, ready to be run."""
 
     task: Task

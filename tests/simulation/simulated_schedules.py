@@ -8,10 +8,10 @@ late does not start in the minute, or in the window, of another run.
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.schedules.schedule_model import Schedule, ScheduleKind, StartedTask
@@ -45,8 +45,7 @@ _EXPRESSIONS = (
 )
 
 
-@dataclass
-class Simulated:
+class Simulated(Struct):
     """A schedule, when it was switched on and off, its true due times, and what became of them."""
 
     schedule: Schedule

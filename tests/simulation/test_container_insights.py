@@ -9,11 +9,11 @@ out.
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.slowdown import CpuDemand
@@ -43,8 +43,7 @@ _LOST_SHARE: Final = 0.02
 _MEMORY_NOISE: Final = 0.002
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """A part of a run: its seconds, its CPU and memory, how much CPU varies, and the CPUs that its threads can use."""
 
     seconds: int
@@ -54,8 +53,7 @@ class Phase:
     noise: float
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """The seconds of a run, and the kernel's memory peak."""
 
     started_ms: int

@@ -42,9 +42,8 @@ _HERDS = (128, 300, 600, 2400)
 # What a phase waits for, where it is not on a CPU.
 _KINDS: dict[str, WaitKind] = {
     **dict.fromkeys(("start", "compute", "pause"), "other"),
-    **dict.fromkeys(("receive", "receive_with_timeout", "receive_in_event_loop"), "network"),
-    **dict.fromkeys(("threads_of_many_kinds", "processes_of_many_kinds", "computing_process"), "network"),
-    **dict.fromkeys(("sleep", "compute_half", "sleeping_processes", "pool_of_32", "grow"), "sleep"),
+    **dict.fromkeys(("receive", "threads_of_many_kinds", "processes_of_many_kinds", "computing_process"), "network"),
+    **dict.fromkeys(("sleep", "compute_half", "pool_of_32", "grow"), "sleep"),
     **dict.fromkeys((f"herd_{threads}" for threads in _HERDS), "sleep"),
     "read_disk": "disk",
     "wait_for_lock": "lock",
@@ -56,12 +55,9 @@ _OWN_FUNCTIONS = {
     "compute": {"compute", "_spin"},
     "compute_half": {"compute_half", "_spin"},
     "receive": {"receive", "_ask"},
-    "receive_with_timeout": {"receive_with_timeout", "_ask"},
-    "receive_in_event_loop": {"receive_in_event_loop", "read"},
     "run_child": {"run_child", "pause"},
     "threads_of_many_kinds": {"threads_of_many_kinds", "receive", "sleep", "wait_for_lock"},
     "processes_of_many_kinds": {"_in_processes", "receive", "sleep", "pause"},
-    "sleeping_processes": {"_in_processes", "sleep"},
     "computing_process": {"_in_processes", "_spin", "compute", "receive"},
     **{f"herd_{threads}": {"_herd", "work"} for threads in _HERDS},
     "pool_of_32": {"pool_of_32", "_in_processes", "_compute_together", "_sleep_until"},
@@ -85,11 +81,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
         return [f"{name}:{unit_seconds * share:.3f}" for name, share in self.phases.items()]
 
 
-_ONE_PROCESS = (
-    *("compute", "receive", "receive_with_timeout", "receive_in_event_loop", "wait_for_lock", "sleep", "read_pipe"),
-    *("run_child", "compute_half"),
-)
-_MANY = ("threads_of_many_kinds", "processes_of_many_kinds", "sleeping_processes", "computing_process")
+_ONE_PROCESS = ("compute", "receive", "wait_for_lock", "sleep", "read_pipe", "run_child", "compute_half")
+_MANY = ("threads_of_many_kinds", "processes_of_many_kinds", "computing_process")
 _SCENARIOS = {
     "one process": Scenario(phases=dict.fromkeys(_ONE_PROCESS, 1), seconds=60),
     "threads and processes": Scenario(phases=dict.fromkeys(_MANY, 1), seconds=40),

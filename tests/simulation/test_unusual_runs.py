@@ -11,10 +11,10 @@ or ten times as much. The share of these that are announced is the recall.
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import pytest
+from msgspec import Struct
 
 from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, Measures, find_unusual
 
@@ -28,8 +28,7 @@ _READS_SHARE = _WRITES_SHARE = 0.8
 _MAX_GROWTH: Final = math.log(1e4)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(Struct, frozen=True, kw_only=True):
     """How the work of a family changes from run to run.
 
     ``growth`` is the largest change per run. Every ``period``-th run does up to 30 times as much or as little work, and

@@ -9,6 +9,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import profiler
 from profiler.aws_account.setup.forwarder_zip import own_files
 
@@ -142,72 +144,71 @@ def test_sources_and_sinks_import_neither_the_life_nor_the_numbers_nor_each_othe
             assert not upward, module
 
 
-def reached_by_top_level_imports(*roots: str, without: Sequence[str]) -> set[str]:
-    """What these modules import when they are imported, which must be without some."""
-    reached: set[str] = set()
+_MONITOR = ("profiler.cli", "profiler.cli.wiring.build_monitor")
+_LOCAL_SESSION = (*RUN, "profiler.cli.wiring.build_session")
+_READERS = tuple(f"profiler.cli.{name}_command" for name in ("history", "show", "recommend", "compare"))
+
+
+@pytest.mark.parametrize(
+    ("roots", "reached", "without"),
+    [
+        # What the monitor reaches is in memory beside the batch. Right-sizing is imported for the report.
+        (
+            _MONITOR,
+            "profiler.monitor.loop",
+            [
+                *("boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click"),
+                *("profiler.local_run", "profiler.monitor.prometheus"),
+                *("profiler.cli.wiring.build_stacks", "profiler.collectors.stacks"),
+                *(f"profiler.sizing.{name}" for name in ("advice", "evidence", "fargate", "choose_size", "what_if")),
+                "profiler.sizing.reasons",
+            ],
+        ),
+        # A command waits for what is imported before its end.
+        (
+            _LOCAL_SESSION,
+            "profiler.local_run.session",
+            [
+                *("boto3", "botocore", "click", "ctypes", "http", "inspect", "pathlib", "pynvml"),
+                *("requests", "sqlite3", "structlog", "tempfile", "urllib"),
+                *("profiler.cli.wiring.build_export", "profiler.cli.wiring.build_stacks", "profiler.collectors.stacks"),
+                "profiler.collectors.nvidia.read_one_gpu",
+                "profiler.core.stop_request",
+                "profiler.readers.ecs.container_stats",
+                "profiler.readers.ecs.task_metadata",
+                "profiler.readers.linux.script_names",
+                "profiler.sizing.prices",
+            ],
+        ),
+        # Its process is forked before the rest is imported: the kernel moves it into its control group meanwhile.
+        (
+            RUN,
+            "profiler.local_run.prepared_run",
+            [
+                "profiler.cli.wiring.build_session",
+                *(f"profiler.{name}" for name in LEVELS.keys() - {"cli", "core", "local_run", "readers"}),
+            ],
+        ),
+        # Runs are read from a file without them.
+        (_READERS, "profiler.cli.styled_text", ["boto3", "botocore", "requests"]),
+    ],
+)
+def test_heavy_modules_are_imported_only_when_needed(
+    roots: Sequence[str], reached: str, without: Sequence[str]
+) -> None:
+    """What the top-level imports of these modules reach has some modules, with all below them, not."""
+    seen: set[str] = set()
     waiting = [*roots]
     while waiting:
         module = waiting.pop()
-        if module in reached:
+        if module in seen:
             continue
-        reached.add(module)
+        seen.add(module)
         for name in imports(modules()[module], only_top_level=True):
-            assert not {name, name.split(".")[0]} & {*without}, module
+            assert not [one for one in without if f"{name}.".startswith(f"{one}.")], module
             if name in modules():
                 waiting.append(name)
-    return reached
-
-
-def test_the_monitor_imports_heavy_modules_only_when_needed() -> None:
-    """What ``profiler.cli.wiring.build_monitor`` reaches by top-level imports is in memory beside the batch."""
-    heavy = ("boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click")
-    reached = reached_by_top_level_imports("profiler.cli", "profiler.cli.wiring.build_monitor", without=heavy)
-    assert "profiler.monitor.loop" in reached
-    assert not [one for one in reached if one.startswith(("profiler.local_run", "profiler.monitor.prometheus"))]
-
-
-def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
-    """It is imported for the report: a megabyte that the monitor does not have before."""
-    roots = ("profiler.cli", "profiler.cli.wiring.build_monitor")
-    reached = reached_by_top_level_imports(*roots, without=["profiler.sizing.advice"])
-    modules_of_the_report = ("evidence", "choose_size", "what_if", "reasons")
-    assert not reached & {f"profiler.sizing.{name}" for name in modules_of_the_report}
-
-
-def test_call_stacks_take_neither_memory_nor_time_where_they_are_off() -> None:
-    for roots in (("profiler.cli.wiring.build_monitor",), (*RUN, "profiler.cli.wiring.build_session")):
-        reached = reached_by_top_level_imports(*roots, without=["profiler.cli.wiring.build_stacks"])
-        assert not [module for module in reached if module.startswith("profiler.collectors.stacks")]
-
-
-def test_a_local_command_does_not_wait_for_heavy_modules() -> None:
-    heavy = [
-        *("boto3", "botocore", "click", "ctypes", "http", "inspect", "pathlib", "pynvml"),
-        *("requests", "sqlite3", "structlog", "tempfile", "urllib"),
-        "profiler.cli.wiring.build_export",
-        "profiler.collectors.nvidia.read_one_gpu",
-        "profiler.core.stop_request",
-        "profiler.readers.ecs.container_stats",
-        "profiler.readers.ecs.task_metadata",
-        "profiler.readers.linux.script_names",
-        "profiler.sizing.prices",
-    ]
-    reached = reached_by_top_level_imports(*RUN, "profiler.cli.wiring.build_session", without=heavy)
-    assert "profiler.local_run.session" in reached
-
-
-def test_the_process_of_a_local_command_is_forked_before_the_rest_is_imported() -> None:
-    """The kernel moves it into its control group meanwhile."""
-    reached = reached_by_top_level_imports(*RUN, without=["profiler.cli.wiring.build_session"])
-    assert "profiler.local_run.prepared_run" in reached
-    assert {package(module) for module in reached} == {"cli", "core", "local_run", "readers"}
-
-
-def test_reading_runs_from_a_file_does_not_wait_for_heavy_modules() -> None:
-    names = ("history_command", "show_command", "recommend_command", "compare_command")
-    commands = [f"profiler.cli.{name}" for name in names]
-    reached = reached_by_top_level_imports(*commands, without=["boto3", "botocore", "requests"])
-    assert "profiler.cli.styled_text" in reached
+    assert reached in seen
 
 
 def test_a_file_name_leads_to_one_place() -> None:

@@ -104,13 +104,5 @@ def _exporter(reporter: Reporter, accelerators: Sequence[Collector], log: JsonLo
     from profiler.monitor.prometheus.exporter import PrometheusExporter  # only where it is enabled
     from profiler.monitor.prometheus.snapshot import SnapshotBuilder
 
-    builder = SnapshotBuilder(
-        reporter.sampler,
-        accelerators,
-        ticker=reporter.ticker,
-        clock=reporter.clock,
-        read_own_usage=read_own_usage,
-        read_instance=read_instance,
-        interval_ns=round(settings.interval_seconds * NS_PER_SECOND),
-    )
+    builder = SnapshotBuilder(reporter, accelerators, read_instance)
     return PrometheusExporter(settings.prometheus_port, builder, log)

@@ -166,7 +166,7 @@ class PrometheusExporter:
 
     def current(self) -> Snapshot | None:
         """The last snapshot; without its readings if it is too old. None before the first one."""
-        return None if self._snapshot is None else self._snapshot.at(self._builder.clock.monotonic_ns())
+        return None if self._snapshot is None else self._snapshot.at(self._builder.reporter.clock.monotonic_ns())
 
     def close(self) -> None:
         if self._server is not None:

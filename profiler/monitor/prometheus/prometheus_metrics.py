@@ -217,13 +217,13 @@ def live_values(snapshot: Snapshot) -> Iterator[Values]:
         yield _values(name, monitor_source_up=int(is_up))
 
 
-def _container_values(container: ContainerSnapshot) -> Values:
-    sample, limits, has_network = container.sample, container.limits, not container.shares_network
+def _container_values(shown: ContainerSnapshot) -> Values:
+    sample, limits, has_network = shown.sample, shown.limits, not shown.container.shares_network
     return _values(
-        container.name,
-        container_start_time_seconds=_divided(container.started_ns, NS_PER_SECOND),
+        shown.container.name,
+        container_start_time_seconds=_divided(shown.container.started_ns, NS_PER_SECOND),
         container_cpu_seconds_total=_divided(sample.cpu_ns, NS_PER_SECOND),
-        container_cpu_used_vcpus=container.vcpu_used,
+        container_cpu_used_vcpus=shown.vcpu_used,
         container_cpu_limit_vcpus=limits.vcpu,
         container_memory_used_bytes=sample.memory_used_bytes,
         container_memory_limit_bytes=limits.memory_bytes,

@@ -7,24 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import ResourceLimits, container_limits
 from profiler.collectors.collector import Collector
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
-from profiler.core.clock import Clock, Ticker
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.task_sampler import TaskSampler
+from profiler.monitor.reporter import Reporter
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import InstanceReading, OwnUsage
 
-# ECS allows 10 containers in a task definition and adds a few of its own.
-MAX_CONTAINERS = 16
-# The name of the instance among the sources.
-INSTANCE = "instance"
 # A sample that is older belongs to a container without stats: agents refresh stats every 20 s at least.
 _MAX_SAMPLE_AGE_NS = 60 * NS_PER_SECOND
 _INSTANCE_PERIOD_NS = 10 * NS_PER_SECOND
@@ -36,12 +30,10 @@ _MIN_HOLD_NS = 10 * NS_PER_SECOND
 class ContainerSnapshot(Struct, frozen=True, kw_only=True):
     """The last sample of a container, and its limits."""
 
-    name: str
+    container: ContainerMetadata
     sample: ContainerSample
-    started_ns: int | None = None
     vcpu_used: float | None = None
     limits: ResourceLimits = ResourceLimits()
-    shares_network: bool = False
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -84,13 +76,9 @@ class SnapshotBuilder(Struct, eq=False):
     The instance is read every 10 s at most, and only if the task runs on an instance.
     """
 
-    sampler: TaskSampler
+    reporter: Reporter
     collectors: Sequence[Collector]
-    ticker: Ticker
-    clock: Clock
-    read_own_usage: Callable[[], OwnUsage]
     read_instance: Callable[[], InstanceReading | Unavailable]
-    interval_ns: int
     # By source: the number of its answers, and when that number last grew.
     _answers: dict[str, tuple[int, int]] = field(default_factory=dict)
     _task_rx_bytes: int | None = None
@@ -100,21 +88,21 @@ class SnapshotBuilder(Struct, eq=False):
 
     @property
     def hold_ns(self) -> int:
-        return max(_HOLD_INTERVALS * self.interval_ns, _MIN_HOLD_NS)
+        return max(_HOLD_INTERVALS * round(self.reporter.settings.interval_seconds * NS_PER_SECOND), _MIN_HOLD_NS)
 
     def take(self) -> Snapshot:
-        now_ns = self.clock.monotonic_ns()
+        reporter, now_ns = self.reporter, self.reporter.clock.monotonic_ns()
         sources: dict[str, bool] = {}
         gpus, neuron = self._devices(sources, now_ns)
         containers = tuple(self._containers(sources, now_ns))
-        has_task_network = any(container.shares_network for container in containers)
+        has_task_network = any(one.container.shares_network for one in containers)
         return Snapshot(
             valid_until_ns=now_ns + self.hold_ns,
-            own_usage=self.read_own_usage(),
-            read_failures=self.sampler.stats_health.failures,
-            missed_ticks=self.ticker.missed,
+            own_usage=reporter.read_own_usage(),
+            read_failures=reporter.sampler.stats_health.failures,
+            missed_ticks=reporter.ticker.missed,
             sources=sources,
-            task=self.sampler.task,
+            task=reporter.sampler.task,
             containers=containers,
             task_rx_bytes=self._task_rx_bytes if has_task_network else None,
             task_tx_bytes=self._task_tx_bytes if has_task_network else None,
@@ -151,44 +139,36 @@ class SnapshotBuilder(Struct, eq=False):
 
     def _containers(self, sources: dict[str, bool], now_ns: int) -> Iterator[ContainerSnapshot]:
         """The containers with a sample in the last reading of the stats."""
-        observed = self.sampler
+        observed = self.reporter.sampler
         name = observed.source_name
         sources[name] = self._answers_now(name, observed.readings, now_ns)
         if not sources[name] or observed.task is None or observed.last_reading is None:
             return
-        count = 0
         for container in observed.task.containers:
             usage = observed.usages.get(container.name)
-            sample = None if usage is None or self._is_old(usage, now_ns) else usage.last_sample
-            if usage is None or sample is None or container.docker_id not in observed.last_reading:
+            if usage is None or usage.last_sample is None or container.docker_id not in observed.last_reading:
+                continue
+            sample = usage.last_sample
+            if usage.received_ns is None or now_ns - usage.received_ns > max(_MAX_SAMPLE_AGE_NS, self.hold_ns):
                 continue
             if container.shares_network:
                 # The containers' samples have different times. The maximum never decreases, as counters must not.
                 self._task_rx_bytes = max_known(self._task_rx_bytes, sample.network_rx_bytes)
                 self._task_tx_bytes = max_known(self._task_tx_bytes, sample.network_tx_bytes)
             yield ContainerSnapshot(
-                name=container.name,
+                container=container,
                 sample=sample,
-                started_ns=container.started_ns,
                 vcpu_used=usage.vcpu_at_last_sample,
-                limits=container_limits(container, observed.task, usage, self.sampler.host),
-                shares_network=container.shares_network,
+                limits=container_limits(container, observed.task, usage, observed.host),
             )
-            count += 1
-            if count == MAX_CONTAINERS:
-                return
-
-    def _is_old(self, usage: ContainerUsage, now_ns: int) -> bool:
-        max_age_ns = max(_MAX_SAMPLE_AGE_NS, self.hold_ns)
-        return usage.received_ns is None or now_ns - usage.received_ns > max_age_ns
 
     def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
-        task = self.sampler.task
+        task = self.reporter.sampler.task
         if task is None or not task.runs_on_instance:
             return None
         if now_ns >= self._instance_due_ns:
             self._instance_due_ns = now_ns + _INSTANCE_PERIOD_NS
             reading = self.read_instance()
             self._instance = None if isinstance(reading, Unavailable) else reading
-        sources[INSTANCE] = self._instance is not None
+        sources["instance"] = self._instance is not None
         return self._instance

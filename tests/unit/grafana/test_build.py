@@ -14,7 +14,6 @@ from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS, TASK_LA
 NAMES = {metric.full_name: metric for metric in LIVE_METRICS}
 # Metrics without a panel: they only carry labels for joins.
 NOT_DRAWN = {"task_profiler_gpu_info", "task_profiler_monitor_info"}
-by_title = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
 
 
 def used_names(panel: Panel) -> set[str]:
@@ -31,24 +30,17 @@ def test_the_committed_dashboard_is_the_generated_one() -> None:
     assert FILE.read_text() == render_dashboard(), "run `make grafana`"
 
 
-@by_title
-def test_every_metric_of_a_panel_is_exported(panel: Panel) -> None:
-    assert used_names(panel)
-    assert used_names(panel) <= set(NAMES)
-
-
-@by_title
-def test_counters_are_drawn_as_rates_and_gauges_as_they_are(panel: Panel) -> None:
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
+def test_the_metrics_and_labels_of_a_panel_are_exported_and_counters_are_drawn_as_rates(panel: Panel) -> None:
+    used = used_names(panel)
+    assert used
+    assert used <= set(NAMES)
+    known = {label for name in used for label in NAMES[name].labels} | set(TASK_LABELS)
     for query in panel.queries:
+        assert set(re.findall(r"{{(\w+)}}", query.legend)) <= known
         for name in re.findall(r"task_profiler_\w+", query.expr):
             is_rate = re.search(rf"(?:rate|increase)\({name}\b", query.expr) is not None
             assert is_rate == (NAMES[name].kind == "counter")
-
-
-@by_title
-def test_a_legend_names_labels_that_the_series_have(panel: Panel) -> None:
-    known = {label for name in used_names(panel) for label in NAMES[name].labels} | set(TASK_LABELS)
-    assert {label for query in panel.queries for label in re.findall(r"{{(\w+)}}", query.legend)} <= known
 
 
 def test_every_metric_is_drawn() -> None:

@@ -209,10 +209,6 @@ def test_a_narrow_terminal_keeps_values_and_curves() -> None:
     ]
 
 
-def test_a_low_terminal_has_the_first_rows() -> None:
-    assert [len(shown(busy(), height=height)) for height in (6, 8, 10, 12, 60)] == [2, 2, 3, 4, 4]
-
-
 @pytest.mark.parametrize(
     ("elapsed_ms", "columns", "end"),
     [

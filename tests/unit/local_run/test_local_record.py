@@ -25,7 +25,7 @@ from profiler.local_run.local_record import (
     build_run_record,
     resolve_peak,
 )
-from profiler.local_run.prepared_run import restore_caller_environment
+from profiler.local_run.prepared_run import read_caller_environment
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
@@ -41,7 +41,6 @@ from profiler.record.record_model import (
     RaisedNotice,
     Record,
     Sampling,
-    TaskSize,
     Visible,
 )
 from profiler.record.units import MIB
@@ -170,7 +169,7 @@ _PEAKS = {
 def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     known: _Peak, size: int | None, source: PeakSource | None
 ) -> None:
-    reaped = ReapedUsage(max_rss_bytes=known.mark * _MIB, block_write_bytes=known.written * _MIB)
+    reaped = ReapedUsage(max_rss_bytes=known.mark * _MIB, blocks=_blocks(0, known.written * _MIB))
     ending = CommandExit(
         exit_code=0, is_stop_requested=False, was_only_process=known.alone, ignored_sigchld=False, reaped=reaped
     )
@@ -296,11 +295,11 @@ def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
     assert (stat.name, stat.state, stat.parent_pid) == ("a (strange) name", "S", 17)
 
 
-def test_what_python_adds_to_the_environment_is_taken_out() -> None:
+def test_what_python_adds_to_the_environment_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
-    assert restore_caller_environment(own, b"HOME=/\0") == {b"HOME": b"/"}
-    assert restore_caller_environment(own, b"HOME=/\0LC_CTYPE=C.UTF-8\0") == own
-    assert restore_caller_environment(own, None) == own
+    for initial, kept in ((b"HOME=/\0", {b"HOME": b"/"}), (b"HOME=/\0LC_CTYPE=C.UTF-8\0", own), (None, own)):
+        monkeypatch.setattr(proc, "read", lambda _path, initial=initial: initial)
+        assert read_caller_environment(own) == kept
 
 
 GIB = 2**30
@@ -332,33 +331,14 @@ LOCAL = Record(
 )
 
 
-def place(placement: Placement) -> Record:
-    return apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
-
-
-def test_the_task_gives_the_identity_and_the_measurement_stays() -> None:
-    record = place(Placement(task=TASK, container=OWN))
-    identity = record.task_id, record.family, record.launch_type, record.region
-    assert identity == ("0123", "nightly", "FARGATE", "eu-west-1")
-    assert record.container == Container(name="batch", id="b", image="etl:7")
-    assert (record.log_group, record.log_stream) == ("/ecs/jobs", "ecs/batch/0123")
-    assert record.task_size == TaskSize(vcpu=0.5, memory_mb=2048)
-    assert record.metrics == Metrics(
-        duration_ms=100_000, cpu_seconds=5.0, init_duration_ms=20_000, billed_duration_ms=120_000
-    )
-    assert (record.status, record.exit_code) == ("success", 0)
-
-    # What ECS does not say stays as it was.
-    record = place(Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")))
+def test_what_ecs_does_not_say_stays_as_it_was() -> None:
+    placement = Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch"))
+    sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
+    assert apply_placement_limits(sizes, placement, Host(vcpu=4)) == sizes
+    record = apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
-    assert (record.log_group, record.task_size, record.metrics.billed_duration_ms) == (None, None, None)
-
-
-def test_the_tasks_limits_bound_the_command() -> None:
-    cgroup = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
-    tasks = ResourceLimits(vcpu=0.5, memory_bytes=2 * GIB)
-    for task, limits in ((TASK, tasks), (TaskMetadata(), cgroup)):
-        assert apply_placement_limits(cgroup, Placement(task=task, container=OWN), Host(vcpu=4)) == limits
+    assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
+    assert (record.log_group, record.task_size) == (None, None)
 
 
 def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:

@@ -266,4 +266,4 @@ def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(m
 def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
     session = Mock(_clock=Mock(monotonic_ns=lambda: 265), _has_tick=False)
     _Session._read(session, "full", 250)
-    session._sample.assert_called_once_with(265, is_tick=False)
+    session._read_ns.assert_called_once_with(265)

@@ -90,7 +90,7 @@ def test_all_kinds_in_their_order() -> None:
         used = round(4000 + 9 * at)
         return replace(world.usual_task(at), ephemeral_storage_used_mib=used, ephemeral_storage_size_mib=20_000)
 
-    world.task_at = task_at
+    world.source.task_at = task_at
     assert kinds(world) == ["stuck", "overdue", "disk", "memory"]
     overdue = notices_of(world)[1]
     assert overdue.notice.message == "The run has taken 1m 31s; 1m 30s were expected."
@@ -122,7 +122,7 @@ def test_a_batch_without_block_counters_has_done_no_io_where_others_have_them(
         own = replace(reading["m"], block_read_bytes=others_read)
         return {**reading, "m": own}
 
-    world.stats_at = stats_at
+    world.source.stats_at = stats_at
     assert kinds(world) == expected
 
 
@@ -134,7 +134,7 @@ def test_a_batch_that_was_restarted_is_not_idle() -> None:
         batch = replace(task.containers[0], restart_count=1 if at >= 50 else 0)
         return replace(task, containers=(batch, *task.containers[1:]))
 
-    world.task_at = task_at
+    world.source.task_at = task_at
     (line,) = notices_of(world.run())
     assert line.notice.since == format_ms(START_NS + seconds(70))
 
@@ -150,7 +150,7 @@ def test_each_of_several_batches_has_its_own_notices() -> None:
         busy = sample(START_NS + seconds(at), at * 0.5, 10 * MIB)
         return {**reading, "s": busy}
 
-    world.stats_at = stats_at
+    world.source.stats_at = stats_at
     world.stop.at_seconds = 180.5
     found = [(line.record.container.name, line.notice.kind) for line in notices_of(world.run())]
     assert found == [("batch", "stuck"), ("batch", "overdue"), ("second", "overdue")]
@@ -160,20 +160,20 @@ def test_each_of_several_batches_has_its_own_notices() -> None:
 
 def test_an_overdue_batch_needs_no_statistics() -> None:
     world = world_of(expected_seconds=30)
-    world.stats_at = lambda _at: Unavailable("no answer")
+    world.source.stats_at = lambda _at: Unavailable("no answer")
     assert kinds(world) == ["overdue"]
 
 
 def test_a_clock_that_is_set_makes_no_batch_overdue() -> None:
     world = world_of(ends=90.5, stuck_minutes=0, expected_seconds=100)
-    usual = world.stats_at
+    usual = world.source.stats_at
 
     def stats_at(at: float) -> StatsReading | Unavailable:
         if at == 50:
             world.clock.wall_offset_ns += seconds(3600)
         return usual(at)
 
-    world.stats_at = stats_at
+    world.source.stats_at = stats_at
     assert kinds(world) == []
 
 
@@ -191,7 +191,7 @@ def on_fargate(world: World, traffic: Callable[[float], int]) -> World:
         sent = [line for line in lines if line["time"] <= format_ms(START_NS + seconds(max(refreshed - 5, 0)))]
         return idle(at, network_tx_bytes=20_000 * len(sent) + traffic(refreshed))
 
-    world.task_at = task_at
+    world.source.task_at = task_at
     world.batch_sample = batch_sample  # type: ignore[method-assign]
     return world
 
@@ -215,7 +215,7 @@ def test_a_poll_at_the_times_of_the_monitors_lines_is_seen(offset: int) -> None:
 
 def test_a_line_with_long_parts_is_below_64_kib() -> None:
     world = world_of()
-    world.task_at = lambda at: replace(world.usual_task(at), family="f" * 255)
+    world.source.task_at = lambda at: replace(world.usual_task(at), family="f" * 255)
 
     class Tagging(FakeCollector):
         def part(self, record: Record) -> RecordPart:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -85,20 +86,6 @@ class FakeDevices(Collector):
         into.neuron_percent.add(7)
 
 
-class FakeExporter(PrometheusExporter):
-    """Notes that it was closed."""
-
-    def __init__(self) -> None:
-        self.is_closed = False
-
-    def start(self) -> None: ...
-
-    def publish(self) -> None: ...
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
 class World:
     """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``."""
 
@@ -114,12 +101,10 @@ class World:
         self.batch_ends = batch_ends
         self.exit_code = exit_code
         self.memory_mib: Callable[[float], int] = lambda _at: 100
-        self.task_at: Callable[[float], TaskMetadata | Unavailable] = self.usual_task
-        self.stats_at: Callable[[float], StatsReading | Unavailable] = self.usual_stats
         self.others: tuple[ContainerMetadata, ...] = ()
         self.collectors: tuple[Collector, ...] = ()
         self.devices: tuple[FakeDevices, ...] = ()
-        self.exporter: FakeExporter | None = None
+        self.exporter: Mock | None = None
         self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
         self.clock = clock or FakeClock()
         self.stop = FakeStop(self.clock, stop_at)
@@ -128,13 +113,7 @@ class World:
         self.output = FakeStdout()
         self.budget = FakeCalls(self.clock)
         self.settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4, **settings)
-        self.source = FakeTaskSource(self.clock, self._task_at, self._stats_at, OWN)
-
-    def _task_at(self, at: float) -> TaskMetadata | Unavailable:
-        return self.task_at(at)
-
-    def _stats_at(self, at: float) -> StatsReading | Unavailable:
-        return self.stats_at(at)
+        self.source = FakeTaskSource(self.clock, self.usual_task, self.usual_stats, OWN)
 
     def batch(self, at: float) -> ContainerMetadata:
         running = ContainerMetadata(
@@ -239,7 +218,7 @@ def test_the_end_is_seen_by_polling() -> None:
 
 def test_fargate_statistics_that_move_every_ten_seconds() -> None:
     world = World(batch_ends=61.5)
-    world.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
+    world.source.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
     sampling = world.run().report()["sampling"]
     assert (sampling["samples"], sampling["statsPeriodMs"]) == (6, 10000)
     assert sampling["duplicates"] == 61 - 10 + 1 - 6
@@ -294,7 +273,7 @@ def slow_from(world: World, at_seconds: float, lasts: float) -> None:
         world.clock.advance(lasts)
         return Unavailable("/task/stats did not answer", timed_out=True)
 
-    world.stats_at = stats_at
+    world.source.stats_at = stats_at
 
 
 def test_the_stop_budget_counts_from_the_signal_and_not_from_its_answer() -> None:
@@ -331,7 +310,7 @@ def test_a_put_in_progress_does_not_stop_the_sampling_of_another_batch() -> None
     world.budget.last_seconds = 20
     web = replace(world.batch(0), name="web", docker_id="w")
     ended = replace(web, known_status="STOPPED", exit_code=0, finished_ns=START_NS + seconds(5))
-    world.task_at = lambda at: replace(
+    world.source.task_at = lambda at: replace(
         world.usual_task(at), containers=(world.batch(at), ended if at >= 5 else web, OWN)
     )
     world.run()
@@ -356,7 +335,7 @@ def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time
             world.clock.advance(0.85)
         return world.usual_task(at)
 
-    world.task_at = task_at
+    world.source.task_at = task_at
     record = world.run().report()
     assert (record["status"], record["finishedAt"]) == ("unknown", "2025-11-20T00:53:35.000Z")
     assert record["metrics"]["durationMs"] == 15000
@@ -364,7 +343,7 @@ def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time
 
 def stopping_from(world: World, at_seconds: float, **fields: Any) -> None:
     """From then on the task is to stop, and has these fields."""
-    world.task_at = lambda at: (
+    world.source.task_at = lambda at: (
         replace(world.usual_task(at), desired_status="STOPPED", **fields) if at >= at_seconds else world.usual_task(at)
     )
 
@@ -381,7 +360,7 @@ def test_a_batch_that_ends_after_another_essential_container_was_stopped(exit_co
 def test_a_stop_that_shows_when_the_batchs_stats_vanish_or_before() -> None:
     """The task is read at once when they vanish: the agent may list the batch as running for a moment."""
     world = World(batch_ends=34.4)
-    world.stats_at = lambda at: world.usual_stats(at) if at < 33 else {}
+    world.source.stats_at = lambda at: world.usual_stats(at) if at < 33 else {}
     stopping_from(world, 32.5)
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("stopped", 0)
@@ -409,7 +388,7 @@ def test_a_batch_whose_end_shows_later_than_the_tasks_ended_by_itself() -> None:
         shown = world.usual_task(at if at >= late["batch"] else min(at, ended_at - 0.1))
         return replace(shown, desired_status="STOPPED" if at >= ended_at else "RUNNING")
 
-    world.task_at = task_at
+    world.source.task_at = task_at
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("success", 0)
 
@@ -429,10 +408,10 @@ def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
     def is_listed(at: float) -> bool:
         return at < 16 or 18 <= at < 20
 
-    world.task_at = lambda at: (
+    world.source.task_at = lambda at: (
         world.usual_task(at) if is_listed(at) else replace(world.usual_task(at), containers=(OWN,))
     )
-    world.stats_at = lambda at: world.usual_stats(at) if is_listed(at) else {}
+    world.source.stats_at = lambda at: world.usual_stats(at) if is_listed(at) else {}
     record = world.run().report()
     assert world.clock.now_ns == seconds(22)
     assert record["status"] == "unknown"
@@ -444,8 +423,8 @@ def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
 
 def test_an_endpoint_that_dies_for_good_leaves_an_unknown_end() -> None:
     world = World(stop_at=50.0)
-    world.stats_at = lambda at: Unavailable("refused") if at > 30 else world.usual_stats(at)
-    world.task_at = lambda at: Unavailable("refused") if at > 30 else world.usual_task(at)
+    world.source.stats_at = lambda at: Unavailable("refused") if at > 30 else world.usual_stats(at)
+    world.source.task_at = lambda at: Unavailable("refused") if at > 30 else world.usual_task(at)
     record = world.run().report()
     assert record["status"] == "unknown"
     assert record["metrics"]["cpuSeconds"] == 15.0
@@ -455,8 +434,8 @@ def test_an_endpoint_that_dies_for_good_leaves_an_unknown_end() -> None:
 @pytest.mark.parametrize("reason", ["/task answered HTTP 500", "/task did not answer within 0.9 s"])
 def test_an_endpoint_that_never_shows_the_task_is_quoted(reason: str) -> None:
     world = World(stop_at=5.0)
-    world.stats_at = lambda _at: Unavailable("refused")
-    world.task_at = lambda at: Unavailable("refused" if at < 1 else reason)
+    world.source.stats_at = lambda _at: Unavailable("refused")
+    world.source.task_at = lambda at: Unavailable("refused" if at < 1 else reason)
     world.run()
     assert world.streams.lines == []
     assert f"never showed the task ({reason})" in world.log.events("error")[-1]
@@ -510,7 +489,7 @@ ENDED_WEB = ContainerMetadata(
 def test_several_candidates_get_a_report_each_and_one_error_and_the_last_report_the_cost_of_the_task() -> None:
     world = World(batch_ends=50.5)
     world.others = (ENDED_WEB,)
-    world.task_at = lambda at: replace(world.usual_task(at), launch_type="FARGATE")
+    world.source.task_at = lambda at: replace(world.usual_task(at), launch_type="FARGATE")
     (first,) = world.run().printed()
     (error, _) = world.log.events("error")  # the other is web's unknown log stream
     assert "batch, web" in error
@@ -523,8 +502,8 @@ def test_several_candidates_get_a_report_each_and_one_error_and_the_last_report_
 def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
     """An endpoint of version 3 may list running containers only."""
     world = World(container="batch", log_group="/ecs/jobs", log_stream="s")
-    world.task_at = lambda at: replace(world.usual_task(at), known_status="RUNNING", containers=(OWN,))
-    world.stats_at = lambda _at: {}
+    world.source.task_at = lambda at: replace(world.usual_task(at), known_status="RUNNING", containers=(OWN,))
+    world.source.stats_at = lambda _at: {}
     record = world.run().report()
     assert world.clock.now_ns == seconds(2)
     assert (record["container"], record["status"], record["family"]) == ({"name": "batch"}, "unknown", "etl")
@@ -535,7 +514,7 @@ def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
 @pytest.mark.parametrize("known_status", ["NONE", "CREATED", None])
 def test_a_batch_that_may_still_start_is_waited_for_and_leaves_a_record(known_status: str | None) -> None:
     world = World(container="bach", stop_at=300.5)
-    world.task_at = lambda at: replace(world.usual_task(at), known_status=known_status, containers=(OWN,))
+    world.source.task_at = lambda at: replace(world.usual_task(at), known_status=known_status, containers=(OWN,))
     (document,) = world.run().printed()
     assert document["record"]["container"] == {"name": "bach"}
     assert document["record"]["status"] == "unknown"
@@ -546,13 +525,15 @@ def test_a_batch_that_may_still_start_is_waited_for_and_leaves_a_record(known_st
 @pytest.mark.parametrize("container", [None, "batch"])
 def test_a_batch_that_is_listed_late_or_no_longer_leaves_no_complaint_in_the_record(container: str | None) -> None:
     world = World(batch_ends=30.5, container=container)
-    world.task_at = lambda at: world.usual_task(at) if at >= 2 else replace(world.usual_task(at), containers=(OWN,))
+    world.source.task_at = lambda at: (
+        world.usual_task(at) if at >= 2 else replace(world.usual_task(at), containers=(OWN,))
+    )
     record = world.run().report()
     assert len(world.log.events("error")) == 1
     assert (record["status"], record["monitor"]["warnings"]) == ("success", [])
     lost = World(container=container)
-    lost.task_at = lambda at: lost.usual_task(at) if at < 20 else replace(lost.usual_task(at), containers=(OWN,))
-    lost.stats_at = lambda at: lost.usual_stats(at) if at < 20 else {}
+    lost.source.task_at = lambda at: lost.usual_task(at) if at < 20 else replace(lost.usual_task(at), containers=(OWN,))
+    lost.source.stats_at = lambda at: lost.usual_stats(at) if at < 20 else {}
     assert lost.run().report()["monitor"]["warnings"] == []
     assert lost.log.events("error") == []
 
@@ -565,21 +546,11 @@ def test_a_batch_that_starts_after_the_monitor() -> None:
     def task_at(at: float) -> TaskMetadata:
         return world.usual_task(at) if at >= 5 else replace(world.usual_task(at), containers=(pulled, OWN))
 
-    world.task_at = task_at
-    world.stats_at = lambda at: world.usual_stats(at) if at >= 6 else {}
+    world.source.task_at = task_at
+    world.source.stats_at = lambda at: world.usual_stats(at) if at >= 6 else {}
     record = world.run().report()
     assert (record["status"], record["sampling"]["samples"]) == ("success", 25)
     assert record["metrics"]["cpuSeconds"] == 15.0
-
-
-def test_a_restarted_monitor_goes_on_from_the_counters_and_says_so() -> None:
-    world = World(batch_ends=130.5)
-    world.clock.advance(100)
-    world.source.own = replace(OWN, restart_count=2)
-    record = world.run().report()
-    assert record["monitor"]["restarts"] == 2
-    assert record["metrics"]["cpuSeconds"] == 65.0
-    assert record["metrics"]["vcpuUsed"]["avg"] == 0.5
 
 
 def test_collectors_take_a_final_reading_before_the_report_and_stop_after_it() -> None:
@@ -648,11 +619,12 @@ def test_a_report_on_its_way_is_not_lost_when_the_last_handler_fails_too() -> No
     world.streams.failure = DeliveryFailure("It refuses.")
     world.budget.last_seconds = 15
     collector = FakeCollector(world)
-    world.collectors, world.exporter = (collector,), FakeExporter()
+    world.collectors, world.exporter = (collector,), Mock(spec=PrometheusExporter, **{"start.return_value": None})
     world.run()
     assert [line["record"]["container"]["name"] for line in world.printed()] == ["batch"]
     assert any("OverflowError" in event for event in world.log.events("error"))
-    assert (collector.calls[-1][0], world.exporter.is_closed) == ("stop", True)
+    assert collector.calls[-1][0] == "stop"
+    world.exporter.close.assert_called_once_with()
 
 
 @pytest.mark.parametrize(("jump", "direction"), [(40, "forward"), (3600, "forward"), (-40, "back"), (-3600, "back")])
@@ -676,7 +648,7 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
             batch = replace(batch, finished_ns=batch.finished_ns + jump_ns)
         return replace(task, containers=(batch, OWN))
 
-    world.stats_at, world.task_at = stats_at, task_at
+    world.source.stats_at, world.source.task_at = stats_at, task_at
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("success", 0)
     metrics = record["metrics"]
@@ -734,7 +706,7 @@ def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: boo
             samples["b"] = world.batch_sample(changed)
         return samples
 
-    world.task_at, world.stats_at = task_at, stats_at
+    world.source.task_at, world.source.stats_at = task_at, stats_at
     record = world.run().report()
     assert (record["status"], record["exitCode"], record["container"]["id"]) == ("success", 0, "b2")
     metrics = record["metrics"]
@@ -773,7 +745,7 @@ def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bo
         anew = replace(usual["b"], cpu_ns=seconds((at - restarted) * 0.5))
         return {**usual, "b": anew}
 
-    world.task_at, world.stats_at = task_at, stats_at
+    world.source.task_at, world.source.stats_at = task_at, stats_at
     record = world.run().report()
     metrics = record["metrics"]
     assert record["startedAt"] == record["series"]["startedAt"] == "2025-11-20T00:53:20.000Z"
@@ -783,30 +755,6 @@ def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bo
     assert record["container"]["restarts"] == 1
     (warning,) = record["monitor"]["warnings"]
     assert "restarted the container once" in warning
-
-
-def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_else() -> None:
-    """Half of the minute it does not answer in time, then the timeout is long enough."""
-    world = World(batch_ends=200.5)
-
-    def stats_at(at: float) -> StatsReading | Unavailable:
-        if 60 <= at < 90:
-            world.clock.advance(1.8)
-            return Unavailable("/task/stats did not answer within 1.8 s", timed_out=True)
-        if 90 <= at < 120:
-            world.clock.advance(2.5)
-        return world.usual_stats(world.clock.now_ns / seconds(1))
-
-    world.stats_at = stats_at
-    record = world.run().report()
-    assert record["metrics"]["cpuSeconds"] == 100.0
-    assert record["metrics"]["vcpuUsed"]["max"] == 0.5
-    assert record["metrics"]["durationMs"] == 200_500
-    sampling = record["sampling"]
-    assert sampling["failures"] == 15
-    assert sampling["longestGapMs"] == 33_500
-    assert sampling["samples"] + sampling["failures"] + sampling["missedTicks"] == 200
-    assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
 
 
 def test_impossible_values_are_absent_with_one_warning() -> None:
@@ -819,7 +767,7 @@ def test_impossible_values_are_absent_with_one_warning() -> None:
         wrong = {6: {"cpu_ns": seconds(24_282)}, 20: {"memory_used_bytes": 10**15}, 21: {"cpu_ns": seconds(24_282)}}
         return {**usual, "b": replace(usual["b"], **wrong[int(at)])}
 
-    world.stats_at = stats_at
+    world.source.stats_at = stats_at
     record = world.run().report()
     metrics = record["metrics"]
     assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (20.0, 0.5, 100)
@@ -862,7 +810,7 @@ def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> No
         return {**world.usual_stats(at), "p": proxy}
 
     world.settings = replace(world.settings, container="batch")
-    world.stats_at = stats_at
+    world.source.stats_at = stats_at
     metrics = world.run().report()["metrics"]
     assert metrics["vcpuSaturatedPercent"] == 40.0
     slowdown = metrics["slowdownAtVcpu"]
@@ -884,20 +832,3 @@ def test_devices_are_in_the_interval_and_in_the_series() -> None:
     assert record["series"]["stepMs"] == 32_000
     assert record["series"]["gpuUtilizationPercent"] == [18.0, 33.8, 49.8, 59.4]
     assert record["series"]["neuronUtilizationPercent"] == [7.0] * 4
-
-
-class FakeStacks(Collector):
-    """Has a line of call stacks for the report."""
-
-    def stacks_line(self, record: Record) -> bytes | None:
-        return b'{"type":"task.stacks","taskId":"%s"}' % record.task_id.encode()
-
-
-def test_the_call_stacks_are_delivered_before_the_report_and_not_with_checkpoints() -> None:
-    world = World(batch_ends=30.5, checkpoint_seconds=10)
-    world.collectors = (FakeStacks(), Collector())
-    world.run()
-    (_, stacks), (_, report) = world.streams.lines
-    assert json.loads(stacks) == {"type": "task.stacks", "taskId": json.loads(report)["record"]["taskId"]}
-    assert json.loads(report)["type"] == "task.report"
-    assert {line["type"] for line in world.printed()} <= {"task.checkpoint"}

@@ -93,62 +93,18 @@ def test_when_even_the_output_is_gone_that_is_logged() -> None:
     assert parts.log.events("info") == ["Standard output takes lines again."]
 
 
-def container(**fields: object) -> ContainerMetadata:
-    return ContainerMetadata(name="batch", **fields)  # type: ignore[arg-type]
+def container(options: dict[str, str] | None = None, driver: str | None = "awslogs") -> ContainerMetadata:
+    return ContainerMetadata(name="batch", log_driver=driver, log_options={} if options is None else options)
 
 
 def settings(**fields: object) -> MonitorSettings:
     return replace(SETTINGS, **fields)
 
 
-PREFIX_ALONE = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
-
-
-@pytest.mark.parametrize(
-    ("options", "given", "target"),
-    [
-        (AWSLOGS, SETTINGS, LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")),
-        (
-            AWSLOGS,
-            settings(log_group="/mine", log_stream="s"),
-            LogTarget(group="/mine", stream="s", region="us-west-2"),
-        ),
-        # As the agent does.
-        (PREFIX_ALONE, SETTINGS, LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="us-west-2")),
-        # The Region of the task.
-        (
-            {},
-            settings(log_group="/mine", log_stream="s", aws_region=None),
-            LogTarget(group="/mine", stream="s", region="us-east-1"),
-        ),
-    ],
-)
-def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_options(
-    options: dict[str, str], given: MonitorSettings, target: LogTarget
-) -> None:
-    assert log_target(container(log_driver="awslogs", log_options=options), TASK, given, None) == target
-
-
-@pytest.mark.parametrize(
-    "batch", [container(), container(log_driver="awsfirelens", log_options=AWSLOGS), container(log_driver="awslogs")]
-)
-def test_an_unknown_stream_names_the_settings(batch: ContainerMetadata) -> None:
-    target = log_target(batch, TASK, SETTINGS, None)
-    assert isinstance(target, DeliveryFailure)
-    assert "TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM" in target.reason
-
-
-def test_awslogs_without_a_prefix_is_named_as_what_is_missing() -> None:
-    """EC2 accepts it: Docker then names the stream after the container's id."""
-    options = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
-    target = log_target(container(log_driver="awslogs", log_options=options), TASK, SETTINGS, None)
-    assert target == DeliveryFailure(
-        "Container batch has no awslogs-stream-prefix, so its log stream is unknown: set it in its log configuration "
-        "and the monitor's."
-    )
-
-
 OWN_LOG = {"awslogs-group": "/ecs/own", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/task-monitor/0123"}
+PREFIX_ALONE = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
+BATCHS = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
+UNKNOWN = "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
 
 
 def with_monitor(**options: str) -> TaskMetadata:
@@ -156,14 +112,52 @@ def with_monitor(**options: str) -> TaskMetadata:
     return TaskMetadata(arn=TASK.arn, containers=(container(), monitor))
 
 
-@pytest.mark.parametrize("batch", [container(), container(log_driver="awslogs", log_options=AWSLOGS)])
+@pytest.mark.parametrize(
+    ("batch", "given", "target"),
+    [
+        (container(AWSLOGS), SETTINGS, BATCHS),
+        (
+            container(AWSLOGS),
+            settings(log_group="/mine", log_stream="s"),
+            LogTarget(group="/mine", stream="s", region="us-west-2"),
+        ),
+        # As the agent does.
+        (container(PREFIX_ALONE), SETTINGS, replace(BATCHS, region="us-west-2")),
+        # The Region of the task.
+        (
+            container(),
+            settings(log_group="/mine", log_stream="s", aws_region=None),
+            LogTarget(group="/mine", stream="s", region="us-east-1"),
+        ),
+        (container(driver=None), SETTINGS, UNKNOWN),
+        (container(AWSLOGS, "awsfirelens"), SETTINGS, UNKNOWN),
+        (container(), SETTINGS, UNKNOWN),
+        # EC2 accepts it: Docker then names the stream after the container's id.
+        (
+            container({"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}),
+            SETTINGS,
+            "so its log stream is unknown: set it in its log configuration and the monitor's.",
+        ),
+    ],
+)
+def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_options(
+    batch: ContainerMetadata, given: MonitorSettings, target: LogTarget | str
+) -> None:
+    found = log_target(batch, TASK, given, None)
+    if isinstance(target, LogTarget):
+        assert found == target
+    else:
+        assert isinstance(found, DeliveryFailure)
+        assert found.reason.endswith(target)
+
+
+@pytest.mark.parametrize("batch", [container(driver=None), container(AWSLOGS)])
 def test_the_monitors_own_log_group_means_its_own_stream(batch: ContainerMetadata) -> None:
     target = log_target(batch, with_monitor(), settings(log_group="/ecs/own"), None)
     assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
 
 
 def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_the_settings() -> None:
-    batch = container(log_driver="awslogs", log_options=AWSLOGS)
     for task, given, own in (
         (with_monitor(), settings(log_group="/ecs/other"), None),
         (with_monitor(), settings(log_group="/ecs/own", log_stream="s"), None),
@@ -171,7 +165,7 @@ def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_t
         (with_monitor(**{"awslogs-group": AWSLOGS["awslogs-group"]}), settings(), None),
         (with_monitor(), settings(log_group="/ecs/own"), ContainerMetadata(name="watcher")),  # it is another one
     ):
-        assert isinstance(log_target(batch, task, given, own), LogTarget)
+        assert isinstance(log_target(container(AWSLOGS), task, given, own), LogTarget)
 
 
 PRINTED = settings(report_stream="monitor")
@@ -186,7 +180,7 @@ def test_the_chosen_own_stream_is_where_the_log_driver_writes(
 ) -> None:
     """Whatever the driver is: the report is printed, and CloudWatch Logs is not called."""
     monitor = ContainerMetadata(name="task-monitor", log_driver=driver, log_options=OWN_LOG)
-    batch = container(log_driver="awslogs", log_options=AWSLOGS)
+    batch = container(AWSLOGS)
     task = TaskMetadata(arn=TASK.arn, containers=(batch, monitor))
     target = report_target(batch, task, PRINTED, None)
     assert isinstance(target, OwnStream)
@@ -199,9 +193,8 @@ def test_the_chosen_own_stream_is_where_the_log_driver_writes(
 
 @pytest.mark.parametrize("more", [{}, {"log_group": "/ecs/own"}, {"log_group": "/ecs/own", "log_stream": "s"}])
 def test_a_printed_report_names_the_batchs_stream(more: dict[str, str]) -> None:
-    batch = container(log_driver="awslogs", log_options=AWSLOGS)
-    target = log_target(batch, with_monitor(), settings(report_stream="monitor", **more), None)
-    assert target == LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
+    target = log_target(container(AWSLOGS), with_monitor(), settings(report_stream="monitor", **more), None)
+    assert target == BATCHS
 
 
 def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -> None:

@@ -109,11 +109,8 @@ def fitted(major: int, minor: int) -> list[dict[str, Any]]:
     return fit_objects(dashboard_objects("lens", "task"), UiVersion(major=major, minor=minor))
 
 
-def test_the_file_is_the_format_of_older_versions() -> None:
+def test_opensearch_dashboards_older_kibanas_and_classic_charts_get_the_file() -> None:
     assert fitted(8, 11) == dashboard_objects("lens", "task")
-
-
-def test_opensearch_dashboards_and_classic_charts_stay() -> None:
     classic = dashboard_objects("classic", "task")
     assert fit_objects(classic, UiVersion(major=2, minor=19)) == classic
     assert fit_objects(classic, UiVersion(major=8, minor=12)) == classic

@@ -25,7 +25,7 @@ from profiler.monitor.prometheus.prometheus_metrics import (
 )
 from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.units import MIB
@@ -42,8 +42,7 @@ FULL = Snapshot(
     sources={"task-metadata-v4": True, "nvml": False},
     containers=(
         ContainerSnapshot(
-            name="batch",
-            started_ns=1_763_600_000 * 10**9,
+            container=ContainerMetadata(name="batch", started_ns=1_763_600_000 * 10**9),
             sample=ContainerSample(
                 read_ns=0,
                 cpu_ns=12_500_000_000,
@@ -205,7 +204,10 @@ def test_what_was_not_measured_makes_no_series() -> None:
             "monitor_missed_ticks_total",
         )
     }
-    unknown = replace(FULL, containers=(ContainerSnapshot(name="batch", sample=ContainerSample(read_ns=0)),))
+    unknown = replace(
+        FULL,
+        containers=(ContainerSnapshot(container=ContainerMetadata(name="batch"), sample=ContainerSample(read_ns=0)),),
+    )
     assert not [name for name, _ in scraped(unknown) if "container" in name]
 
 
@@ -227,7 +229,8 @@ def test_lists_are_as_long_as_in_a_record_at_most() -> None:
 
 def named(*names: str) -> Snapshot:
     sample = ContainerSample(read_ns=0, memory_used_bytes=1)
-    return replace(EMPTY, containers=tuple(ContainerSnapshot(name=name, sample=sample) for name in names))
+    containers = (ContainerSnapshot(container=ContainerMetadata(name=name), sample=sample) for name in names)
+    return replace(EMPTY, containers=tuple(containers))
 
 
 def containers_of(snapshot: Snapshot) -> Iterator[str]:

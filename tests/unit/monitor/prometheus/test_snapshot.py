@@ -16,12 +16,14 @@ from profiler.core.clock import Ticker
 from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
 from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot, SnapshotBuilder
+from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, InstanceReading, OwnUsage
+from profiler.settings import MonitorSettings
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeTaskSource, sample, seconds
 from tests.unit.collectors.nvidia.test_gpu_collector import ScriptedSource, reading
 from tests.values import present
@@ -46,24 +48,14 @@ class World:
     def __init__(self, *accelerators: Collector, task: TaskMetadata = TASK) -> None:
         self.clock = FakeClock()
         self.task: TaskMetadata | Unavailable = task
-        self.stats_at: Callable[[float], StatsReading | Unavailable] = lambda at: {"b": self.batch(at)}
         self.instance: InstanceReading | Unavailable = InstanceReading(memory_size_bytes=1)
         self.instance_reads = 0
-        source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
+        self.source = FakeTaskSource(self.clock, lambda _at: self.task, lambda at: {"b": self.batch(at)}, OWN)
         host = Host(vcpu=8, memory_bytes=2**35)
-        self.sampler = TaskSampler(source, self.clock, FakeLog(), seconds(1), host=host)
-        self.builder = SnapshotBuilder(
-            self.sampler,
-            accelerators,
-            ticker=Ticker(0, seconds(1)),
-            clock=self.clock,
-            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5),
-            read_instance=self.read_instance,
-            interval_ns=seconds(1),
-        )
-
-    def _stats_at(self, at: float) -> StatsReading | Unavailable:
-        return self.stats_at(at)
+        self.sampler = TaskSampler(self.source, self.clock, FakeLog(), seconds(1), host=host)
+        settings, own_usage = MonitorSettings(endpoint_address="x", endpoint_version=4), OwnUsage(cpu_seconds=0.5)
+        reporter = Reporter(settings, self.sampler, Ticker(0, seconds(1)), self.clock, lambda: own_usage)
+        self.builder = SnapshotBuilder(reporter, accelerators, self.read_instance)
 
     def read_instance(self) -> InstanceReading | Unavailable:
         self.instance_reads += 1
@@ -85,8 +77,7 @@ def test_a_container_by_its_last_sample() -> None:
     world = World()
     (first,) = world.tick().containers
     assert first == ContainerSnapshot(
-        name="batch",
-        started_ns=START_NS,
+        container=present(world.sampler.task).containers[0],
         sample=World.batch(1),
         vcpu_used=0.5,
         limits=ResourceLimits(vcpu=2.0, memory_bytes=512 * MIB),
@@ -98,44 +89,44 @@ def test_a_container_by_its_last_sample() -> None:
 def test_statistics_that_stand_still_keep_their_last_step() -> None:
     """Fargate renews them every 10 s."""
     world = World()
-    world.stats_at = lambda at: {"b": world.batch(at // 10 * 10)}
+    world.source.stats_at = lambda at: {"b": world.batch(at // 10 * 10)}
     assert [world.tick().containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
 
 
 def test_a_container_vanishes_with_its_stats_or_a_minute_after_they_stop_to_move() -> None:
     world = World()
-    world.stats_at = lambda at: {"b": world.batch(min(at, 5))} if at < 70 else {}
+    world.source.stats_at = lambda at: {"b": world.batch(min(at, 5))} if at < 70 else {}
     assert len(world.tick(65).containers) == 1
     assert world.tick().containers == ()
-    world.stats_at = lambda at: {"b": world.batch(at)} if at < 70 else {}
+    world.source.stats_at = lambda at: {"b": world.batch(at)} if at < 70 else {}
     assert [len(world.tick().containers) for _ in range(5)] == [1, 1, 1, 0, 0]
 
 
 def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_back() -> None:
     world = World()
     world.tick(3)
-    usual, world.stats_at = world.stats_at, lambda _at: Unavailable("refused")
+    usual, world.source.stats_at = world.source.stats_at, lambda _at: Unavailable("refused")
     assert len(world.tick(10).containers) == 1
     gone = world.tick()
     assert gone.containers == ()
     assert gone.sources["task-metadata-v4"] is False
     assert gone.task is world.sampler.task
     assert gone.read_failures == 11
-    world.stats_at = usual
+    world.source.stats_at = usual
     back = world.tick()
     assert back.sources["task-metadata-v4"] is True
-    assert back.containers[0].name == "batch"
+    assert back.containers[0].container.name == "batch"
 
 
 def test_a_network_of_ones_own_is_the_containers() -> None:
     world = World()
-    world.stats_at = lambda at: {"b": world.batch(at, network_rx_bytes=5, network_tx_bytes=6)}
+    world.source.stats_at = lambda at: {"b": world.batch(at, network_rx_bytes=5, network_tx_bytes=6)}
     world.task, task = Unavailable("refused"), world.task
     now = world.tick()
     assert (now.task, now.containers) == (None, ())  # before the task is known, there is only the monitor
     world.task = task
     now = world.tick()
-    assert not now.containers[0].shares_network
+    assert not now.containers[0].container.shares_network
     assert (now.task_rx_bytes, now.task_tx_bytes) == (None, None)
 
 
@@ -148,10 +139,10 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
     def stats_at(at: float) -> StatsReading:
         return {docker_id: world.batch(at, network_rx_bytes=rx) for docker_id, rx in answers.pop(0).items()}
 
-    world.stats_at = stats_at
+    world.source.stats_at = stats_at
     snapshots = [world.tick() for _ in range(4)]
     assert [one.task_rx_bytes for one in snapshots] == [12, 15, 15, 20]
-    assert all(one.shares_network for now in snapshots for one in now.containers)
+    assert all(one.container.shares_network for now in snapshots for one in now.containers)
 
 
 def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
