@@ -118,7 +118,6 @@ def _start_again(context: Context) -> StartAgain | None:
     """Return what starts killed runs again; None unless RETRY_OUT_OF_MEMORY selects families."""
     if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
         return None
-    from profiler.aws_account.scheduled_targets import Schedules  # only for a retry
     from profiler.forwarder.memory_retry import MemoryRetries
 
     budget = InvocationTime(context)
@@ -126,7 +125,7 @@ def _start_again(context: Context) -> StartAgain | None:
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
         retries = MemoryRetries(
             function_settings.read_retry_settings(os.environ),
-            aws=lambda: (_client("ecs"), Schedules(_client("events"), _client("scheduler"))),
+            aws=lambda: (_client("ecs"), _schedules()),
             family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
             remember=partial(run_idempotently, _key_table(), context),
             now=lambda: datetime.now(UTC),

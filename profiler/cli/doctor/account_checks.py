@@ -40,7 +40,6 @@ from profiler.cli.styled_text import (
 from profiler.cli.taskdef_command import STANDARD_INPUT, read_input, source_name
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_pages, open_source
-from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
@@ -142,7 +141,7 @@ def _last_reports(
             for group in groups:
                 source = open_source(options) if group is None else LogGroupRuns(pages, (group,), now_ns)
                 families = frozenset(one.family for one in reporting if group in (None, one.log_group))
-                found = newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns)
+                found = newest_reports(source, families, arn, now_ns)
                 newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
