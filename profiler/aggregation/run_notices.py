@@ -139,6 +139,25 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
     return sum(steps) * _NS_PER_MINUTE / length_ns if mean > 0 and min(steps) >= _MIN_PART * mean else 0
 
 
+class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
+    """The counters and sizes of a batch at a moment; None is unknown.
+
+    ``at_ns`` is by the clock of the run's start. The counters never decrease: CPU time, bytes received and sent, bytes
+    read from block devices and written. ``own_line_ns`` is the time of the monitor's last line if its lines are part of
+    the network counters. Memory is in bytes, without the page cache that no process maps.
+    """
+
+    at_ns: int
+    cpu_ns: int | None = None
+    network_bytes: int | None = None
+    block_bytes: int | None = None
+    own_line_ns: int | None = None
+    memory_used_bytes: int | None = None
+    memory_size_bytes: float | None = None
+    disk_used_mb: float | None = None
+    disk_size_mb: float | None = None
+
+
 class IdleTime:
     """The time for which a batch has been idle, from its counters, in constant memory.
 
@@ -171,18 +190,10 @@ class IdleTime:
         self.since_ns: int | None = None
         self.vcpu = self.network = self.block = 0.0
 
-    def add(
-        self,
-        at_ns: int,
-        cpu_ns: int | None,
-        network_bytes: int | None,
-        block_bytes: int | None,
-        own_line_ns: int | None = None,
-    ) -> bool:
-        """Add the counters of a moment; returns whether the batch is stuck.
-
-        ``own_line_ns`` is the time of the monitor's last line if its lines count as network traffic of the batch.
-        """
+    def add(self, reading: NoticeReading) -> bool:
+        """Add the counters of a moment; returns whether the batch is stuck."""
+        at_ns, own_line_ns = reading.at_ns, reading.own_line_ns
+        cpu_ns, network_bytes, block_bytes = reading.cpu_ns, reading.network_bytes, reading.block_bytes
         if cpu_ns is None or network_bytes is None or block_bytes is None:
             self._before = self.since_ns = None
             return False
@@ -252,25 +263,6 @@ class IdleTime:
         return rate > _BURST_BYTES_PER_SECOND + usual
 
 
-class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
-    """The counters and sizes of a batch at a moment; None is unknown.
-
-    ``at_ns`` is by the clock of the run's start. The counters never decrease: CPU time, bytes received and sent, bytes
-    read from block devices and written. ``own_line_ns`` is the time of the monitor's last line if its lines are part of
-    the network counters. Memory is in bytes, without the page cache that no process maps.
-    """
-
-    at_ns: int
-    cpu_ns: int | None = None
-    network_bytes: int | None = None
-    block_bytes: int | None = None
-    own_line_ns: int | None = None
-    memory_used_bytes: int | None = None
-    memory_size_bytes: float | None = None
-    disk_used_mb: float | None = None
-    disk_size_mb: float | None = None
-
-
 class Finding(Struct, frozen=True, kw_only=True):
     """A condition that was met from ``since_ns`` on, in words, and in numbers: the fields of NoticeEvidence.
 
@@ -313,11 +305,7 @@ class RunNotices:
         findings: list[Finding] = []
         at_ns, idle, memory, disk = reading.at_ns, self._idle, self._memory, self._disk
         used, used_mb = reading.memory_used_bytes, reading.disk_used_mb
-        if (
-            idle is not None
-            and idle.add(at_ns, reading.cpu_ns, reading.network_bytes, reading.block_bytes, reading.own_line_ns)
-            and idle.since_ns is not None
-        ):
+        if idle is not None and idle.add(reading) and idle.since_ns is not None:
             self._idle = None
             findings.append(_stuck(idle, idle.since_ns, at_ns))
         if memory and used is not None and (growth := memory.add(at_ns, used, reading.memory_size_bytes)):

@@ -231,8 +231,7 @@ class Restarts:
 
     def join(self, task: TaskMetadata) -> TaskMetadata:
         """The task with one container a name: the first start that was seen, all else from the last attempt."""
-        latest = {container.name: task.container(container.name) or container for container in task.containers}
-        return replace(task, containers=tuple(self._joined(container) for container in latest.values()))
+        return replace(task, containers=tuple(self._joined(container) for container in task.current.values()))
 
     def _joined(self, container: ContainerMetadata) -> ContainerMetadata:
         before = self._seen.get(container.name) or replace(container, attempt_started_ns=container.started_ns)
