@@ -78,7 +78,7 @@ class GrowthToLimit:
         self._step_ns = _FIRST_STEP_NS
         self._lows = array("d")
         self._highs = array("d")
-        self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT_STEPS)
+        self._recent: dict[int, float] = {}
         self._next_check_ns = started_ns + MIN_RUN_NS
 
     def add(self, at_ns: int, used: float, size: float | None) -> Growth | None:
@@ -96,10 +96,9 @@ class GrowthToLimit:
         lows[index] = min(lows[index], used)
         highs[index] = max(highs[index], used)
         step = at_ns // _RECENT_STEP_NS
-        if not self._recent or self._recent[-1][0] != step:
-            self._recent.append((step, used))
-        elif used < self._recent[-1][1]:
-            self._recent[-1] = (step, used)
+        self._recent[step] = min(used, self._recent.get(step, inf))
+        if len(self._recent) > _RECENT_STEPS:
+            del self._recent[next(iter(self._recent))]
         if not size or used < _MIN_USED * size or at_ns < self._next_check_ns:
             return None
         self._next_check_ns = at_ns + _RECENT_STEP_NS
@@ -112,8 +111,7 @@ class GrowthToLimit:
         last = at_ns // _RECENT_STEP_NS
         recent_count = min(_RECENT_STEPS, quarter_ns // _RECENT_STEP_NS)
         recent_first = last + 1 - recent_count
-        recent = dict(self._recent)
-        values = [recent.get(step, inf) for step in range(recent_first, last + 1)]
+        values = [self._recent.get(step, inf) for step in range(recent_first, last + 1)]
         bounds = [part * len(values) // _PARTS for part in range(_PARTS + 1)]
         recent_lows = [min(values[first:end], default=inf) for first, end in pairwise(bounds)]
         rise_ns = at_ns - since_ns - recent_count * _RECENT_STEP_NS // _PARTS  # up to the last part
