@@ -123,9 +123,7 @@ class GrowthToLimit:
         if per_minute <= 0 or not isfinite(before) or recent_lows[-1] < before + _NEW_HIGH * size:
             return None
         minutes_left = max(size - used, 0) / per_minute
-        if minutes_left > _MINUTES_LEFT:
-            return None
-        return Growth(since_ns, used, size, per_minute, minutes_left)
+        return Growth(since_ns, used, size, per_minute, minutes_left) if minutes_left <= _MINUTES_LEFT else None
 
 
 def _growth(levels: Sequence[float], length_ns: int) -> float:

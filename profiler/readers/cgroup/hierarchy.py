@@ -89,8 +89,7 @@ class Cgroups:
 def read_own_cgroups(root: str = "/") -> Cgroups:
     """The control groups of this process; ``root`` is ``/`` except in tests."""
     groups = parse_membership(proc.read_text(f"{root}/proc/self/cgroup"))
-    mounts = parse_mounts(proc.read_text(f"{root}/proc/self/mountinfo"))
-    return Cgroups(root, groups, mounts)
+    return Cgroups(root, groups, parse_mounts(proc.read_text(f"{root}/proc/self/mountinfo")))
 
 
 def parse_membership(text: str) -> Mapping[str, str]:
