@@ -78,7 +78,7 @@ class GrowthToLimit:
         self._step_ns = _FIRST_STEP_NS
         self._lows = array("d")
         self._highs = array("d")
-        self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT_STEPS)
+        self._recent: dict[int, float] = {}
         self._next_check_ns = started_ns + MIN_RUN_NS
 
     def add(self, at_ns: int, used: float, size: float | None) -> Growth | None:
@@ -96,10 +96,9 @@ class GrowthToLimit:
         lows[index] = min(lows[index], used)
         highs[index] = max(highs[index], used)
         step = at_ns // _RECENT_STEP_NS
-        if not self._recent or self._recent[-1][0] != step:
-            self._recent.append((step, used))
-        elif used < self._recent[-1][1]:
-            self._recent[-1] = (step, used)
+        self._recent[step] = min(used, self._recent.get(step, inf))
+        if len(self._recent) > _RECENT_STEPS:
+            del self._recent[next(iter(self._recent))]
         if not size or used < _MIN_USED * size or at_ns < self._next_check_ns:
             return None
         self._next_check_ns = at_ns + _RECENT_STEP_NS
@@ -112,8 +111,7 @@ class GrowthToLimit:
         last = at_ns // _RECENT_STEP_NS
         recent_count = min(_RECENT_STEPS, quarter_ns // _RECENT_STEP_NS)
         recent_first = last + 1 - recent_count
-        recent = dict(self._recent)
-        values = [recent.get(step, inf) for step in range(recent_first, last + 1)]
+        values = [self._recent.get(step, inf) for step in range(recent_first, last + 1)]
         bounds = [part * len(values) // _PARTS for part in range(_PARTS + 1)]
         recent_lows = [min(values[first:end], default=inf) for first, end in pairwise(bounds)]
         rise_ns = at_ns - since_ns - recent_count * _RECENT_STEP_NS // _PARTS  # up to the last part
@@ -125,9 +123,7 @@ class GrowthToLimit:
         if per_minute <= 0 or not isfinite(before) or recent_lows[-1] < before + _NEW_HIGH * size:
             return None
         minutes_left = max(size - used, 0) / per_minute
-        if minutes_left > _MINUTES_LEFT:
-            return None
-        return Growth(since_ns, used, size, per_minute, minutes_left)
+        return Growth(since_ns, used, size, per_minute, minutes_left) if minutes_left <= _MINUTES_LEFT else None
 
 
 def _growth(levels: Sequence[float], length_ns: int) -> float:
@@ -137,6 +133,25 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
     steps = [after - before for before, after in pairwise(levels)]
     mean = sum(steps) / len(steps)
     return sum(steps) * _NS_PER_MINUTE / length_ns if mean > 0 and min(steps) >= _MIN_PART * mean else 0
+
+
+class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
+    """The counters and sizes of a batch at a moment; None is unknown.
+
+    ``at_ns`` is by the clock of the run's start. The counters never decrease: CPU time, bytes received and sent, bytes
+    read from block devices and written. ``own_line_ns`` is the time of the monitor's last line if its lines are part of
+    the network counters. Memory is in bytes, without the page cache that no process maps.
+    """
+
+    at_ns: int
+    cpu_ns: int | None = None
+    network_bytes: int | None = None
+    block_bytes: int | None = None
+    own_line_ns: int | None = None
+    memory_used_bytes: int | None = None
+    memory_size_bytes: float | None = None
+    disk_used_mb: float | None = None
+    disk_size_mb: float | None = None
 
 
 class IdleTime:
@@ -171,18 +186,10 @@ class IdleTime:
         self.since_ns: int | None = None
         self.vcpu = self.network = self.block = 0.0
 
-    def add(
-        self,
-        at_ns: int,
-        cpu_ns: int | None,
-        network_bytes: int | None,
-        block_bytes: int | None,
-        own_line_ns: int | None = None,
-    ) -> bool:
-        """Add the counters of a moment; returns whether the batch is stuck.
-
-        ``own_line_ns`` is the time of the monitor's last line if its lines count as network traffic of the batch.
-        """
+    def add(self, reading: NoticeReading) -> bool:
+        """Add the counters of a moment; returns whether the batch is stuck."""
+        at_ns, own_line_ns = reading.at_ns, reading.own_line_ns
+        cpu_ns, network_bytes, block_bytes = reading.cpu_ns, reading.network_bytes, reading.block_bytes
         if cpu_ns is None or network_bytes is None or block_bytes is None:
             self._before = self.since_ns = None
             return False
@@ -252,25 +259,6 @@ class IdleTime:
         return rate > _BURST_BYTES_PER_SECOND + usual
 
 
-class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
-    """The counters and sizes of a batch at a moment; None is unknown.
-
-    ``at_ns`` is by the clock of the run's start. The counters never decrease: CPU time, bytes received and sent, bytes
-    read from block devices and written. ``own_line_ns`` is the time of the monitor's last line if its lines are part of
-    the network counters. Memory is in bytes, without the page cache that no process maps.
-    """
-
-    at_ns: int
-    cpu_ns: int | None = None
-    network_bytes: int | None = None
-    block_bytes: int | None = None
-    own_line_ns: int | None = None
-    memory_used_bytes: int | None = None
-    memory_size_bytes: float | None = None
-    disk_used_mb: float | None = None
-    disk_size_mb: float | None = None
-
-
 class Finding(Struct, frozen=True, kw_only=True):
     """A condition that was met from ``since_ns`` on, in words, and in numbers: the fields of NoticeEvidence.
 
@@ -313,11 +301,7 @@ class RunNotices:
         findings: list[Finding] = []
         at_ns, idle, memory, disk = reading.at_ns, self._idle, self._memory, self._disk
         used, used_mb = reading.memory_used_bytes, reading.disk_used_mb
-        if (
-            idle is not None
-            and idle.add(at_ns, reading.cpu_ns, reading.network_bytes, reading.block_bytes, reading.own_line_ns)
-            and idle.since_ns is not None
-        ):
+        if idle is not None and idle.add(reading) and idle.since_ns is not None:
             self._idle = None
             findings.append(_stuck(idle, idle.since_ns, at_ns))
         if memory and used is not None and (growth := memory.add(at_ns, used, reading.memory_size_bytes)):

@@ -119,12 +119,11 @@ class SeriesByCommand(Generic[_Key]):
         for text, part, known_from_ns in entries:
             _fill_with_zeros(part, whole, (known_from_ns - self._started_ns) // whole.step_ns)
             values = part.values()
-            vcpu, memory = (None, None) if values is None else (values.vcpu_used, values.memory_used_mb)
             processes.append(
                 ProcessSeries(
                     command=text,
-                    vcpu_used=None if vcpu is None else padded_column(vcpu, length),
-                    memory_used_mb=None if memory is None or not with_memory else padded_column(memory, length),
+                    vcpu_used=padded_column(values.vcpu_used if values else None, length),
+                    memory_used_mb=padded_column(values.memory_used_mb if values and with_memory else None, length),
                 )
             )
         padded = {name: padded_column(values, length) for name, values in columns.items()}

@@ -10,6 +10,7 @@ The time in which the GPUs were idle is divided in the same way: it has the same
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -401,7 +402,7 @@ class TimeAccount:
             if grown.wait_ns > within_ns:
                 late.append((grown, grown.wait_ns - within_ns))
         self._for_series.append((step.start_ns, step.end_ns, sum_ns, False))
-        self._add_late(step, late)
+        self._add_late(late)
         if len(self._last_waits) > _MAX_REMEMBERED:
             self._last_waits.clear()
         self._last_waits.update((grown.thread, (step.end_ns, grown.wait_ns)) for grown in growth if grown.wait_ns)
@@ -409,11 +410,10 @@ class TimeAccount:
             start_ns, end_ns, wait_ns, is_late = self._for_series.popleft()
             series.add_cpu_wait(start_ns, end_ns, wait_ns, is_late=is_late)
 
-    def _add_late(self, step: _Step, late: list[tuple[ThreadGrowth, int]]) -> None:
+    def _add_late(self, late: list[tuple[ThreadGrowth, int]]) -> None:
         """Add waits to the steps before the one in which they ended: they fill the last part of these steps."""
-        for earlier in reversed(self._steps) if late else ():
-            if earlier is step:
-                continue
+        before = islice(reversed(self._steps), 1, None)
+        while late and (earlier := next(before, None)) is not None:
             sum_ns, left = 0, []
             for grown, late_ns in late:
                 part_ns = min(late_ns, earlier.length_ns)
@@ -425,8 +425,6 @@ class TimeAccount:
                     left.append((grown, late_ns - part_ns))
             self._for_series.append((earlier.start_ns, earlier.end_ns, sum_ns, True))
             late = left
-            if not late:
-                break
 
     def _spread_wait(self, grown: ThreadGrowth) -> None:
         """Add the wait of a thread that was not read in each step."""

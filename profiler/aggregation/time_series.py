@@ -269,9 +269,9 @@ def columns_of(series: Series, step_ms: float) -> dict[str, Column]:
     }
 
 
-def padded_column(values: Column, length: int) -> Column:
+def padded_column(values: Column | None, length: int) -> Column | None:
     """The values, followed by None up to ``length``."""
-    return values + (None,) * (length - len(values))
+    return None if values is None else values + (None,) * (length - len(values))
 
 
 def _coarsen(values: Column, factor: int, *, use_maximum: bool) -> Column:

@@ -63,13 +63,10 @@ class AccountingCgroup:
         self._files = proc.open_files(folder, names)
         self.cpu = cpu if cpu is not None and cpu.name in self._files else None
         self.memory = memory if memory is not None and memory.usage in self._files else None
-        self._can_reset_peak = False
         if self.memory is not None:
             # In version 2 the high-water mark can be reset since Linux 6.12, for each open file separately.
-            writable = open_or_none(f"{folder}/{self.memory.peak}", os.O_RDWR)
-            self._can_reset_peak = writable is not None
-            peak = open_or_none(f"{folder}/{self.memory.peak}") if writable is None else writable
-            self._files.update({} if peak is None else {self.memory.peak: peak})
+            name, writable = self.memory.peak, open_or_none(f"{folder}/{self.memory.peak}", os.O_RDWR)
+            self._files.update(proc.open_files(folder, (name,)) if writable is None else {name: writable})
 
     def set_memory_limit(self, limit_bytes: int) -> bool:
         """Set a memory limit; returns False if the kernel refuses it."""
@@ -80,7 +77,7 @@ class AccountingCgroup:
         return try_write_descriptor(self._entrance_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
-        if self.memory is not None and self._can_reset_peak:
+        if self.memory is not None and self.memory.peak in self._files:
             try_write_descriptor(self._files[self.memory.peak], self.memory.reset)
 
     def cpu_ns(self) -> int | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
+from profiler.core.optional_math import min_known
 from profiler.readers.linux import proc
 
 MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
@@ -44,19 +45,18 @@ class Cgroups:
         self._root = root
         self._groups = groups
         self._mounts = tuple(mounts)
+        self._memory_files = V1_MEMORY if MEMORY in groups else V2_MEMORY
 
     def limits(self) -> Limits:
-        files = V1_MEMORY if MEMORY in self._groups else V2_MEMORY
-        memory = (parse_bytes(proc.read_text(f"{folder}/{files.limit}")) for folder in self.folders(MEMORY))
-        return Limits(
-            vcpu=min(self._vcpu_limits(), default=None),
-            memory_bytes=min((size_bytes for size_bytes in memory if size_bytes is not None), default=None),
-        )
+        limit = self._memory_files.limit
+        memory = (parse_bytes(proc.read_text(f"{folder}/{limit}")) for folder in self.folders(MEMORY))
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if "cpu" in self._groups else ("cpu.max",)
+        quotas = (" ".join(proc.read_text(f"{folder}/{name}") for name in names) for folder in self.folders("cpu"))
+        return Limits(vcpu=min_known(*map(parse_cpu_max, quotas)), memory_bytes=min_known(*memory))
 
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed; None if unknown."""
-        files = V1_MEMORY if MEMORY in self._groups else V2_MEMORY
-        kills = (read_oom_kills(folder, files) for folder in self.folders(MEMORY))
+        kills = (read_oom_kills(folder, self._memory_files) for folder in self.folders(MEMORY))
         return next((count for count in kills if count is not None), None)
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
@@ -78,15 +78,6 @@ class Cgroups:
     def has_v1_controller(self, controller: str) -> bool:
         return controller in self._groups
 
-    def _vcpu_limits(self) -> Iterable[float]:
-        for folder in self.folders("cpu"):
-            vcpu = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
-            if vcpu is None:
-                quota, period = (proc.read_text(f"{folder}/cpu.cfs_{part}_us") for part in ("quota", "period"))
-                vcpu = parse_cpu_max(f"{quota} {period}")
-            if vcpu is not None:
-                yield vcpu
-
     def folders(self, controller: str) -> tuple[str, ...]:
         """The folders of the group and of those above it, from the bottom to the top; empty if it is not mounted."""
         hierarchy = controller if controller in self._groups else UNIFIED
@@ -98,8 +89,7 @@ class Cgroups:
 def read_own_cgroups(root: str = "/") -> Cgroups:
     """The control groups of this process; ``root`` is ``/`` except in tests."""
     groups = parse_membership(proc.read_text(f"{root}/proc/self/cgroup"))
-    mounts = parse_mounts(proc.read_text(f"{root}/proc/self/mountinfo"))
-    return Cgroups(root, groups, mounts)
+    return Cgroups(root, groups, parse_mounts(proc.read_text(f"{root}/proc/self/mountinfo")))
 
 
 def parse_membership(text: str) -> Mapping[str, str]:

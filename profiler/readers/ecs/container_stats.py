@@ -20,8 +20,6 @@ from profiler.readers.container_sample import ContainerSample
 
 # The usual major number of device-mapper nodes. Majors above 240 are assigned dynamically: a virtio disk may have it.
 _USUAL_DEVICE_MAPPER_MAJOR = 253
-# The operations of block I/O that are counted: cgroup v1 writes ``Read``, v2 ``read``.
-_OPERATIONS = ("read", "write")
 
 
 # The samples of all containers of a response that have stats, by Docker id.
@@ -168,7 +166,7 @@ def _block_bytes(entries: Sequence[_BlockEntry], device_mapper_majors: frozenset
         mapped_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
     for entry in entries:
         operation, value = entry.op.lower(), count(entry.value)
-        if operation not in _OPERATIONS or value is None:
+        if operation not in ("read", "write") or value is None:  # cgroup v1 writes ``Read``, v2 ``read``
             continue
         if entry.major in mapped_majors:
             nodes[operation, entry.minor] = nodes.get((operation, entry.minor), 0) + value

@@ -162,19 +162,15 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
     if tags is None:
         for error in mappings(document.get("Errors")):
             if error.get("ErrorField") in (None, _TAGS):
-                return Unavailable(_tag_error(error))
+                # Only the code of the error: its message may quote anything.
+                code = (text(error.get("ErrorCode")) or "no error code")[:100]
+                return Unavailable(
+                    f"ECS refused the agent's request ({code}); allow ecs:ListTagsForResource on the task to the "
+                    "agent's role (on EC2 the role of the container instance)"
+                    if "AccessDenied" in code
+                    else f"ECS did not return them ({code})"
+                )
     return {name: value for name, value in (tags or {}).items() if name and isinstance(value, str)}
-
-
-def _tag_error(error: Mapping[str, Json]) -> str:
-    """The reason, with only the code of the error: its message may quote anything."""
-    code = (text(error.get("ErrorCode")) or "no error code")[:100]
-    if "AccessDenied" in code:
-        return (
-            f"ECS refused the agent's request ({code}); allow ecs:ListTagsForResource on the task to the agent's role "
-            "(on EC2 the role of the container instance)"
-        )
-    return f"ECS did not return them ({code})"
 
 
 def _object(body: bytes) -> Mapping[str, Json] | str:
@@ -231,8 +227,7 @@ class Restarts:
 
     def join(self, task: TaskMetadata) -> TaskMetadata:
         """The task with one container a name: the first start that was seen, all else from the last attempt."""
-        latest = {container.name: task.container(container.name) or container for container in task.containers}
-        return replace(task, containers=tuple(self._joined(container) for container in latest.values()))
+        return replace(task, containers=tuple(self._joined(container) for container in task.current.values()))
 
     def _joined(self, container: ContainerMetadata) -> ContainerMetadata:
         before = self._seen.get(container.name) or replace(container, attempt_started_ns=container.started_ns)

@@ -37,6 +37,7 @@ class TrackedProcess:
         self._stat_text: bytes | None = None
         self._stat: proc.ProcessStat | None = None
         self._status = proc.ProcessStatus()
+        self._memory_facts: tuple[int, int, str] | None = None
 
     def refresh(self, *, several: bool) -> bool:
         """Read the process; False if it has ended. Among ``several``, the share is the anonymous memory only."""
@@ -48,11 +49,9 @@ class TrackedProcess:
                 return False
             before = self._stat
             # Memory grows only through page faults, and the high-water mark only with the memory.
-            if before is None or (before.faults, before.resident_pages, before.state) != (
-                stat.faults,
-                stat.resident_pages,
-                stat.state,
-            ):
+            memory_facts = (stat.faults, stat.resident_pages, stat.state)
+            if memory_facts != self._memory_facts:
+                self._memory_facts = memory_facts
                 self._status = proc.parse_status(self._read("status"))
             if before is None or stat.name != before.name:
                 if self._with_arguments:

@@ -91,10 +91,8 @@ def with_processor(host: Host) -> Host:
 
 def parse_processor_model(cpuinfo: str) -> str | None:
     """The first CPU's model in ``/proc/cpuinfo``; None if it is unknown."""
-    fields: dict[str, str] = {}
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        fields.setdefault(name.strip(), value.strip())
+    lines = (line.partition(":") for line in reversed(cpuinfo.splitlines()))
+    fields = {name.strip(): value.strip() for name, _, value in lines}
     of_arm = _ARM_MODELS.get((fields.get("CPU implementer", ""), fields.get("CPU part", "")))
     return (of_arm or fields.get("model name", ""))[:200] or None
 

@@ -160,18 +160,14 @@ class ProcessTree:
 
         After the largest id the kernel begins again at small ones, which may then be new processes.
         """
-        stats: dict[int, proc.ProcessStat] = {}
         children: dict[int, list[int]] = {}
         last_pid = proc.read_last_pid() or 0
         others = self._others if last_pid >= self._last_pid > 0 else ()
         self._last_pid = last_pid
-        for pid in pids:
-            if pid in others:
-                continue
-            stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-            if stat is not None:
-                stats[pid] = stat
-                children.setdefault(stat.parent_pid, []).append(pid)
+        read = ((pid, proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")) for pid in pids if pid not in others)
+        stats = {pid: stat for pid, stat in read if stat is not None}
+        for pid, stat in stats.items():
+            children.setdefault(stat.parent_pid, []).append(pid)
         descendants: dict[int, proc.ProcessStat] = {}
         pending = list(children.get(self._root_pid, ()))
         while pending:

@@ -174,6 +174,7 @@ class ThreadReader:
         self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
         self._open_files = 0
         self._last: _Moment | None = None
+        self._growth: list[ThreadGrowth] = []  # of the present reading
         self._is_counting = False
         self._sees_calls = False
         self._has_refused = False
@@ -196,7 +197,8 @@ class ThreadReader:
         now = _Moment(last.number + 1, now_ns)
         self._follow(processes, last)
         reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
-        growth = self._read_changed(reads, now, is_required=is_required)
+        growth = self._growth = []
+        self._read_changed(reads, now, is_required=is_required)
         # In this time certainly no thread was blocked.
         busy_ns = sum([one.run_ns / one.steps for one in growth])
         busy_ns += max([one.wait_ns / one.steps for one in growth], default=0.0)
@@ -207,26 +209,26 @@ class ThreadReader:
             for wait, count in process.waits.items() if process.waits else ():
                 waits[wait] = waits.get(wait, 0) + count
         self._last, self._budget_ns = now, budget_ns - spent_ns()
-        return self._sample(growth, waits)
+        return self._sample(waits)
 
     def read_last(self, now_ns: int) -> ThreadSample:
         """Read the counters of all threads that were seen, for the last time: a zombie's counters are readable."""
         last = self._last or _Moment(0, now_ns)
-        growth: list[ThreadGrowth] = []
+        self._growth = []
         for pid, process in self._processes.items():
             process.still_at = process.still_at if pid in self._changed else last
             for thread in tuple(process.threads.values()):
-                self._read_thread(process, thread, growth, _Moment(last.number + 1, now_ns))
-        return self._sample(growth, {})
+                self._read_thread(process, thread, _Moment(last.number + 1, now_ns))
+        return self._sample({})
 
     def close(self) -> None:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
 
-    def _sample(self, growth: Sequence[ThreadGrowth], waits: Mapping[Wait, int]) -> ThreadSample:
+    def _sample(self, waits: Mapping[Wait, int]) -> ThreadSample:
         return ThreadSample(
-            growth=growth if self._is_counting else None,
+            growth=self._growth if self._is_counting else None,
             waits=waits,
             has_refused=self._has_refused and any(process.is_refused for process in self._processes.values()),
             sees_calls=self._sees_calls,
@@ -262,12 +264,11 @@ class ThreadReader:
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
-    def _read_changed(self, budget: _Budget, now: _Moment, *, is_required: bool) -> list[ThreadGrowth]:
+    def _read_changed(self, budget: _Budget, now: _Moment, *, is_required: bool) -> None:
         """Read the counters of the processes whose threads may have run, and look for new threads.
 
         A process whose threads take several readings comes last, or it would keep the others from being read.
         """
-        growth: list[ThreadGrowth] = []
         changed = sorted(self._changed.values(), key=lambda process: bool(process.left) and not process.is_refused)
         self._turns += max(_IN_TURN, -(-sum([process.reading.threads for process in changed]) // _MAX_TURNS))
         for process in changed:
@@ -276,16 +277,13 @@ class ThreadReader:
             if budget.is_spent:
                 continue
             if not process.is_refused or process.reading.threads == 1 or is_required:
-                self._continue(process, growth, budget, now, None)
+                self._continue(process, budget, now, None)
             elif self._turns >= min(process.reading.threads, _UNCHECKED):  # reading few at a time costs more
-                self._turns -= self._continue(process, growth, budget, now, self._turns)
+                self._turns -= self._continue(process, budget, now, self._turns)
         most = max([process.reading.threads for process in self._changed.values()], default=0)
         self._turns = min(self._turns, most, _UNCHECKED)
-        return growth
 
-    def _continue(
-        self, process: _Process, growth: list[ThreadGrowth], budget: _Budget, now: _Moment, limit: int | None
-    ) -> int:
+    def _continue(self, process: _Process, budget: _Budget, now: _Moment, limit: int | None) -> int:
         """Read the threads that are left, up to a ``limit``; returns how many were read."""
         pid, is_first = process.reading.pid, not process.left
         if is_first:
@@ -298,7 +296,7 @@ class ThreadReader:
                 has_looked, process.left = True, self._find_threads(process, now)
             elif len(read) == limit or not budget.allows():
                 break
-            elif self._read_thread(process, thread := process.left.pop(), growth, now):
+            elif self._read_thread(process, thread := process.left.pop(), now):
                 read.append(thread)
         is_known = not process.left and (is_first or not process.has_run)
         if is_known:
@@ -308,7 +306,7 @@ class ThreadReader:
         self._stale[pid] = process
         return len(read)
 
-    def _read_thread(self, process: _Process, thread: _Thread, growth: list[ThreadGrowth], now: _Moment) -> bool:
+    def _read_thread(self, process: _Process, thread: _Thread, now: _Moment) -> bool:
         """Read a thread's counters; returns False after its end."""
         try:
             grown = thread.read(process.still_at, now)
@@ -317,7 +315,7 @@ class ThreadReader:
             return False
         if grown is not None:
             self._is_counting = self._is_counting or grown.run_ns > 0
-            growth.append(grown)
+            self._growth.append(grown)
         return True
 
     def _find_threads(self, process: _Process, now: _Moment) -> list[_Thread]:

@@ -75,15 +75,6 @@ def test_without_a_known_start_the_first_sample_gives_no_rate() -> None:
     assert (found.vcpu_used, found.memory_used_mb) == ((0.5,), (60,))
 
 
-@pytest.mark.parametrize(("cpu", "total"), [(50.5, 50.5), (2.0, 52.0)])
-def test_a_new_docker_id_with_more_than_its_time_allows_continues_the_counters(cpu: float, total: float) -> None:
-    """It started 1 s ago on 2 CPUs: 2 s can be its own, 50.5 s cannot."""
-    feed = Feed(machine=Host(vcpu=2))
-    feed.add(25, cpu=50.0)
-    feed.add(26, cpu=cpu, docker_id="b")
-    assert feed.usage.cpu_seconds == total
-
-
 def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
     feed = Feed(series_points=10)
     for at, cpu, began in ((1, 1.0, 0), (2, 2.0, 0), (8, 1.0, 7)):
@@ -102,28 +93,35 @@ def test_memory_that_the_machine_does_not_have_is_left_out(memory_mib: int, *, i
     assert (usage.memory_max_bytes is not None, usage.impossible) == (is_possible, 0 if is_possible else 1)
 
 
-@pytest.mark.parametrize(("cpu", "is_possible"), [(130.0, True), (133.0, False), (24_282.0, False)])
-def test_cpu_time_that_all_cpus_cannot_have_provided_is_left_out(cpu: float, *, is_possible: bool) -> None:
-    """On 2 CPUs in 6 s, with 60 s for late counters."""
+@pytest.mark.parametrize(
+    ("readings", "total", "impossible"),
+    [
+        # A new container started 1 s ago: 2 s can be its own, and with 50.5 s it continues the counters.
+        ([(25, 50.0, "a"), (26, 2.0, "b")], 52.0, 0),
+        ([(25, 50.0, "a"), (26, 50.5, "b")], 50.5, 0),
+        # In 6 s, with 60 s for late counters.
+        ([(6, 130.0, "a")], 130.0, 0),
+        ([(6, 133.0, "a")], None, 1),
+        # A counter that falls by little is no restart.
+        ([(1000, 999.0, "a"), (1001, 998.9, "a"), (1002, 1001.0, "a")], 1001.0, 1),
+    ],
+)
+def test_cpu_time_that_two_cpus_cannot_have_provided_is_left_out(
+    readings: list[tuple[int, float, str]], total: float | None, impossible: int
+) -> None:
     feed = Feed(machine=Host(vcpu=2))
-    feed.add(6, cpu)
-    assert (feed.usage.cpu_seconds, feed.usage.impossible) == ((cpu, 0) if is_possible else (None, 1))
-
-
-def test_a_counter_that_falls_by_little_is_no_restart() -> None:
-    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
-    for at, cpu in ((1000, 999.0), (1001, 998.9), (1002, 1001.0)):
-        usage.add(sample(START_NS + seconds(at), cpu), received_ns=seconds(at), started_ns=START_NS)
-    assert (usage.cpu_seconds, usage.run.vcpu.maximum, usage.impossible) == (1001.0, 1.0, 1)
+    for at, cpu, docker_id in readings:
+        feed.add(at, cpu, docker_id=docker_id)
+    assert (feed.usage.cpu_seconds, feed.usage.impossible) == (total, impossible)
 
 
 def test_a_rate_beyond_the_machine_is_joined_with_the_next() -> None:
     """Stats of every 10 s, and a wall clock that is set back by 9.9 s."""
-    usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
+    feed = Feed(machine=Host(vcpu=2))
     for at, received, cpu in ((10, 10, 10.0), (10.1, 20, 20.0), (20.1, 30, 30.0)):
-        usage.add(sample(START_NS + seconds(at), cpu), received_ns=seconds(received), started_ns=START_NS)
-    assert usage.cpu_seconds == usage.run.cpu_seconds == 30.0
-    assert present(usage.run.vcpu.maximum) < 2
+        feed.add(at, cpu, received=received)
+    assert feed.usage.cpu_seconds == feed.usage.run.cpu_seconds == 30.0
+    assert present(feed.usage.run.vcpu.maximum) < 2
 
 
 def test_a_total_above_the_integers_of_readers_is_absent() -> None:

@@ -80,8 +80,6 @@ def verdict(
         (KILLED, 0.89, 0, UNKNOWN),
         (KILLED, 0.70, 1, AT_LIMIT),
         (KILLED, 0.69, 12, UNKNOWN),
-        (KILLED, 0.05, 12, UNKNOWN),
-        (KILLED, 0.05, None, UNKNOWN),
         (KILLED, None, 12, UNKNOWN),
         (ENDED_WITHOUT_A_CODE, 0.95, None, OutOfMemory(likely=True, evidence="memory-at-limit")),
         (ENDED_WITHOUT_A_CODE, 0.75, 1, OutOfMemory(likely=True, evidence="memory-at-limit")),

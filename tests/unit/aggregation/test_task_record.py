@@ -127,7 +127,7 @@ def test_usage_is_relative_to_the_limits() -> None:
 def test_unknown_counters_are_absent() -> None:
     """No sample, and a sample without values."""
     silent = ContainerUsage(seconds(1))
-    silent.add(sample(START_NS), epoch="b", received_ns=0, started_ns=None)
+    silent.add(sample(START_NS), received_ns=0, started_ns=None)
     bounds = Metrics(vcpu_size=2, memory_size_mb=400)
     assert usage_metrics(None, SIZES) == usage_metrics(silent, SIZES) == bounds
     empty = Interval(started_at="2025-11-20T00:53:20.000Z", finished_at="2025-11-20T00:53:20.000Z")

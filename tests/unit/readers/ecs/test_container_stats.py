@@ -62,8 +62,6 @@ CGROUP_V2: dict[str, Any] = {
     "memory_stats": {
         "usage": 65249280,
         "stats": {
-            "anon": 37691392,
-            "file": 25296896,
             "inactive_file": 17641472,
             "active_file": 7655424,
             "file_mapped": 19968000,

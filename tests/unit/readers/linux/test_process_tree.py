@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from profiler.readers.linux import process_tree
 from profiler.readers.linux.process_tree import ProcessTree, QuickMemory, list_children
+from tests import fakes
 from tests.values import present
 
 # Starts 300 threads. For each line of its input, a thread starts a child, which starts another one. The thread stays:
@@ -88,24 +89,18 @@ for line in sys.stdin:
 """
 
 
-class _Process:
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.say("")
-
-    def say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        if line:
-            self._process.stdin.write(f"{line}\n")
-            self._process.stdin.flush()
-        present(self._process.stdout).readline()
-
-
 @contextmanager
-def _process() -> Iterator[_Process]:
+def _process() -> Iterator[Callable[[str], None]]:
+    """A process of the program, which does what a line says."""
     words = (sys.executable, "-S", "-c", _GROWING_PROGRAM)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield _Process(process)
+
+        def tell(line: str) -> None:
+            print(line, file=process.stdin, flush=True)
+            present(process.stdout).readline()
+
+        present(process.stdout).readline()
+        yield tell
         process.kill()
 
 
@@ -117,7 +112,7 @@ def test_growth_and_new_processes_are_seen() -> None:
     children = frozenset[int]()
     tree, quick = ProcessTree(os.getpid(), children, lambda: 0), QuickMemory(os.getpid(), children)
     with _process() as first:
-        first.say("30")
+        first("30")
         alone = present(quick.read())
         assert alone > 30 * _MIB
         quick.follow(tree.read())
@@ -127,9 +122,9 @@ def test_growth_and_new_processes_are_seen() -> None:
             both = quick.read()
             assert quick.has_changed
             assert both is not None
-            second.say("40")
+            second("40")
             assert _is_about(quick.read(), both / _MIB + 40)
-            first.say("20")
+            first("20")
             assert _is_about(quick.read(), both / _MIB + 60)
             readings = tree.read()
             quick.follow(readings)
@@ -142,20 +137,19 @@ def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
     children = frozenset[int]()
     tree, quick = ProcessTree(os.getpid(), children, lambda: 0), QuickMemory(os.getpid(), children)
     with _process() as process:
-        process.say("50")
+        process("50")
         quick.follow(tree.read())
         before = present(quick.read())
-        process.say("fork")
+        process("fork")
         assert _is_about(quick.read(), before / _MIB)
         assert quick.has_changed
 
 
 def test_without_a_process_and_with_too_many_threads_nothing_is_known() -> None:
     with _process() as process:
-        process.say("1")
+        process("1")
         own = next(iter(ProcessTree(os.getpid(), (), lambda: 0).read())).pid
         assert QuickMemory(os.getpid(), {own}).read() is None
         quick = QuickMemory(os.getpid(), ())
-        reading = ProcessTree(os.getpid(), (), lambda: 0).read()[0]
-        quick.follow([type(reading)(pid=own, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, threads=100)])
+        quick.follow([fakes.process(own, threads=100)])
         assert quick.read() is None

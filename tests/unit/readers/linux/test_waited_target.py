@@ -2,7 +2,9 @@
 
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -281,20 +283,13 @@ def test_the_known_sockets_are_bounded(tmp_path: Path) -> None:
     assert len(sockets._known) <= 1024
 
 
-class CountingClock:
+def slow_clock() -> Callable[[], int]:
     """A CPU clock by which each search for a peer takes 9 ms."""
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def __call__(self) -> int:
-        self.looks += 1
-        return seconds(0.0045) * self.looks
+    return partial(next, count(seconds(0.0045), seconds(0.0045)))
 
 
 def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> None:
-    clock = CountingClock()
-    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), clock)
+    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), slow_clock())
     process.opens(**{f"fd{number}": f"socket:[{9000 + number}]" for number in range(20)})
     process.table("tcp", *(inet_line(f"0100007F:{5000 + number:04X}", 9000 + number) for number in range(20)))
     found = []
@@ -312,7 +307,7 @@ def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> No
 
 
 def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(process: FakeProcess) -> None:
-    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), CountingClock())
+    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), slow_clock())
     process.opens(fd3="socket:[9003]", fd4="socket:[9004]", fd5="socket:[9005]")
     process.table("tcp", inet_line("0100007F:1538", 9004))
     for number in range(5):  # spends the budget
