@@ -268,21 +268,15 @@ class Machine:
         return [pid for pid, _ in self.processes.choose([(pid, 1) for pid in self.programs], at)]
 
 
-def test_only_python_processes_are_chosen_and_each_is_looked_at_once() -> None:
+def test_only_python_processes_are_chosen_and_each_program_is_looked_at_once() -> None:
     machine = Machine()
     machine.programs = {1: "/bin/sh", 2: "/usr/bin/python3.11", 3: "/usr/bin/java"}
     assert [machine.choose(), machine.choose()] == [[2], [2]]
     assert machine.decided == [1, 2, 3]
+    machine.programs[1] = "/usr/bin/python3"  # executed in place of the shell
+    assert machine.choose() == [1, 2]
     assert machine.processes.found_python
     assert not machine.processes.is_refused
-
-
-def test_a_process_that_executes_another_program_is_looked_at_again() -> None:
-    machine = Machine()
-    machine.programs = {1: "/bin/sh"}
-    assert machine.choose() == []
-    machine.programs = {1: "/usr/bin/python3"}
-    assert machine.choose() == [1]
 
 
 def test_the_busiest_since_the_last_sample_come_first() -> None:
