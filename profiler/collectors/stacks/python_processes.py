@@ -20,7 +20,6 @@ _MAX_FAILURES = 5
 _MAX_PAUSE_SECONDS = 600.0
 # The outermost functions of the main thread and of threads of the module threading.
 _USUAL_ROOTS = frozenset({"<module>", "_bootstrap", "Thread._bootstrap", "_run_module_as_main"})
-_MAX_THREADS = 10_000
 
 Identity = tuple[int, int]  # the process id, and the start in ticks, because the kernel reuses ids
 
@@ -64,7 +63,7 @@ class ThreadRoots:
         """The stacks without torn ones. The stack of a thread that waits does not change."""
         for stack in stacks:
             root = stack.frames[0].function
-            if root in _USUAL_ROOTS and len(self._roots) < _MAX_THREADS:
+            if root in _USUAL_ROOTS:
                 self._roots[stack.thread_id] = root
         return tuple(
             stack
