@@ -39,20 +39,10 @@ class Watched:
         self.clock = clock
         self.log = FakeLog()
         self.reports: list[NeuronReport] = []
-        self.threads: set[str] = set()
         self.source = NeuronMonitorSource(str(program), period_seconds, clock, self.log)
 
     def start(self) -> None:
-        self.source.start(self._listen)
-
-    @property
-    def reasons(self) -> list[object]:
-        """The reasons that were logged; None for a line without one."""
-        return [fields.get("reason") for _, _, fields in self.log.lines]
-
-    def _listen(self, taken: NeuronReport) -> None:
-        self.threads.add(threading.current_thread().name)
-        self.reports.append(taken)
+        self.source.start(self.reports.append)
 
     @property
     def failures(self) -> int:
@@ -199,24 +189,6 @@ def test_stop_ends_it_whether_it_listens_or_not(watch: Any, *, stubborn: bool) -
 
 def open_descriptors() -> set[str]:
     return {entry.name for entry in Path("/proc/self/fd").iterdir() if entry.exists()}
-
-
-def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
-    release = threading.Event()
-
-    def hang(_: NeuronReport) -> None:
-        release.wait()
-
-    program = install(tmp_path, [BUSY, STAY])
-    source = NeuronMonitorSource(str(program), 1, SystemClock(), FakeLog())
-    source.start(hang)
-    (start,) = wait_until(lambda: starts(program), _WAIT_SECONDS, "its start")
-    source.stop(0.1)
-    wait_until(lambda: is_gone(start["pid"]), _WAIT_SECONDS, "its end")
-    assert threads()
-    release.set()
-    assert end_of_threads()
-    source.stop(1)
 
 
 def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:
