@@ -26,7 +26,6 @@ def runtime(
     memory_mib: Mapping[int, int],
     *,
     period: float = 1.0,
-    pid: int = 784315,
     completed: int = 10,
     failed: Mapping[str, int] | None = None,
     total_latency: object = None,
@@ -34,7 +33,7 @@ def runtime(
 ) -> dict[str, Any]:
     """One runtime of schema 2.x: like the real ones it lists every core, its own or not."""
     return {
-        "pid": pid,
+        "pid": 784315,
         "neuron_runtime_tag": "535",
         "error": "",
         "report": {
