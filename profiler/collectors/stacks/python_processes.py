@@ -102,7 +102,11 @@ class PythonProcesses:
         used: list[tuple[int, Identity]] = []
         for identity in present:
             process = processes[identity] = self._known.get(identity) or _Process()
-            self._look_at(process, identity[0])
+            found = None if process.is_python is None else self._runs(identity[0], process.program)
+            if found is not None:
+                process.program, process.is_python = found
+                self.found_python = self.found_python or bool(process.is_python)
+                self.is_refused = self.is_refused or process.is_python is None
             if process.is_python and now_seconds >= process.next_try_seconds:
                 cpu_ns = self._cpu_ns(identity[0])
                 used.append((cpu_ns - process.cpu_ns, identity))
@@ -111,14 +115,6 @@ class PythonProcesses:
         self.scans += bool(processes)
         used.sort(key=lambda each: (-each[0], each[1]))
         return [identity for _, identity in used[:MAX_PROCESSES]]
-
-    def _look_at(self, process: _Process, pid: int) -> None:
-        """Decide what the process runs, once for each program that it executes."""
-        found = None if process.is_python is None else self._runs(pid, process.program)
-        if found is not None:
-            process.program, process.is_python = found
-            self.found_python = self.found_python or bool(process.is_python)
-            self.is_refused = self.is_refused or process.is_python is None
 
     def add_stacks(self, identity: Identity, stacks: Collection[ThreadStack]) -> tuple[ThreadStack, ...]:
         """Note that a process was read; returns its stacks without torn ones."""
