@@ -241,19 +241,15 @@ def in_path(program: Path) -> dict[str, str]:
     return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
 
 
-def waiting_command(folder: Path) -> tuple[tuple[str, str], dict[str, str]]:
-    """A command that ends, however slow the machine is, once the program has played the step beside it."""
-    fifo = folder / "until-reported"
-    os.mkfifo(fifo)
-    return ("cat", str(fifo)), {"let_go": str(fifo)}
-
-
 def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_path: Path) -> None:
     """neuron-monitor ends and is started anew while the command runs: neither life is counted or left."""
     burn = {"burn_seconds": 0.2}
-    command, let_go = waiting_command(tmp_path)
+    # The command ends, however slow the machine is, once the program has played a step.
+    fifo = tmp_path / "until-reported"
+    os.mkfifo(fifo)
+    let_go = {"let_go": str(fifo)}
     program = install(tmp_path, [burn, BUSY, {"exit": 1}], [{"ignore_sigterm": True}, BUSY, let_go, STAY])
-    record, before = profiled(in_path(program), *command, NEURON="on")
+    record, before = profiled(in_path(program), "cat", str(fifo), NEURON="on")
     assert before == []
     assert record.neuron is not None
     assert present(record.neuron.cores[0].utilization_percent).max == 75
