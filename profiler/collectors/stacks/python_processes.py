@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from profiler.collectors.stacks.py_spy import ThreadStack
 from profiler.readers.linux import proc
@@ -50,26 +50,21 @@ def runs_python(pid: int, last_program: str, proc_folder: str = "/proc") -> tupl
     return program, None if maps is None else _LIBRARY in maps
 
 
-class ThreadRoots:
-    """Recognizes stacks of one process that were read while they changed: the process runs on meanwhile.
+def without_torn(stacks: Iterable[ThreadStack], roots: dict[int, str]) -> tuple[ThreadStack, ...]:
+    """The stacks of one process without those that were read while they changed: the process runs on meanwhile.
 
-    A thread's outermost function stays. A running thread's stack that begins elsewhere was read in a change.
+    A thread's outermost function stays; ``roots`` has it by thread. A running thread's stack that begins elsewhere was
+    read in a change. The stack of a thread that waits does not change.
     """
-
-    def __init__(self) -> None:
-        self._roots: dict[int, str] = {}
-
-    def without_torn(self, stacks: Iterable[ThreadStack]) -> tuple[ThreadStack, ...]:
-        """The stacks without torn ones. The stack of a thread that waits does not change."""
-        for stack in stacks:
-            root = stack.frames[0].function
-            if root in _USUAL_ROOTS:
-                self._roots[stack.thread_id] = root
-        return tuple(
-            stack
-            for stack in stacks
-            if not stack.is_active or self._roots.get(stack.thread_id) in (None, stack.frames[0].function)
-        )
+    for stack in stacks:
+        root = stack.frames[0].function
+        if root in _USUAL_ROOTS:
+            roots[stack.thread_id] = root
+    return tuple(
+        stack
+        for stack in stacks
+        if not stack.is_active or roots.get(stack.thread_id) in (None, stack.frames[0].function)
+    )
 
 
 class _Process(Struct):
@@ -78,7 +73,7 @@ class _Process(Struct):
     cpu_ns: int = 0
     failures: int = 0
     next_try_seconds: float = 0.0
-    roots: ThreadRoots = field(default_factory=ThreadRoots)
+    roots: dict[int, str] = {}
 
 
 class PythonProcesses:
@@ -120,7 +115,7 @@ class PythonProcesses:
         """Note that a process was read; returns its stacks without torn ones."""
         process = self._known[identity]
         process.failures = 0
-        return process.roots.without_torn(stacks)
+        return without_torn(stacks, process.roots)
 
     def is_failing(self, identity: Identity) -> bool:
         return self._known[identity].failures > 0

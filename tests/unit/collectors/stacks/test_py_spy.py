@@ -17,9 +17,9 @@ from profiler.collectors.stacks.py_spy import Frame, PySpy, ThreadStack, decode_
 from profiler.collectors.stacks.python_processes import (
     MAX_PROCESSES,
     PythonProcesses,
-    ThreadRoots,
     living_processes,
     runs_python,
+    without_torn,
 )
 from profiler.readers import Unavailable
 from profiler.readers.linux import proc
@@ -214,14 +214,14 @@ def test_an_idle_worker_says_less_than_the_main_thread() -> None:
 
 
 def test_a_running_thread_that_begins_elsewhere_is_torn() -> None:
-    roots = ThreadRoots()
+    roots: dict[int, str] = {}
     whole = decoded(thread(frame("leaf"), frame("<module>")))
     torn = decoded(thread(frame("leaf"), frame("deep")))
     waiting = decoded(thread(frame("_shutdown"), active=False))
-    assert roots.without_torn(torn) == torn  # nothing else is known of the thread yet
-    assert roots.without_torn(whole) == whole
-    assert roots.without_torn(torn) == ()
-    assert roots.without_torn(waiting) == waiting
+    assert without_torn(torn, roots) == torn  # nothing else is known of the thread yet
+    assert without_torn(whole, roots) == whole
+    assert without_torn(torn, roots) == ()
+    assert without_torn(waiting, roots) == waiting
 
 
 @given(st.binary(max_size=300))
