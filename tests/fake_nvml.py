@@ -146,11 +146,6 @@ class FakeNvml:
         """The GPM samples that are allocated."""
         return _number("live_samples")
 
-    @property
-    def samples_at_shutdown(self) -> int:
-        """The GPM samples that were still allocated when the driver was shut down."""
-        return _number("samples_at_shutdown")
-
 
 def _number(name: str) -> int:
     return ctypes.c_int.in_dll(_library(), name).value

@@ -26,7 +26,6 @@ def runtime(
     memory_mib: Mapping[int, int],
     *,
     period: float = 1.0,
-    pid: int = 784315,
     completed: int = 10,
     failed: Mapping[str, int] | None = None,
     total_latency: object = None,
@@ -34,7 +33,7 @@ def runtime(
 ) -> dict[str, Any]:
     """One runtime of schema 2.x: like the real ones it lists every core, its own or not."""
     return {
-        "pid": pid,
+        "pid": 784315,
         "neuron_runtime_tag": "535",
         "error": "",
         "report": {
@@ -106,46 +105,17 @@ def report(*runtimes: Mapping[str, Any], ecc: Mapping[int, tuple[int, int]] | No
 
 def inf1_report() -> dict[str, Any]:
     """Runtime 1.x: ``inference_stats``, the hardware's counters in the runtime, memory without cores."""
+    total, device = percentiles(0.011, 0.012, 0.013), percentiles(0.010, 0.011, 0.012)
+    cores = {core: 42.0 + core for core in range(4)}
+    daemon = runtime(cores, {0: 2}, completed=123, failed={"timed_out": 2}, total_latency=total, device_latency=device)
+    groups = daemon["report"]
+    stats = groups["inference_stats"] = groups.pop("execution_stats")
+    stats["inference_summary"] = stats.pop("execution_summary")
+    del groups["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
+    counters = {"neuron_device_index": 0, "mem_ecc_uncorrected": 1, "sram_ecc_uncorrected": 2}
+    groups["hw_counters"] = {"period": 1.0, "neuron_devices": [counters], "error": ""}
     return {
-        "neuron_runtime_data": [
-            {
-                "neuron_runtime_index": 0,
-                "error": "",
-                "report": {
-                    "neuroncore_counters": {
-                        "period": 1.0,
-                        "neuroncores_in_use": {
-                            str(core): {"neuroncore_utilization": 42.0 + core, "loaded_models": ["my_model:sg00"]}
-                            for core in range(4)
-                        },
-                        "error": "",
-                    },
-                    "inference_stats": {
-                        "period": 1.0,
-                        "error_summary": {"generic": 0, "numerical": 0},
-                        "inference_summary": {"completed": 123, **NOTHING_FAILED, "timed_out": 2},
-                        "latency_stats": {
-                            "total_latency": percentiles(0.011, 0.012, 0.013),
-                            "device_latency": percentiles(0.010, 0.011, 0.012),
-                        },
-                        "error": "",
-                    },
-                    "memory_used": {
-                        "period": 1.0,
-                        "neuron_runtime_used_bytes": {"host": 1000000, "neuron_device": 2 * MIB},
-                        "loaded_models": [{"name": "my_model", "model_id": 10234, "is_running": True}],
-                        "error": "",
-                    },
-                    "hw_counters": {
-                        "period": 1.0,
-                        "neuron_devices": [
-                            {"neuron_device_index": 0, "mem_ecc_uncorrected": 1, "sram_ecc_uncorrected": 2}
-                        ],
-                        "error": "",
-                    },
-                },
-            }
-        ],
+        "neuron_runtime_data": [{"neuron_runtime_index": 0, "error": "", "report": groups}],
         "system_data": {"memory_info": {"period": 5.3, "memory_total_bytes": 49345835008, "error": ""}},
         "instance_data": {"instance_type": "inf1.xlarge", "error": ""},
     }

@@ -95,11 +95,9 @@ def export_in_time(
         return str(error)
     except Exception as error:  # noqa: BLE001  the export must not fail what precedes it
         return f"The export failed ({type(error).__name__})."  # its text may contain a secret
-    if reasons is None and is_interrupted():
-        return "The export was interrupted."
-    if reasons is None:
-        return f"{' '.join(late)} The limit is {max_seconds:g} s."
-    return " ".join(reasons) or None
+    if reasons is not None:
+        return " ".join(reasons) or None
+    return "The export was interrupted." if is_interrupted() else f"{' '.join(late)} The limit is {max_seconds:g} s."
 
 
 class OtlpExporter(Struct, eq=False):

@@ -129,13 +129,6 @@ def _image_attributes(container: Container) -> dict[str, Value]:
     }
 
 
-def _label_attributes(record: Record) -> list[Message]:
-    """The labels of the run and the tags of the task."""
-    kinds = (("label", record.labels or {}), ("tag", record.tags or {}))
-    named = [(f"task_profiler.{kind}.{name}", value) for kind, values in kinds for name, value in values.items()]
-    return attributes(dict(named[:_MAX_LABELS]))
-
-
 def _listed(value: str | None) -> tuple[str, ...]:
     return (value,) if value else ()
 
@@ -264,6 +257,8 @@ def _request(of_resource: str, resource: Message, of_scope: str, name: str, item
 
 def _spans(run: ExportedRun, ids: Message, parent: SpanParent | None, ended: list[Message]) -> list[Message]:
     record = run.record
+    kinds = (("label", record.labels or {}), ("tag", record.tags or {}))
+    named = [(f"task_profiler.{kind}.{name}", value) for kind, values in kinds for name, value in values.items()]
     is_below = {} if parent is None else {"parentSpanId": parent.span_id, "flags": _REMOTE_PARENT | parent.flags}
     spans: list[Message] = [
         {
@@ -273,7 +268,7 @@ def _spans(run: ExportedRun, ids: Message, parent: SpanParent | None, ended: lis
             "kind": _KIND_INTERNAL,
             "startTimeUnixNano": str(run.begin_ns),
             "endTimeUnixNano": str(run.end_ns),
-            "attributes": [*ended, *_label_attributes(record)],
+            "attributes": [*ended, *attributes(dict(named[:_MAX_LABELS]))],
             "events": list(_events(run)),
             "status": _status(run),
         }

@@ -113,18 +113,16 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
     code, status = error_code(error), error_status(error)
     if code in EXPIRED or is_throttled(code, status) or status >= SERVER_FAULT:
         return TransientFailure(cause_of(error), has_expired=code in EXPIRED)
-    return DeliveryFailure(_refusal(code, _message(error), target))
-
-
-def _refusal(code: str, message: str, target: LogTarget) -> str:
     if code in ACCESS_DENIED:
-        return f"The task role may not write to log group {target.group}: allow logs:PutLogEvents on it ({code})."
-    if code == "ResourceNotFoundException":
-        return (
+        reason = f"The task role may not write to log group {target.group}: allow logs:PutLogEvents on it ({code})."
+    elif code == "ResourceNotFoundException":
+        reason = (
             f"Log stream {target.stream} of log group {target.group} does not exist: "
             "check TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or the batch's log driver."
         )
-    return f"CloudWatch Logs refused the report: {code}: {message[:_MAX_CAUSE_CHARS]}"
+    else:
+        reason = f"CloudWatch Logs refused the report: {code}: {_message(error)[:_MAX_CAUSE_CHARS]}"
+    return DeliveryFailure(reason)
 
 
 def cause_of(error: Exception) -> str:

@@ -39,20 +39,10 @@ class Watched:
         self.clock = clock
         self.log = FakeLog()
         self.reports: list[NeuronReport] = []
-        self.threads: set[str] = set()
         self.source = NeuronMonitorSource(str(program), period_seconds, clock, self.log)
 
     def start(self) -> None:
-        self.source.start(self._listen)
-
-    @property
-    def reasons(self) -> list[object]:
-        """The reasons that were logged; None for a line without one."""
-        return [fields.get("reason") for _, _, fields in self.log.lines]
-
-    def _listen(self, taken: NeuronReport) -> None:
-        self.threads.add(threading.current_thread().name)
-        self.reports.append(taken)
+        self.source.start(self.reports.append)
 
     @property
     def failures(self) -> int:
@@ -201,24 +191,6 @@ def open_descriptors() -> set[str]:
     return {entry.name for entry in Path("/proc/self/fd").iterdir() if entry.exists()}
 
 
-def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
-    release = threading.Event()
-
-    def hang(_: NeuronReport) -> None:
-        release.wait()
-
-    program = install(tmp_path, [BUSY, STAY])
-    source = NeuronMonitorSource(str(program), 1, SystemClock(), FakeLog())
-    source.start(hang)
-    (start,) = wait_until(lambda: starts(program), _WAIT_SECONDS, "its start")
-    source.stop(0.1)
-    wait_until(lambda: is_gone(start["pid"]), _WAIT_SECONDS, "its end")
-    assert threads()
-    release.set()
-    assert end_of_threads()
-    source.stop(1)
-
-
 def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:
     watched = watch([{"exit": 0}])
     watched.wait_for(failures=1)
@@ -269,19 +241,15 @@ def in_path(program: Path) -> dict[str, str]:
     return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
 
 
-def waiting_command(folder: Path) -> tuple[tuple[str, str], dict[str, str]]:
-    """A command that ends, however slow the machine is, once the program has played the step beside it."""
-    fifo = folder / "until-reported"
-    os.mkfifo(fifo)
-    return ("cat", str(fifo)), {"let_go": str(fifo)}
-
-
 def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_path: Path) -> None:
     """neuron-monitor ends and is started anew while the command runs: neither life is counted or left."""
     burn = {"burn_seconds": 0.2}
-    command, let_go = waiting_command(tmp_path)
+    # The command ends, however slow the machine is, once the program has played a step.
+    fifo = tmp_path / "until-reported"
+    os.mkfifo(fifo)
+    let_go = {"let_go": str(fifo)}
     program = install(tmp_path, [burn, BUSY, {"exit": 1}], [{"ignore_sigterm": True}, BUSY, let_go, STAY])
-    record, before = profiled(in_path(program), *command, NEURON="on")
+    record, before = profiled(in_path(program), "cat", str(fifo), NEURON="on")
     assert before == []
     assert record.neuron is not None
     assert present(record.neuron.cores[0].utilization_percent).max == 75

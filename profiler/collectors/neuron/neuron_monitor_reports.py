@@ -13,7 +13,6 @@ from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
-_MAX_PERCENT = 100.0
 _MAX_INDEX_DIGITS = 4
 _Value = TypeVar("_Value")
 
@@ -179,6 +178,12 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
 
 def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
     cores = groups.neuroncore_counters or _CoreCounters()
+    # The measured period may be slightly too short, so a value can be slightly above 100.
+    percents = {
+        index: min(max(used.neuroncore_utilization, 0.0), 100.0)
+        for index, used in _by_index(cores.neuroncores_in_use or {})
+        if used.neuroncore_utilization is not None
+    }
     memory = groups.memory_used or _MemoryUsed()
     used = memory.neuron_runtime_used_bytes or _UsedBytes()
     core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
@@ -187,7 +192,7 @@ def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
     latency = stats.latency_stats or _LatencyStats()
     summary = stats.execution_summary or stats.inference_summary or {}
     return RuntimeReport(
-        utilization_percent=None if cores.neuroncores_in_use is None else _percents(cores.neuroncores_in_use),
+        utilization_percent=None if cores.neuroncores_in_use is None else percents,
         utilization_period_ns=_nanoseconds(cores.period),
         core_memory_bytes={core: sum(sizes.values()) for core, sizes in categories.items() if sizes},
         memory_bytes_by_category=_by_category(categories.values()),
@@ -219,15 +224,6 @@ def _by_index(cores: Mapping[str, _Value | None]) -> Iterator[tuple[int, _Value]
     for core, value in cores.items():
         if value is not None and core.isdecimal() and len(core) <= _MAX_INDEX_DIGITS:
             yield int(core), value
-
-
-def _percents(cores: Mapping[str, _Utilization | None]) -> Mapping[int, float]:
-    """The utilization by core. The measured period may be slightly too short, so a value can be slightly above 100."""
-    return {
-        index: min(max(used.neuroncore_utilization, 0.0), _MAX_PERCENT)
-        for index, used in _by_index(cores)
-        if used.neuroncore_utilization is not None
-    }
 
 
 def _sizes(categories: Mapping[str, Any]) -> Mapping[str, int]:

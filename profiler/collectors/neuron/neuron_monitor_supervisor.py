@@ -99,7 +99,7 @@ class _NeuronProcess:
         return chunk
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process group. Any thread may call this."""
+        """Send a signal to the process group."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -237,19 +237,15 @@ class NeuronMonitorSource:
             self._thread.start()
 
     def stop(self, max_seconds: float) -> None:
-        """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL."""
+        """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL, all in its thread."""
         if self._stop_deadline_ns is None:  # the rest of the time is for SIGKILL
             self._stop_deadline_ns = self._clock.monotonic_ns() + round(0.9 * max_seconds * NS_PER_SECOND)
         thread, wake = self._thread, self._wake
         if thread is None or wake is None:
             return
-        has_ended = thread.stop(max_seconds)
-        process = self._process
-        if has_ended:
+        if thread.stop(max_seconds):
             self._wake = None
             wake.close()
-        elif process is not None:
-            process.signal(signal.SIGKILL)
 
     def _run(self, wake: WakeEvent) -> None:
         while self._stop_deadline_ns is None:

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
@@ -117,11 +118,8 @@ class NeuronUsage:
                 return None
             latest = self._latest
             executions = NeuronExecutions(completed=latest.completed, failed=latest.failed)
-            latency = NeuronLatency(
-                p50_max=_rounded(self._latency.p50_seconds),
-                p99_max=_rounded(self._latency.p99_seconds),
-                p100_max=_rounded(self._latency.p100_seconds),
-            )
+            maxima = {name.replace("seconds", "max"): value for name, value in asdict(self._latency).items()}
+            latency = NeuronLatency(**{name: value and round(value, 9) for name, value in maxima.items()})
             return Neuron(
                 cores=tuple(
                     NeuronCore(
@@ -192,7 +190,3 @@ def _max_latency(known: Latency, other: Latency | None) -> Latency:
         return known
     names = Latency.__struct_fields__
     return Latency(**{name: max_known(getattr(known, name), getattr(other, name)) for name in names})
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 9)

@@ -157,14 +157,12 @@ class GpuCollector(Collector):
             notes = self._usage.notes()
         if self._problem is not None and not self.has_data:
             return (*notes, self._problem)
-        reasons = (_MATCHES_NONE if matches_none else None, self._read_error, self._no_answer())
-        return (*notes, *(reason for reason in reasons if reason is not None))
-
-    def _no_answer(self) -> str | None:
         seconds = self._busy_ns() // NS_PER_SECOND
+        no_answer = _NO_FINAL_READING if self._is_final_reading_missing else None
         if seconds >= _HANG_SECONDS:
-            return f"The GPU driver has not answered for {seconds} s; the GPUs' numbers end there."
-        return _NO_FINAL_READING if self._is_final_reading_missing else None
+            no_answer = f"The GPU driver has not answered for {seconds} s; the GPUs' numbers end there."
+        reasons = (_MATCHES_NONE if matches_none else None, self._read_error, no_answer)
+        return (*notes, *(reason for reason in reasons if reason is not None))
 
     def _busy_ns(self) -> int:
         """How long the current call into the driver has lasted, in nanoseconds; 0 outside of a call."""

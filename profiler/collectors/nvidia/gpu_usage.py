@@ -230,8 +230,7 @@ class _GpuAggregate:
             self._power_joules = (self._power_joules or 0.0) + sample.power_watts * step_ns / NS_PER_SECOND
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
         self._energy_mj.add(sample.energy_millijoules)
-        if sample.energy_millijoules is not None:
-            self._driver_energy_mj = sample.energy_millijoules
+        self._driver_energy_mj = sample.energy_millijoules or self._driver_energy_mj
         self._ecc.add(sample.ecc_uncorrected)
         if sample.throttle_reasons is not None:
             self._throttle_observed_ns += weight_ns
@@ -261,6 +260,11 @@ class _GpuAggregate:
     def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
         series, idle_seconds = self._series, self._idle_seconds(run, duration_ms, finished_ns)
         gpm: dict[str, Any] = {name: series[name].distribution() for name in _GPM_SERIES}
+        throttled = {  # percent of the observed time, only by reasons that occurred
+            reason: round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
+            for reason, held_ns in self._throttled_ns.items()
+            if held_ns
+        }
         idle_percent = None
         if idle_seconds is not None and duration_ms:
             idle_percent = round(_PERCENT * idle_seconds * NS_PER_SECOND / (duration_ms * NS_PER_MS), 3)
@@ -277,7 +281,7 @@ class _GpuAggregate:
             energy_joules=self._joules(self._energy_mj.total),
             temperature_celsius=series["temperature_celsius"].distribution(),
             sm_clock_mhz=series["sm_clock_mhz"].distribution(),
-            throttle_reasons=self._throttle_percents(),
+            throttle_reasons=throttled if self._throttle_observed_ns else None,
             xids=tuple(self.xids),
             ecc_uncorrected=self._ecc.total,
             **gpm,
@@ -300,16 +304,6 @@ class _GpuAggregate:
         """The energy by the driver's counter, else power by time."""
         known = self._power_joules if millijoules is None else millijoules / 1000
         return None if known is None else round(known, 3)
-
-    def _throttle_percents(self) -> dict[str, float] | None:
-        """The share of the observed time by reason, in percent; only reasons that occurred."""
-        if not self._throttle_observed_ns:
-            return None
-        return {
-            reason: round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
-            for reason, held_ns in self._throttled_ns.items()
-            if held_ns
-        }
 
 
 def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | None) -> GpuIdle | None:

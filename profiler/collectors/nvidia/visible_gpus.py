@@ -102,9 +102,8 @@ class GpuScope:
         known = [selection.selectors for selection in self._by_container.values()]
         if self._configured is not None or not known:
             return self._configured or self._own_selection(visible)
-        restricted = [selectors for selectors in known if selectors is not None]
-        are_all_restricted = len(restricted) == len(known)
-        return GpuSelection(selectors=frozenset().union(*restricted) if are_all_restricted else None, is_known=True)
+        selectors = None if None in known else frozenset[str]().union(*filter(None, known))
+        return GpuSelection(selectors=selectors, is_known=True)
 
     def _own_selection(self, visible: Collection[GpuFacts]) -> GpuSelection:
         """The GPUs by this process's environment; unknown for ``none`` and ``void``.

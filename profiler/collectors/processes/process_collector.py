@@ -107,11 +107,10 @@ def _with_totals(metrics: Metrics, batch: BatchProcesses, group_peak: GroupPeak)
 
 def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
     """Whether the processes were read at least twice as often as the task stats changed."""
-    step_ms = usage.steps_ms.median()
-    stats_step_ms = None if sampling is None else sampling.stats_period_ms
-    if stats_step_ms is None:
+    if sampling is None or sampling.stats_period_ms is None:
         return usage.samples > (0 if sampling is None else sampling.samples or 0)
-    return step_ms is not None and 2 * step_ms <= stats_step_ms
+    step_ms = usage.steps_ms.median()
+    return step_ms is not None and 2 * step_ms <= sampling.stats_period_ms
 
 
 def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits) -> Record:

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from profiler.collectors.stacks.py_spy import ThreadStack
 from profiler.readers.linux import proc
@@ -20,7 +20,6 @@ _MAX_FAILURES = 5
 _MAX_PAUSE_SECONDS = 600.0
 # The outermost functions of the main thread and of threads of the module threading.
 _USUAL_ROOTS = frozenset({"<module>", "_bootstrap", "Thread._bootstrap", "_run_module_as_main"})
-_MAX_THREADS = 10_000
 
 Identity = tuple[int, int]  # the process id, and the start in ticks, because the kernel reuses ids
 
@@ -51,26 +50,21 @@ def runs_python(pid: int, last_program: str, proc_folder: str = "/proc") -> tupl
     return program, None if maps is None else _LIBRARY in maps
 
 
-class ThreadRoots:
-    """Recognizes stacks of one process that were read while they changed: the process runs on meanwhile.
+def without_torn(stacks: Iterable[ThreadStack], roots: dict[int, str]) -> tuple[ThreadStack, ...]:
+    """The stacks of one process without those that were read while they changed: the process runs on meanwhile.
 
-    A thread's outermost function stays. A running thread's stack that begins elsewhere was read in a change.
+    A thread's outermost function stays; ``roots`` has it by thread. A running thread's stack that begins elsewhere was
+    read in a change. The stack of a thread that waits does not change.
     """
-
-    def __init__(self) -> None:
-        self._roots: dict[int, str] = {}
-
-    def without_torn(self, stacks: Iterable[ThreadStack]) -> tuple[ThreadStack, ...]:
-        """The stacks without torn ones. The stack of a thread that waits does not change."""
-        for stack in stacks:
-            root = stack.frames[0].function
-            if root in _USUAL_ROOTS and len(self._roots) < _MAX_THREADS:
-                self._roots[stack.thread_id] = root
-        return tuple(
-            stack
-            for stack in stacks
-            if not stack.is_active or self._roots.get(stack.thread_id) in (None, stack.frames[0].function)
-        )
+    for stack in stacks:
+        root = stack.frames[0].function
+        if root in _USUAL_ROOTS:
+            roots[stack.thread_id] = root
+    return tuple(
+        stack
+        for stack in stacks
+        if not stack.is_active or roots.get(stack.thread_id) in (None, stack.frames[0].function)
+    )
 
 
 class _Process(Struct):
@@ -79,7 +73,7 @@ class _Process(Struct):
     cpu_ns: int = 0
     failures: int = 0
     next_try_seconds: float = 0.0
-    roots: ThreadRoots = field(default_factory=ThreadRoots)
+    roots: dict[int, str] = {}
 
 
 class PythonProcesses:
@@ -103,7 +97,11 @@ class PythonProcesses:
         used: list[tuple[int, Identity]] = []
         for identity in present:
             process = processes[identity] = self._known.get(identity) or _Process()
-            self._look_at(process, identity[0])
+            found = None if process.is_python is None else self._runs(identity[0], process.program)
+            if found is not None:
+                process.program, process.is_python = found
+                self.found_python = self.found_python or bool(process.is_python)
+                self.is_refused = self.is_refused or process.is_python is None
             if process.is_python and now_seconds >= process.next_try_seconds:
                 cpu_ns = self._cpu_ns(identity[0])
                 used.append((cpu_ns - process.cpu_ns, identity))
@@ -113,19 +111,11 @@ class PythonProcesses:
         used.sort(key=lambda each: (-each[0], each[1]))
         return [identity for _, identity in used[:MAX_PROCESSES]]
 
-    def _look_at(self, process: _Process, pid: int) -> None:
-        """Decide what the process runs, once for each program that it executes."""
-        found = None if process.is_python is None else self._runs(pid, process.program)
-        if found is not None:
-            process.program, process.is_python = found
-            self.found_python = self.found_python or bool(process.is_python)
-            self.is_refused = self.is_refused or process.is_python is None
-
     def add_stacks(self, identity: Identity, stacks: Collection[ThreadStack]) -> tuple[ThreadStack, ...]:
         """Note that a process was read; returns its stacks without torn ones."""
         process = self._known[identity]
         process.failures = 0
-        return process.roots.without_torn(stacks)
+        return without_torn(stacks, process.roots)
 
     def is_failing(self, identity: Identity) -> bool:
         return self._known[identity].failures > 0

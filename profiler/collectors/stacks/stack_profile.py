@@ -216,14 +216,10 @@ class FoldedStacks:
         if self._origin_ns is None:
             self._origin_ns = at_ns
         index = max(at_ns - self._origin_ns, 0) // self._step_ns
-        if index not in self._steps:
-            self._steps[index] = Counter()
-            self._bytes += _STEP_BYTES
-        step = self._steps[index]
-        for stack, count in stacks.items():
-            if stack not in step:
-                self._bytes += _size_of(stack)
-            step[stack] += count
+        self._bytes += 0 if index in self._steps else _STEP_BYTES
+        step = self._steps.setdefault(index, Counter())
+        self._bytes += sum(map(_size_of, stacks.keys() - step.keys()))
+        step.update(stacks)
         self._shrink()
 
     def steps(self, started_ns: int | None, finished_ns: int | None = None) -> tuple[StackStep, ...]:

@@ -105,14 +105,11 @@ def test_the_first_process_with_the_variable_determines_the_gpus(tmp_path: Path)
     process(tmp_path, 100, DOCKER_ID, "HOME=/", "NVIDIA_VISIBLE_DEVICES=GPU-late")
     process(tmp_path, 20, DOCKER_ID, "HOME=/", "NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b", "X_NVIDIA_VISIBLE_DEVICES=no")
     process(tmp_path, 8, DOCKER_ID, "HOME=/")
-    (tmp_path / "self").mkdir()
+    process(tmp_path, 9, "unreadable")
+    (tmp_path / "9" / "environ").unlink()
+    for name in ("10", "self"):
+        (tmp_path / name).mkdir()
     assert visible_devices(DOCKER_ID, str(tmp_path)) == "GPU-a,GPU-b"
     assert list(pids_of(DOCKER_ID, str(tmp_path))) == [8, 20, 100]
-
-
-def test_unreadable_stats_are_not_compared(tmp_path: Path) -> None:
-    process(tmp_path, 7, DOCKER_ID)
-    (tmp_path / "7" / "environ").unlink()
-    (tmp_path / "8").mkdir()
-    assert visible_devices(DOCKER_ID, str(tmp_path)) is None
+    assert visible_devices("unreadable", str(tmp_path)) is None
     assert visible_devices(DOCKER_ID, str(tmp_path / "nowhere")) is None

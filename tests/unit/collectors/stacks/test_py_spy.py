@@ -17,9 +17,9 @@ from profiler.collectors.stacks.py_spy import Frame, PySpy, ThreadStack, decode_
 from profiler.collectors.stacks.python_processes import (
     MAX_PROCESSES,
     PythonProcesses,
-    ThreadRoots,
     living_processes,
     runs_python,
+    without_torn,
 )
 from profiler.readers import Unavailable
 from profiler.readers.linux import proc
@@ -214,14 +214,14 @@ def test_an_idle_worker_says_less_than_the_main_thread() -> None:
 
 
 def test_a_running_thread_that_begins_elsewhere_is_torn() -> None:
-    roots = ThreadRoots()
+    roots: dict[int, str] = {}
     whole = decoded(thread(frame("leaf"), frame("<module>")))
     torn = decoded(thread(frame("leaf"), frame("deep")))
     waiting = decoded(thread(frame("_shutdown"), active=False))
-    assert roots.without_torn(torn) == torn  # nothing else is known of the thread yet
-    assert roots.without_torn(whole) == whole
-    assert roots.without_torn(torn) == ()
-    assert roots.without_torn(waiting) == waiting
+    assert without_torn(torn, roots) == torn  # nothing else is known of the thread yet
+    assert without_torn(whole, roots) == whole
+    assert without_torn(torn, roots) == ()
+    assert without_torn(waiting, roots) == waiting
 
 
 @given(st.binary(max_size=300))
@@ -268,21 +268,15 @@ class Machine:
         return [pid for pid, _ in self.processes.choose([(pid, 1) for pid in self.programs], at)]
 
 
-def test_only_python_processes_are_chosen_and_each_is_looked_at_once() -> None:
+def test_only_python_processes_are_chosen_and_each_program_is_looked_at_once() -> None:
     machine = Machine()
     machine.programs = {1: "/bin/sh", 2: "/usr/bin/python3.11", 3: "/usr/bin/java"}
     assert [machine.choose(), machine.choose()] == [[2], [2]]
     assert machine.decided == [1, 2, 3]
+    machine.programs[1] = "/usr/bin/python3"  # executed in place of the shell
+    assert machine.choose() == [1, 2]
     assert machine.processes.found_python
     assert not machine.processes.is_refused
-
-
-def test_a_process_that_executes_another_program_is_looked_at_again() -> None:
-    machine = Machine()
-    machine.programs = {1: "/bin/sh"}
-    assert machine.choose() == []
-    machine.programs = {1: "/usr/bin/python3"}
-    assert machine.choose() == [1]
 
 
 def test_the_busiest_since_the_last_sample_come_first() -> None:
