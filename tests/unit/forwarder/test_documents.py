@@ -1,4 +1,4 @@
-"""The documents of reports and notices, compared with the index templates."""
+"""The documents of reports and notices; that of a run is the same for any order and repetition of its parts."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

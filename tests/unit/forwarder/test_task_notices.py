@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -69,7 +70,7 @@ class World:
             channels=lambda _settings: [self.slack, self.bus],
             once=lambda _settings: self.table.once,
             now=lambda: self.now,
-            warn=self.warnings.append,
+            warn=cache(self.warnings.append),
         )
         return LineForwarder(ForwarderSettings(), self.deliver, self.store.extend, notices)
 

@@ -1,4 +1,4 @@
-"""The handling of stopped tasks: document and notice, with fakes for all external services."""
+"""The handling of stopped tasks: document and notice, with fakes for all external services. No event is lost."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
