@@ -23,7 +23,7 @@ from profiler.forwarder.batch_report import LogStream, ReportLine
 from profiler.forwarder.documents import schedule_notice_id
 from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError, attempt
-from profiler.forwarder.run_links import RunLinks, links_of_report, links_of_stopped_task
+from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_stopped_task
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
 from profiler.record.task_end import Outcome, StoppedTask
@@ -145,7 +145,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         of_event = links_of_stopped_task(self.task, self.log, kibana_url)
         if self.report_line is None or not self.is_complete:
             return of_event
-        return completed(links_of_report(self.report_line.report, kibana_url), of_event)
+        return completed(links_of_line(self.report_line.report, kibana_url), of_event)
 
 
 def completed(value: _S, other: _S) -> _S:

@@ -13,7 +13,7 @@ from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.notices import value_formats
 from profiler.forwarder.notices.announcements import Announcement, EndedTask
 from profiler.forwarder.notices.event_details import run_title, schedule_title
-from profiler.forwarder.run_links import RunLinks, links_of_notice, links_of_schedule_notice
+from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.hardware import gpu_idle_texts, gpu_totals, neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record, TaskSize
@@ -328,7 +328,7 @@ def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMess
         section([escape_text(notice.message, _MAX_MESSAGE_LENGTH)]),
         value_fields(values),
         section(usage_lines(record.metrics, record), formatted=True),
-        buttons(links_of_notice(line, kibana_url)),
+        buttons(links_of_line(line, kibana_url)),
     )
 
 
