@@ -22,6 +22,7 @@ from profiler.sizing.fargate import LEGAL_SIZES, Size
 from tests.notices import report_line as read
 from tests.unit.forwarder.test_task_event import container, definition, task
 from tests.unit.forwarder.test_task_stopped import WITH_MONITOR, report
+from tests.values import present
 
 KILLED = "OutOfMemoryError: Container killed due to memory usage"
 BATCH = {"name": "batch", "exitCode": 137, "reason": KILLED}
@@ -106,8 +107,7 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
             limit_mb is not None and first.memory_mb < 1.5 * limit_mb + needed + 101
         )
         return
-    assert chosen.vcpu is not None
-    assert Size(chosen.vcpu, chosen.new_mb) in LEGAL_SIZES
+    assert Size(present(chosen.vcpu), chosen.new_mb) in LEGAL_SIZES
     assert needed <= chosen.new_mb <= maximum_mb
     assert chosen.old_mb == size.memory_mb < chosen.new_mb
     if limit_mb is None:
@@ -118,9 +118,8 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
             one.memory_mb for one in LEGAL_SIZES if one.vcpu == chosen.vcpu and one.memory_mb >= needed
         )
     else:
-        assert chosen.limit_mb is not None
-        assert chosen.limit_mb >= max(1.5 * limit_mb, 1.25 * (peak_mb or 0))
-        assert chosen.limit_mb + 100 <= chosen.new_mb
+        assert present(chosen.limit_mb) >= max(1.5 * limit_mb, 1.25 * (peak_mb or 0))
+        assert present(chosen.limit_mb) + 100 <= chosen.new_mb
 
 
 @pytest.mark.parametrize(
