@@ -29,8 +29,7 @@ from tests.lambda_environment import (
     register_revisions,
 )
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.test_memory_retry import NEW_ID, FakeAws
-from tests.unit.forwarder.test_retry_plan import BATCH
+from tests.unit.forwarder.test_memory_retry import BATCH, NEW_ID, FakeAws
 from tests.unit.forwarder.test_subscription import DOCUMENT
 from tests.unit.forwarder.test_subscription import event as logs_event
 from tests.unit.forwarder.test_subscription import record as stream_record

@@ -17,8 +17,7 @@ from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
-from tests.unit.forwarder.test_memory_retry import World
-from tests.unit.forwarder.test_retry_plan import KILLED, ended
+from tests.unit.forwarder.test_memory_retry import KILLED, World, ended
 
 _RUNS = 60
 _FAMILIES = 40
