@@ -48,9 +48,7 @@ def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: Fa
     settings = {"ELASTICSEARCH_URL": cluster.url, "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url}
     with function_environment(monkeypatch, **settings):
         register_revisions("nightly", [{"name": "batch", "image": "etl:7", "memory": 64}])
-        secrets = boto3.client("secretsmanager")
-        secrets.create_secret(Name="odd", SecretString=json.dumps([SECRET]))
-        secrets.create_secret(Name="key", SecretString=json.dumps({"api_key": "a2V5"}))
+        boto3.client("secretsmanager").create_secret(Name="key", SecretString=json.dumps({"api_key": "a2V5"}))
         yield
 
 
