@@ -89,7 +89,7 @@ def family(shape: str, seed: int) -> Counter[str]:
     search = AnsweringSearch()
     world = World(search)
     if rng.random() < 0.5:
-        world.kept = None  # without the table, the token alone guards
+        world.table = None  # without the table, the token alone guards
     runs, peak_mb = SHAPES[shape](rng, size.memory_mb), 0.0
     for number in range(_RUNS):
         run, task_id = next(runs), f"{seed:08x}{number:024x}"

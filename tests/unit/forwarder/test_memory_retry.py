@@ -4,7 +4,7 @@ The clients are boto3's. ``FakeAws`` answers as the services do: pages, codes of
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,6 +36,7 @@ from profiler.forwarder.notices.event_details import ended_run
 from profiler.forwarder.notices.slack_messages import ended_task_message
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
+from tests.notices import KeyTable
 from tests.notices import report_line as read
 from tests.unit.forwarder.test_task_event import ARN, container, definition, task
 from tests.unit.forwarder.test_task_stopped import WITH_MONITOR, report
@@ -397,12 +398,12 @@ class FakeAws:
 
 
 class World:
-    """Everything that a retry uses. ``kept`` is the table of notices."""
+    """Everything that a retry uses. ``table`` is that of notices."""
 
     def __init__(self, search: AnsweringSearch | None = None) -> None:
         self.aws = FakeAws()
         self.search = search
-        self.kept: dict[str, str] | None = {}
+        self.table: KeyTable | None = KeyTable()
         self.warnings: list[str] = []
         self.now = STOPPED + timedelta(seconds=30)
         ecs, schedules = self.aws.client("ecs"), Schedules(self.aws.client("events"), self.aws.client("scheduler"))
@@ -410,17 +411,10 @@ class World:
             RetrySettings(families=("nightly",)),
             aws=lambda: (ecs, schedules),
             family=lambda: None if search is None else FamilyMemory(cluster=search, prefix="task", timeout_seconds=5),
-            remember=self.remember,
+            remember=lambda key, work: work() if self.table is None else self.table.once(key, work),
             now=lambda: self.now,
             warn=self.warnings.append,
         )
-
-    def remember(self, key: str, work: Callable[[], str]) -> str:
-        if self.kept is None:
-            return work()
-        if key not in self.kept:
-            self.kept[key] = work()
-        return self.kept[key]
 
     def handle(self, run: EndedTask | None = None, described: Any = WITH_MONITOR) -> MemoryRetry | None:
         return self.retries.handle(ended() if run is None else run, described)
@@ -470,7 +464,7 @@ def test_a_rule_is_read_by_its_name_and_a_cut_name_finds_its_schedule() -> None:
 def test_a_repeated_event_starts_nothing_twice(*, has_table: bool) -> None:
     world = World()
     if not has_table:
-        world.kept = None
+        world.table = None
     assert [world.handle(), world.handle(), world.handle()] == [STARTED] * 3
     assert len(world.aws.tasks) == 1
     assert len(world.aws.requests) == (1 if has_table else 3)
@@ -480,7 +474,7 @@ def test_a_token_in_use_counts_as_started() -> None:
     """The peak of another run that ended meanwhile changes the size: the token is in use with the first one."""
     search = AnsweringSearch()
     world = World(search)
-    world.kept = None
+    world.table = None
     assert world.handle() == STARTED
     search.answer = {"aggregations": {"peak": {"value": 1500}}}
     assert world.handle() == MemoryRetry(sentence="Started again with more memory: task 99999999.", retried_as=NEW_ID)
@@ -573,7 +567,7 @@ def test_the_report_alone_is_enough_proof_and_other_runs_ask_and_say_nothing() -
     """The first event found no report; its repeat does."""
     world = World(search := AnsweringSearch())
     assert world.handle(ended(containers=batch(1))) is world.handle(ended(startedBy="airflow")) is None
-    assert (world.aws.calls, world.warnings, world.kept, search.bodies) == ([], [], {}, [])
+    assert (world.aws.calls, world.warnings, present(world.table).done, search.bodies) == ([], [], {}, [])
     assert world.handle(ended(containers=batch(1), line=report_line())) == STARTED
     assert world.handle(ended(containers=batch(1))) is None
     assert len(world.aws.tasks) == 1

@@ -493,7 +493,7 @@ def test_logs_that_stay_throttled_raise_before_the_notice_is_posted() -> None:
     world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
     with pytest.raises(DeliveryError, match="busy"):
         world.handle(report_wait_seconds=4.0)
-    assert (world.notices, world.documents, world.table.done) == ([], [], set())
+    assert (world.notices, world.documents, world.table.done) == ([], [], {})
     world.log_errors.clear()
     assert world.handle()["notified"] == "failure"
 
