@@ -179,6 +179,8 @@ def test_a_processor_other_than_that_of_the_last_success_is_named() -> None:
     comparison = present(compare(cluster, lasted(1000, processor=Processor(model=own))))
     assert comparison.text.endswith("last 6 successful runs. It ran on Xeon 8259CL, the last success on 8375C.")
     assert "host.cpu.model" in cluster.bodies[0]["_source"]
+    same = present(compare(cluster, lasted(1000, processor=Processor(model=last))))
+    assert same.text.endswith("last 6 successful runs.")
 
 
 @pytest.mark.parametrize(
