@@ -49,7 +49,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
-from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
+from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task
 
@@ -62,11 +62,8 @@ _NOTICE_RESERVE_SECONDS = 20.0
 _MAX_LAST_SECONDS = 8.0
 # The time for the report, the document and the notice, once the task definition is known.
 _AFTER_DEFINITION_SECONDS = 40.0
-# The parts of the time of watch_schedules that are left when it stops to read, to store notices and to post to Slack.
-_WATCH_RESERVES = (0.5, 0.35, 0.15)
-# The time of the export, which comes last, and its largest part of an invocation that is nearly over.
+# The time of the export, which comes last; of an invocation that is nearly over, it has a quarter at most.
 _EXPORT_SECONDS = 5.0
-_EXPORT_PART = 0.25
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -111,29 +108,24 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         export=lambda ended: _export(ended, context),
         warn=_warn,
     )
-    return asdict(handler.handle(task, _start_again(context)))
+    retries = bool(os.environ.get("RETRY_OUT_OF_MEMORY", "").strip())
+    return asdict(handler.handle(task, partial(_start_again, context) if retries else None))
 
 
-def _start_again(context: Context) -> StartAgain | None:
-    """Return what starts killed runs again; None unless RETRY_OUT_OF_MEMORY selects families."""
-    if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
-        return None
-    from profiler.forwarder.memory_retry import MemoryRetries
+def _start_again(context: Context, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
+    """Start a killed run again."""
+    from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
 
     budget = InvocationTime(context)
-
-    def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
-        retries = MemoryRetries(
-            function_settings.read_retry_settings(os.environ),
-            aws=lambda: (_client("ecs"), _schedules()),
-            family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
-            remember=partial(run_idempotently, _key_table(), context),
-            now=lambda: datetime.now(UTC),
-            warn=_warn,
-        )
-        return retries.handle(ended, definition)
-
-    return start_again
+    retries = MemoryRetries(
+        function_settings.read_retry_settings(os.environ),
+        aws=lambda: (_client("ecs"), _schedules()),
+        family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
+        remember=partial(run_idempotently, _key_table(), context),
+        now=lambda: datetime.now(UTC),
+        warn=_warn,
+    )
+    return retries.handle(ended, definition)
 
 
 def _families(left_seconds: float) -> FamilyMemory:
@@ -162,7 +154,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     whole = InvocationTime(context)
     # A search cluster or Slack that does not respond must not take the time of the others.
     reading, storing, posting = (
-        InvocationTime(context, reserved_seconds=part * whole.remaining_seconds()) for part in _WATCH_RESERVES
+        InvocationTime(context, reserved_seconds=part * whole.remaining_seconds()) for part in (0.5, 0.35, 0.15)
     )
     once = partial(run_idempotently, settings.idempotency_table, context)
     tasks, rules, finished = _watch_memory()
@@ -234,7 +226,7 @@ def _task_notices(context: Context) -> TaskNotices:
         channels=lambda settings: _channels(settings, InvocationTime(context, reserved_seconds=last_seconds())),
         once=lambda settings: in_time(partial(run_idempotently, settings.idempotency_table, context), last_seconds()),
         now=lambda: datetime.now(UTC),
-        warn=_warn,
+        warn=_warn_once,
     )
 
 
@@ -262,7 +254,7 @@ def _index_budget(context: Context) -> InvocationTime:
 def _notice_budget(context: Context) -> InvocationTime:
     """Return the time for notices, without the time of the export."""
     left_seconds = InvocationTime(context).remaining_seconds() if _exports_runs() else 0
-    return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds * _EXPORT_PART))
+    return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds / 4))
 
 
 def _exports_runs() -> bool:
@@ -304,10 +296,7 @@ def _key_table() -> str | None:
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from profiler.forwarder.notices.channels import (
-        configured_channels,
-        log_line_channel,
-    )  # forward_logs seldom needs it
+    from profiler.forwarder.notices.channels import configured_channels, log_line_channel  # slow to import
 
     channels = configured_channels(settings, os.environ, budget, lambda: _client("events"))
     if not _has_cluster():
@@ -325,7 +314,7 @@ def _has_cluster() -> bool:
 
 def _compare(context: Context, notice: EndedTask) -> Comparison | None:
     left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
-    return _families(left_seconds).compare(notice) if left_seconds > 0 else None
+    return _families(budget.remaining_seconds() / 4).compare(notice) if left_seconds > 0 else None
 
 
 def _definition_wait(context: Context) -> Callable[[], bool]:

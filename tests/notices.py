@@ -36,17 +36,17 @@ def fake_channel(
 
 
 class KeyTable:
-    """Does work once for a key; an error of the work leaves the key."""
+    """Does work once for a key, and keeps the result; an error of the work leaves the key."""
 
     def __init__(self) -> None:
-        self.done: set[str] = set()
+        self.done: dict[str, Any] = {}
         self.asked = 0
 
-    def once(self, key: str, work: Callable[[], object]) -> None:
+    def once(self, key: str, work: Callable[[], Any]) -> Any:
         self.asked += 1
         if key not in self.done:
-            work()
-            self.done.add(key)
+            self.done[key] = work()
+        return self.done[key]
 
 
 def report_line(text: str) -> ReportLine:

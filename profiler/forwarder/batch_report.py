@@ -126,7 +126,7 @@ class ReportLine(Struct, frozen=True):
         return self.report.type == _REPORT
 
 
-class ReportFinder:
+class ReportFinder(Struct):
     """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown.
 
     ``newest_pages`` yields the pages of a log stream, the newest line first; none if the stream does not exist or may
@@ -136,20 +136,18 @@ class ReportFinder:
     is True if all requested lines were read. Every method raises DeliveryError if a stream cannot be read.
     """
 
-    def __init__(
-        self,
-        newest_pages: Callable[[LogStream], Iterator[Sequence[str]]],
-        budget: InvocationTime,
-        task_id: str,
-        container: str | None,
-    ) -> None:
-        self._newest_pages = newest_pages
-        self._budget = budget
-        self._task_id = task_id
-        self._container = container
-        self._reserved_seconds = min(WAIT_RESERVED_SECONDS, budget.remaining_seconds() / 2)
-        self._slowest_read_seconds = self._wait_seconds = 0.0
-        self.has_time = True
+    newest_pages: Callable[[LogStream], Iterator[Sequence[str]]]
+    budget: InvocationTime
+    task_id: str
+    container: str | None
+    has_time: bool = True
+    _reserved_seconds: float = 0
+    _slowest_read_seconds: float = 0
+    _wait_seconds: float = 0
+
+    def __post_init__(self) -> None:
+        """Reserve the time for the document and the notice."""
+        self._reserved_seconds = min(WAIT_RESERVED_SECONDS, self.budget.remaining_seconds() / 2)
 
     def find(
         self,
@@ -192,7 +190,7 @@ class ReportFinder:
     def _pause(self) -> bool:
         """Wait before another attempt. Returns False, without waiting, if the time for all of them does not suffice."""
         seconds = min(_POLL_SECONDS, self._wait_seconds)
-        if seconds <= 0 or not sleep_before_deadline(self._budget, seconds, reserved_seconds=WAIT_RESERVED_SECONDS):
+        if seconds <= 0 or not sleep_before_deadline(self.budget, seconds, reserved_seconds=WAIT_RESERVED_SECONDS):
             return False
         self._wait_seconds -= seconds
         return True
@@ -211,7 +209,7 @@ class ReportFinder:
 
     def _last(self, stream: LogStream | None, report_type: str) -> ReportLine | None:
         for report, text in self._reports(stream, report_type):
-            if self._container in (None, report.record.container.name):
+            if self.container in (None, report.record.container.name):
                 return ReportLine(report, text)
         return None
 
@@ -219,19 +217,19 @@ class ReportFinder:
         """The reports or checkpoints of the task's containers and their lines, the newest one first."""
         for text in () if stream is None else self._newest_lines(stream):
             report = read_line(text)
-            if isinstance(report, Report) and (report.type, report.record.task_id) == (report_type, self._task_id):
+            if isinstance(report, Report) and (report.type, report.record.task_id) == (report_type, self.task_id):
                 yield report, text
 
     def _newest_lines(self, stream: LogStream) -> Iterator[str]:
         """Read pages while there is time for one that takes as long as the slowest one so far."""
-        pages = self._newest_pages(stream)
+        pages = self.newest_pages(stream)
         while True:
-            before_seconds = self._budget.remaining_seconds()
+            before_seconds = self.budget.remaining_seconds()
             self.has_time = before_seconds - self._slowest_read_seconds >= self._reserved_seconds
             page = next(pages, None) if self.has_time else None
             if page is None:
                 return
-            read_seconds = before_seconds - self._budget.remaining_seconds()
+            read_seconds = before_seconds - self.budget.remaining_seconds()
             self._slowest_read_seconds = max(self._slowest_read_seconds, read_seconds)
             yield from page
 
@@ -242,13 +240,12 @@ def _is_profiler_line(text: str) -> bool:
     return is_report or has_stacks(text) or read_notice(text) is not None
 
 
-class EcsDefinitions:
+class EcsDefinitions(Struct, frozen=True):
     """Reads task definitions with ``ecs:DescribeTaskDefinition``. A revision never changes, so it is read once."""
 
-    def __init__(self, client: Any, warn: Callable[[str], None]) -> None:  # noqa: ANN401  boto3 creates the classes of its clients at run time
-        self._client = client
-        self._warn = warn
-        self._known: dict[str, Mapping[str, object]] = {}
+    client: Any
+    warn: Callable[[str], None]
+    _known: dict[str, Mapping[str, object]] = {}
 
     def describe(self, arn: str, wait: Callable[[], bool] = lambda: False) -> Mapping[str, object] | None:
         """Return the task definition; None, with a warning, if it does not exist or may not be read.
@@ -261,14 +258,14 @@ class EcsDefinitions:
 
         while arn not in self._known:
             try:
-                self._known[arn] = self._client.describe_task_definition(taskDefinition=arn)["taskDefinition"]
+                self._known[arn] = self.client.describe_task_definition(taskDefinition=arn)["taskDefinition"]
             except (ClientError, BotoCoreError) as error:
                 code = error_code(error)
                 if code in ACCESS_DENIED:
-                    self._warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
+                    self.warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
                     return None
                 if code in _UNKNOWN_DEFINITION:
-                    self._warn(f"The task definition {arn} no longer exists ({code}): its settings are not known.")
+                    self.warn(f"The task definition {arn} no longer exists ({code}): its settings are not known.")
                     return None
                 if not (is_throttled(code) and wait()):
                     raise DeliveryError(
@@ -277,12 +274,11 @@ class EcsDefinitions:
         return self._known[arn]
 
 
-class CloudWatchTail:
+class CloudWatchTail(Struct, frozen=True):
     """Reads log streams with ``logs:GetLogEvents``. ``client_for`` returns the client of a region."""
 
-    def __init__(self, client_for: Callable[[str | None], Any], warn: Callable[[str], None]) -> None:
-        self._client_for = client_for
-        self._warn = warn
+    client_for: Callable[[str | None], Any]
+    warn: Callable[[str], None]
 
     def newest(self, stream: LogStream) -> Iterator[Sequence[str]]:
         """See ``ReportFinder``. A warning contains the name of a stream that cannot be read."""
@@ -303,7 +299,7 @@ class CloudWatchTail:
 
         position = {} if token is None else {"nextToken": token}
         try:
-            page: Mapping[str, Any] = self._client_for(stream.region).get_log_events(
+            page: Mapping[str, Any] = self.client_for(stream.region).get_log_events(
                 logGroupName=stream.group,
                 logStreamName=stream.stream,
                 limit=_NEWEST_LINES,
@@ -313,9 +309,9 @@ class CloudWatchTail:
         except (ClientError, BotoCoreError) as error:
             code = error_code(error)
             if code in ACCESS_DENIED:
-                self._warn(f"Log group {stream.group} cannot be read ({code}): allow logs:GetLogEvents.")
+                self.warn(f"Log group {stream.group} cannot be read ({code}): allow logs:GetLogEvents.")
             elif code in _UNKNOWN_STREAM:
-                self._warn(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")
+                self.warn(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")
             else:
                 raise DeliveryError(
                     f"CloudWatch Logs did not return the log stream {stream.stream} of {stream.group} ({code}): "

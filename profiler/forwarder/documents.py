@@ -18,7 +18,7 @@ from profiler.core.index_names import IndexKind
 from profiler.core.json_fields import mapping
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.run_links import links_of_notice, links_of_report, links_of_schedule_notice
+from profiler.forwarder.run_links import links_of_line, links_of_schedule_notice
 from profiler.forwarder.task_lines import InvalidReport, replace_lone_surrogates
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -95,7 +95,7 @@ def report_document(report: Report, text: str, settings: ForwarderSettings) -> D
     fields = {**run_fields(report, written), "record": replace_lone_surrogates(text)}
     if not is_checkpoint:
         fields["task"]["complete"] = True
-    if links := drop_empty(links_of_report(report, settings.kibana_url).document_fields()):
+    if links := drop_empty(links_of_line(report, settings.kibana_url).document_fields()):
         fields["links"] = links
     return Document(
         index=settings.index(kind, began),
@@ -238,7 +238,7 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
         "container": {"name": record.container.name},
         "aws": {"cloudwatch": {"log_group": record.log_group, "log_stream": record.log_stream}},
         "task": {"id": record.task_id, "arn": record.task_arn, "family": record.family, "revision": record.revision},
-        "links": links_of_notice(line, settings.kibana_url).document_fields(),
+        "links": links_of_line(line, settings.kibana_url).document_fields(),
     }
     return _notice_document(line, text, fields, settings, written=written, document_id=document_id)
 

@@ -35,8 +35,6 @@ _RETRY_STARTER = "task-profiler-retry/"
 _SHORT_ID_LENGTH = 8
 _GROWTH = 1.5
 _EC2_STEP_MB = 128
-# What a target of EventBridge or of its Scheduler says that RunTask gets from elsewhere. All else is passed on.
-_REPLACED_PARAMETERS = frozenset({"TaskDefinitionArn", "TaskCount", "Tags"})
 
 
 class RetryRefusedError(Exception):
@@ -133,7 +131,8 @@ def run_task_request(
     """
     started = target.content if target.kind == "rule" else target.content["Target"]
     parameters = started["EcsParameters"]
-    passed_on = {name: value for name, value in parameters.items() if name not in _REPLACED_PARAMETERS}
+    replaced = ("TaskDefinitionArn", "TaskCount", "Tags")
+    passed_on = {name: value for name, value in parameters.items() if name not in replaced}
     return {
         "cluster": target.cluster_arn,
         "taskDefinition": task.definition_arn,

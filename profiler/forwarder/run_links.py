@@ -17,7 +17,7 @@ from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.batch_report import LogStream
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import Record, Report
+from profiler.record.record_model import Report
 from profiler.record.task_end import StoppedTask
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
@@ -46,18 +46,16 @@ class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
         return {"run": self.kibana, "logs": self.log_stream, "task": self.ecs_task}
 
 
-def links_of_report(report: Report, kibana_url: str | None) -> RunLinks:
-    """The addresses of the run of a report or checkpoint."""
-    record, written = report.record, parse_datetime(report.time)
-    ended = None if report.type == _CHECKPOINT else parse_datetime(record.finished_at) or written
-    started = parse_datetime(record.started_at) or ended or written
-    return _links_of_record(record, started, ended, kibana_url)
-
-
-def links_of_notice(line: NoticeLine, kibana_url: str | None) -> RunLinks:
-    """The addresses of a run in progress."""
-    started = parse_datetime(line.record.started_at) or parse_datetime(line.time)
-    return _links_of_record(line.record, started, None, kibana_url)
+def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks:
+    """The addresses of the run of a report, a checkpoint or a notice. Only a report's run has ended."""
+    record, written = line.record, parse_datetime(line.time)
+    is_over = isinstance(line, Report) and line.type != _CHECKPOINT
+    ended = parse_datetime(record.finished_at) or written if is_over else None
+    return RunLinks(
+        log_stream=log_stream(record.region, record.log_group, record.log_stream),
+        ecs_task=ecs_task(record.region, cluster_name(record.cluster), record.task_id),
+        kibana=kibana_task(kibana_url, record.task_id, parse_datetime(record.started_at) or ended or written, ended),
+    )
 
 
 def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -> RunLinks:
@@ -76,16 +74,6 @@ def links_of_stopped_task(task: StoppedTask, log: LogStream | None, kibana_url: 
         log_stream=None if log is None else log_stream(task.region, log.group, log.stream),
         ecs_task=ecs_task(task.region, task.cluster, task.id),
         kibana=kibana_task(kibana_url, task.id, task.started_at or task.created_at or ended, ended),
-    )
-
-
-def _links_of_record(
-    record: Record, started: datetime | None, ended: datetime | None, kibana_url: str | None
-) -> RunLinks:
-    return RunLinks(
-        log_stream=log_stream(record.region, record.log_group, record.log_stream),
-        ecs_task=ecs_task(record.region, cluster_name(record.cluster), record.task_id),
-        kibana=kibana_task(kibana_url, record.task_id, started, ended),
     )
 
 

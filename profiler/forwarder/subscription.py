@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, field, structs
 
 from profiler.core.ecs_terms import arn_account, task_id
 from profiler.core.json_fields import mapping, text
@@ -84,7 +84,7 @@ class _DamagedPayload(Payload, frozen=True, rename="camel"):
 PayloadItem: TypeAlias = Payload | Failure
 
 
-class Counts(Struct, frozen=True, kw_only=True):
+class Counts(Struct, kw_only=True):
     """How many lines were indexed, were skipped, and can never be indexed."""
 
     indexed: int = 0
@@ -106,9 +106,7 @@ class LineForwarder(Struct):
     _documents: list[Document] = []
     _failures: list[Failure] = []
     _held_bytes: int = 0
-    _indexed: int = 0
-    _skipped: int = 0
-    _failed: int = 0
+    _counts: Counts = field(default_factory=Counts)
 
     def forward(self, items: Iterable[PayloadItem]) -> Counts:
         """Forward payloads and damaged log events. Notices are sent even if the search cluster fails."""
@@ -116,7 +114,7 @@ class LineForwarder(Struct):
         attempt(lambda: self._index((item, None) for item in items), errors)
         self.notices.announce(errors)
         raise_errors(errors)
-        return self._counts()
+        return self._counts
 
     def forward_records(
         self, records: Iterable[Mapping[str, Any]], warn: Callable[[str], None]
@@ -135,7 +133,7 @@ class LineForwarder(Struct):
             raise_errors([*errors, *channel_errors])
         for error in channel_errors:
             warn(f"A notification was not sent; its record is delivered again while the notification is new: {error}")
-        return self._counts(), tuple(dict.fromkeys(repeated))
+        return self._counts, tuple(dict.fromkeys(repeated))
 
     def _items(
         self, records: Iterable[Mapping[str, Any]], repeated: list[str], warn: Callable[[str], None]
@@ -171,7 +169,7 @@ class LineForwarder(Struct):
                 elif isinstance(result, Failure):
                     self._keep(result)
                 else:
-                    self._skipped += 1
+                    self._counts.skipped += 1
         self._deliver()
 
     def _keep(self, failure: Failure) -> None:
@@ -191,12 +189,9 @@ class LineForwarder(Struct):
         failures = [*self._failures, *delivered.rejected]
         if failures:
             self.keep_failures(failures)
-        self._indexed += delivered.indexed
-        self._failed += len(failures)
+        self._counts.indexed += delivered.indexed
+        self._counts.failed += len(failures)
         self._documents, self._failures, self._held_bytes = [], [], 0
-
-    def _counts(self) -> Counts:
-        return Counts(indexed=self._indexed, skipped=self._skipped, failed=self._failed)
 
 
 def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Failure | None:

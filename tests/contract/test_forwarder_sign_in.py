@@ -83,30 +83,27 @@ def test_a_user_in_the_address_is_used_without_other_credentials(played: OneAnsw
     assert signed_in(played) == ["Basic eW91OnlvdXJz"] * 2
 
 
+URL, KEY = "https://search.example.com", Credentials(api_key="a2V5")
+
+
 @pytest.mark.parametrize(
-    "url",
-    [f"search.example.com:{SECRET}", f"https://me:{SECRET}@search.example.com:port", "https://"],
+    ("url", "credentials", "words"),
+    [
+        (f"search.example.com:{SECRET}", KEY, "ELASTICSEARCH_URL"),
+        (f"https://me:{SECRET}@search.example.com:port", KEY, "ELASTICSEARCH_URL"),
+        ("https://", KEY, "ELASTICSEARCH_URL"),
+        ("https://a1.eu-west-1.aoss.amazonaws.com", Credentials(), "OpenSearch Serverless is not supported"),
+        (URL, Credentials(api_key=f"{SECRET}\n"), "ELASTICSEARCH_API_KEY"),
+        (URL, Credentials(api_key=f"{SECRET}\r\nX-Other: 1"), "ELASTICSEARCH_API_KEY"),
+        (URL, Credentials(api_key=f"{SECRET}€"), "ELASTICSEARCH_API_KEY"),
+    ],
 )
-def test_an_invalid_address_is_named_without_its_value(url: str) -> None:
+def test_an_invalid_address_or_key_is_named_without_its_value(url: str, credentials: Credentials, words: str) -> None:
     for engine in ENGINES:
-        with pytest.raises(SettingsError, match="ELASTICSEARCH_URL") as error:
-            engine(url, Credentials(api_key="a2V5"))
+        with pytest.raises(SettingsError, match=words) as error:
+            engine(url, credentials)
         assert SECRET not in str(error.value)
         assert error.value.__cause__ is None
-
-
-@pytest.mark.parametrize("key", [f"{SECRET}\n", f"{SECRET}\r\nX-Other: 1", f"{SECRET}€"])
-def test_an_invalid_api_key_is_named_without_its_value(key: str) -> None:
-    for engine in ENGINES:
-        with pytest.raises(SettingsError, match="ELASTICSEARCH_API_KEY") as error:
-            engine("https://search.example.com", Credentials(api_key=key))
-        assert SECRET not in str(error.value)
-
-
-def test_a_collection_of_opensearch_serverless_is_refused() -> None:
-    for engine in ENGINES:
-        with pytest.raises(SettingsError, match="OpenSearch Serverless is not supported"):
-            engine("https://a1.eu-west-1.aoss.amazonaws.com", Credentials())
 
 
 @pytest.mark.parametrize("status", [401, 403, 413, 429, 500, 503])

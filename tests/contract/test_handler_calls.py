@@ -29,8 +29,7 @@ from tests.lambda_environment import (
     register_revisions,
 )
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.test_memory_retry import NEW_ID, FakeAws
-from tests.unit.forwarder.test_retry_plan import BATCH
+from tests.unit.forwarder.test_memory_retry import BATCH, NEW_ID, FakeAws
 from tests.unit.forwarder.test_subscription import DOCUMENT
 from tests.unit.forwarder.test_subscription import event as logs_event
 from tests.unit.forwarder.test_subscription import record as stream_record
@@ -308,22 +307,17 @@ def printed(result: Result) -> dict[str, Any]:
     return document
 
 
-def test_the_message_and_the_detail_of_the_event_are_printed(notify: Notify, slack: FakeSlack) -> None:
-    document = printed(notify("--dry-run"))
-    assert document["channel"] == "failure"
-    assert document["blocks"]
-    assert (document["detail"]["taskArn"], document["detail"]["status"]) == (ARN, "failure")
-    assert slack.messages == []
-
-
-def test_an_event_is_sent_to_every_channel(notify: Notify, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_is_printed_and_sent_to_every_channel(
+    notify: Notify, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EVENT_BUS_NAME", "default")
     queue = event_queue()
-    document = printed(notify())
-    (posted,) = slack.messages
-    assert posted["blocks"] == document["blocks"]
-    (sent,) = received(queue)
-    assert sent["detail"] == document["detail"]
+    document = printed(notify("--dry-run"))
+    assert (document["channel"], slack.messages, received(queue)) == ("failure", [], [])
+    assert (document["detail"]["taskArn"], document["detail"]["status"]) == (ARN, "failure")
+    assert printed(notify()) == document
+    assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
+    assert [sent["detail"] for sent in received(queue)] == [document["detail"]]
 
 
 @pytest.mark.parametrize("line", [stuck_notice(), missed_notice()], ids=["run", "schedule"])

@@ -38,24 +38,24 @@ def webhook(slack: FakeSlack, *, url: str | None = None) -> SlackTarget:
     return SlackTarget(secret=url or slack.webhook_url, setting="SLACK_SUCCESS_WEBHOOK_URL")
 
 
-def bot(slack: FakeSlack, *, token: str = TOKEN, channel: str = "C0FAILURE") -> SlackTarget:
-    return SlackTarget(secret=token, channel=channel, setting="SLACK_FAILURE_CHANNEL", base_url=slack.base_url)
+def bot(slack: FakeSlack, *, token: str = TOKEN) -> SlackTarget:
+    return SlackTarget(secret=token, channel="C0FAILURE", setting="SLACK_FAILURE_CHANNEL", base_url=slack.base_url)
 
 
 def targets(slack: FakeSlack) -> list[SlackTarget]:
     return [webhook(slack), bot(slack)]
 
 
-def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> FakeInvocationTime:
+def send(target: SlackTarget, seconds: float = 60) -> FakeInvocationTime:
     time = FakeInvocationTime(seconds)
-    channels.send(target, message, time)
+    channels.send(target, MESSAGE, time)
     return time
 
 
-def refused(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> str:
+def refused(target: SlackTarget, seconds: float = 60) -> str:
     """Return the error's sentence. Neither the sentence nor the traceback contains a secret."""
     with pytest.raises(NoticeError) as error:
-        send(target, message, seconds)
+        send(target, seconds)
     assert isinstance(error.value, DeliveryError)
     assert SECRET not in str(error.value)
     assert error.value.__cause__ is None

@@ -238,11 +238,6 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     assert sorted(statement["Condition"]["ArnEquals"]["aws:SourceArn"]) == sorted(rule["Arn"] for rule in rules)
 
 
-def teams_target() -> dict[str, Any]:
-    (target,) = json.loads((ROOT / "examples" / "teams_target.json").read_text())
-    return dict(target)
-
-
 def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
     run = ended(RUN, status="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
     detail = json.loads(msgspec.json.encode(ended_run(run, kibana_url=None)))
@@ -250,7 +245,8 @@ def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_messag
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     lines = [json.loads(line) for line in mail_of(target["InputTransformer"], detail).splitlines()]
     assert lines[0] == sentence
-    card = json.loads(mail_of(teams_target()["InputTransformer"], detail))
+    (teams,) = json.loads((ROOT / "examples" / "teams_target.json").read_text())
+    card = json.loads(mail_of(teams["InputTransformer"], detail))
     assert card["attachments"][0]["content"]["body"][0]["text"] == sentence
 
 
@@ -468,25 +464,6 @@ def test_a_missed_run_is_logged_once_without_a_cluster(
     assert line.notice.reason == "AccessDenied: No role."
 
 
-class Invoked:
-    """Calls the handler of this checkout for a deployed function, with the function's own variables."""
-
-    def __init__(self, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.answers: list[Any] = []
-        outer = self
-
-        def invoke(function: LambdaFunction, body: str, *_headers: Any) -> str:
-            handled = str(function.handler).removeprefix("handler.")
-            logical_id = "ForwardLogsFunction" if handled == "forward_logs" else "TaskStoppedFunction"
-            for name, value in stack.environment(logical_id).items():
-                monkeypatch.setenv(name, value)
-            forget_environment()
-            outer.answers.append(getattr(handler, handled)(json.loads(body), InvocationContext()))
-            return ""
-
-        monkeypatch.setattr(LambdaFunction, "invoke", invoke)
-
-
 @pytest.mark.parametrize(
     ("ingestion", "answer"),
     [("direct", {"indexed": 1, "skipped": 0, "failed": 0}), ("stream", {"batchItemFailures": []})],
@@ -496,13 +473,22 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
 ) -> None:
     cluster = FakeElasticsearch()
     stack = deploy(ElasticsearchUrl=cluster.url, Ingestion=ingestion)
-    invoked = Invoked(stack, monkeypatch)
+    answers = []
+
+    def invoke(_function: LambdaFunction, body: str, *_headers: Any) -> str:
+        for name, value in stack.environment("ForwardLogsFunction").items():
+            monkeypatch.setenv(name, value)
+        forget_environment()
+        answers.append(handler.forward_logs(json.loads(body), MinuteContext()))
+        return ""
+
+    monkeypatch.setattr(LambdaFunction, "invoke", invoke)
     logs = boto3.client("logs")
     logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123")
     line = {"timestamp": time.time_ns() // 1_000_000, "message": json.dumps(REPORT)}
     logs.put_log_events(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123", logEvents=[line])
     cluster.close()
-    assert invoked.answers == [answer]
+    assert answers == [answer]
     ((action, body),) = cluster.bulks
     assert action["update"]["_id"] == "0123/batch"
     assert body["upsert"]["task"]["complete"] is True

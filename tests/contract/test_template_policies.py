@@ -34,7 +34,7 @@ from tests.lambda_environment import InvocationContext, forget_environment, func
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
 from tests.sidecars import awslogs
-from tests.unit.forwarder.test_retry_plan import BATCH
+from tests.unit.forwarder.test_memory_retry import BATCH
 from tests.unit.forwarder.test_task_event import event
 
 FORWARDER = Path(profiler.forwarder.__file__).parent

@@ -27,7 +27,7 @@ from tests.lambda_environment import (
 from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, call, event, forward, report, search
-from tests.unit.forwarder.test_retry_plan import ended
+from tests.unit.forwarder.test_memory_retry import ended
 from tests.unit.forwarder.test_task_event import container
 from tests.unit.forwarder.test_task_event import event as task_event
 from tests.values import present

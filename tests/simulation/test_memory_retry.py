@@ -17,8 +17,7 @@ from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.sizing.prices import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
-from tests.unit.forwarder.test_memory_retry import World
-from tests.unit.forwarder.test_retry_plan import KILLED, ended
+from tests.unit.forwarder.test_memory_retry import KILLED, World, ended
 
 _RUNS = 60
 _FAMILIES = 40
@@ -90,7 +89,7 @@ def family(shape: str, seed: int) -> Counter[str]:
     search = AnsweringSearch()
     world = World(search)
     if rng.random() < 0.5:
-        world.kept = None  # without the table, the token alone guards
+        world.table = None  # without the table, the token alone guards
     runs, peak_mb = SHAPES[shape](rng, size.memory_mb), 0.0
     for number in range(_RUNS):
         run, task_id = next(runs), f"{seed:08x}{number:024x}"

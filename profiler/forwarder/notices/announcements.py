@@ -23,7 +23,7 @@ from profiler.forwarder.batch_report import LogStream, ReportLine
 from profiler.forwarder.documents import schedule_notice_id
 from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError, attempt
-from profiler.forwarder.run_links import RunLinks, links_of_report, links_of_stopped_task
+from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_stopped_task
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
 from profiler.record.task_end import Outcome, StoppedTask
@@ -145,7 +145,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         of_event = links_of_stopped_task(self.task, self.log, kibana_url)
         if self.report_line is None or not self.is_complete:
             return of_event
-        return completed(links_of_report(self.report_line.report, kibana_url), of_event)
+        return completed(links_of_line(self.report_line.report, kibana_url), of_event)
 
 
 def completed(value: _S, other: _S) -> _S:
@@ -253,6 +253,7 @@ class TaskNotices(Struct):
     """Holds the notices of an invocation, and sends them.
 
     ``settings`` may raise SettingsError. Without a notice, neither it nor ``channels`` and ``once`` are called.
+    ``warn`` gets the same sentence for each notice that is not sent for the same reason.
     """
 
     settings: Callable[[], NoticeSettings]
@@ -260,9 +261,8 @@ class TaskNotices(Struct):
     now: Callable[[], datetime]
     once: Callable[[NoticeSettings], Idempotently] = lambda _settings: lambda _key, work: work()
     warn: Callable[[str], None] = lambda _sentence: None
-    # By log stream: its notices by task, container and kind, each with the record that contains it.
-    _held: dict[str, dict[tuple[str, str, str], tuple[NoticeLine, str | None]]] = {}
-    _warned: set[str] = set()
+    # By log stream: its notices by task, container and kind, each with its time and the record that contains it.
+    _held: dict[str, dict[tuple[str, str, str], tuple[NoticeLine, datetime, str | None]]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -275,42 +275,34 @@ class TaskNotices(Struct):
         """
         written, where = parse_datetime(line.time), place[:200]
         if written is None or self.now() - written > MAX_AGE:
-            self._warn_once(f"Notifications in {where} are not sent, because they are older than a day.")
+            self.warn(f"Notifications in {where} are not sent, because they are older than a day.")
             return
         held = self._held.setdefault(place, {})
         key = (line.record.task_id, line.record.container.name, line.notice.kind)
         if len(held) < MAX_NOTICES_OF_A_STREAM:
-            held.setdefault(key, (line, source))
+            held.setdefault(key, (line, written, source))
         elif key not in held:
             number = MAX_NOTICES_OF_A_STREAM
-            self._warn_once(f"Only {number} notifications in {where} are sent: the log stream has more.")
-
-    def _warn_once(self, sentence: str) -> None:
-        if sentence not in self._warned:
-            self._warned.add(sentence)
-            self.warn(sentence)
+            self.warn(f"Only {number} notifications in {where} are sent: the log stream has more.")
 
     def announce(self, errors: list[ForwarderError]) -> list[str]:
         """Send the notices that the settings select. The errors of the channels are added to ``errors``.
 
         Returns the records of the stream to deliver again: those with a notice that a channel did not accept.
         """
-        held = [] if self.is_empty else [each for notices in self._held.values() for each in notices.values()]
+        held = [each for notices in self._held.values() for each in notices.values()]
         settings = attempt(self.settings, errors) if held else None
         failed: list[ForwarderError] = []
         refused = held
         if settings is not None:
             channels, once = self.channels(settings), self.once(settings)
             refused = []
-            for line, source in held:
+            for line, written, source in held:
                 before = len(failed)
                 if settings.selects("running", line.record.family or "unknown"):
                     announce(channels, line, "failure", once, failed)
                 if len(failed) > before:
-                    refused.append((line, source))
+                    refused.append((line, written, source))
         errors += {str(error): error for error in failed}.values()  # most notices fail for the same reason
-        return [source for line, source in refused if source is not None and self._is_repeated(line)]
-
-    def _is_repeated(self, line: NoticeLine) -> bool:
-        written = parse_datetime(line.time)
-        return written is not None and abs(self.now() - written) <= MAX_AGE_IN_STREAM
+        now = self.now()
+        return [source for _, at, source in refused if source is not None and abs(now - at) <= MAX_AGE_IN_STREAM]

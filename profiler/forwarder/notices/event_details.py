@@ -12,7 +12,7 @@ from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.notices import value_formats
 from profiler.forwarder.notices.announcements import Announcement, EndedTask, UnusualMeasure
-from profiler.forwarder.run_links import RunLinks, links_of_notice, links_of_schedule_notice
+from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.notice_model import (
     Notice,
@@ -212,7 +212,7 @@ def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
             notice=line.notice,
             started_at=record.started_at,
             metrics=record.metrics,
-            links=links_of_notice(line, kibana_url),
+            links=links_of_line(line, kibana_url),
         )
     )
 

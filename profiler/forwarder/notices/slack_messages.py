@@ -13,7 +13,7 @@ from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.notices import value_formats
 from profiler.forwarder.notices.announcements import Announcement, EndedTask
 from profiler.forwarder.notices.event_details import run_title, schedule_title
-from profiler.forwarder.run_links import RunLinks, links_of_notice, links_of_schedule_notice
+from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.hardware import gpu_idle_texts, gpu_totals, neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record, TaskSize
@@ -58,11 +58,11 @@ def escape_text(text: str, max_length: int) -> str:
 
 def _cut(clean: str, max_length: int) -> str:
     """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
-    if _escaped_length(clean) <= max_length:
+    if utf16_length(clean.translate(_ESCAPES)) <= max_length:
         return clean.translate(_ESCAPES)
     left = max_length - len("…")
     for end, character in enumerate(clean):
-        left -= _escaped_length(character)
+        left -= utf16_length(character.translate(_ESCAPES))
         if left < 0:
             return clean[:end].rstrip().translate(_ESCAPES) + "…"
     return clean.translate(_ESCAPES)
@@ -81,11 +81,6 @@ def mrkdwn(text: str) -> JsonObject:
 def utf16_length(text: str) -> int:
     """Return the length in UTF-16 units. Slack's unit is not documented; this is the larger of the two possible."""
     return len(text) + sum(character >= _FIRST_SUPPLEMENTARY for character in text)
-
-
-def _escaped_length(text: str) -> int:
-    """Return the length in UTF-16 units after escaping."""
-    return utf16_length(text.translate(_ESCAPES))
 
 
 def buttons(links: RunLinks) -> JsonObject | None:
@@ -112,7 +107,7 @@ def section(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | No
 
 def value_fields(named: Iterable[tuple[str, str | None]]) -> JsonObject | None:
     """Return a section with the values that are known, each below its name."""
-    fields = [mrkdwn(f"*{name}*\n{short(value)}") for name, value in named if value]
+    fields = [mrkdwn(f"*{name}*\n{escape_text(value, MAX_VALUE_LENGTH)}") for name, value in named if value]
     return {"type": "section", "fields": fields} if fields else None
 
 
@@ -125,11 +120,6 @@ def names_in_a_row(named: Iterable[tuple[str, str | None]]) -> str:
 def context(text: str) -> JsonObject | None:
     """Return a context block; None without text."""
     return {"type": "context", "elements": [plain_text(text)]} if text else None
-
-
-def short(value: str | None) -> str:
-    """Return a value for a field, escaped and truncated."""
-    return escape_text(value or "", MAX_VALUE_LENGTH)
 
 
 def message_of(announcement: Announcement, *, kibana_url: str | None) -> SlackMessage:
@@ -178,7 +168,7 @@ def _fallback(notice: EndedTask) -> str:
     parts = (
         _title(notice),
         duration and f"after {duration}",
-        code and f"exit code {short(code)}",
+        code and f"exit code {escape_text(code, MAX_VALUE_LENGTH)}",
         "out of memory" if outcome.category == "oom" else None,
     )
     return ", ".join(part for part in parts if part)
@@ -338,7 +328,7 @@ def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMess
         section([escape_text(notice.message, _MAX_MESSAGE_LENGTH)]),
         value_fields(values),
         section(usage_lines(record.metrics, record), formatted=True),
-        buttons(links_of_notice(line, kibana_url)),
+        buttons(links_of_line(line, kibana_url)),
     )
 
 

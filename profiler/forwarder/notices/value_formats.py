@@ -21,7 +21,6 @@ TITLES: dict[EndStatus, str] = {
     "stopped": "⏹️ Stopped",
     "unknown": "❔ Ended, outcome unknown",
 }
-_BAR_CELLS = 10
 _MIN_SPARKLINE_VALUES = 3
 _WHOLE_PERCENT = 100
 _HALF_PERCENT = 50
@@ -47,8 +46,8 @@ def peak(metrics: Metrics) -> str | None:
 
 def bar(percent: float) -> str:
     """Draw a bar of ten cells: ``▰▰▰▰▱▱▱▱▱▱`` for 42 %."""
-    filled = round(min(percent, _WHOLE_PERCENT) / _WHOLE_PERCENT * _BAR_CELLS)
-    return "▰" * filled + "▱" * (_BAR_CELLS - filled)
+    filled = round(min(percent, 100) / 10)
+    return "▰" * filled + "▱" * (10 - filled)
 
 
 def usage(average: float | None, maximum: float | None, *, peak: str | None = None, size: str | None = None) -> str:

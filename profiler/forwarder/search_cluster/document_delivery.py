@@ -181,15 +181,15 @@ def _judged(
 ) -> tuple[list[Document], list[Document]]:
     """Return the documents to complete and those to write again; what is never accepted is added to ``rejected``.
 
-    A report whose run has a document already, which was not changed, is to be completed with it. A report whose
-    document was changed meanwhile reads it again.
+    A report whose run has a document already, which was not changed, is to be completed with it. A document
+    to write again is read again, because it may have been changed meanwhile.
     """
     existing, retried = [], []
     for document, result in zip(batch, results, strict=True):
         if result.is_poison:
             rejected.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
         elif result.is_retryable:
-            retried.append(replace(document, stored=None) if result.is_conflict else document)
+            retried.append(replace(document, stored=None))
         elif document.is_report and document.stored is None and result.stored is not None:
             existing.append(replace(document, stored=result.stored))
     return existing, retried

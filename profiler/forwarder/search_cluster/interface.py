@@ -24,7 +24,6 @@ _POISON_STATUSES = frozenset({400, 413})
 # Answered with HTTP 400 too. The first one: the cluster has its maximum number of shards.
 _INDEX_ERRORS = frozenset({"validation_exception", "index_closed_exception", "cluster_block_exception"})
 _MIN_FAILURE_STATUS = 300
-_CONFLICT = 409
 # The engines' names of errors, such as security_exception.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
@@ -43,11 +42,6 @@ class ItemResult(Struct, frozen=True, kw_only=True):
     @property
     def is_failed(self) -> bool:
         return self.status >= _MIN_FAILURE_STATUS
-
-    @property
-    def is_conflict(self) -> bool:
-        """Whether another request wrote the same document."""
-        return self.status == _CONFLICT
 
     @property
     def is_retryable(self) -> bool:

@@ -65,19 +65,13 @@ def test_aws_batch_knows_every_field_and_the_wrapper_runs_the_batch() -> None:
 
 
 @pytest.mark.parametrize("name", MONITORED)
-def test_the_monitor_in_it_is_the_one_that_the_command_adds(name: str) -> None:
+def test_the_monitor_in_it_is_the_one_that_the_command_adds_and_has_time_to_leave(name: str) -> None:
     whole = read(name)
     batch, monitor = parts(whole)
     bare = {field: value for field, value in whole.items() if field != "pidMode"} | {"containerDefinitions": [batch]}
     options = AddMonitorOptions(image=monitor["image"], shared_pids="pidMode" in whole)
     added = add_monitor(bare, options)
-    assert added.definition == whole
-    assert added.notes == ()
-
-
-@pytest.mark.parametrize("name", MONITORED)
-def test_the_monitor_has_time_to_leave(name: str) -> None:
-    batch, monitor = parts(read(name))
+    assert (added.definition, added.notes) == (whole, ())
     own_seconds = read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/1"}).stop_seconds
     assert own_seconds < monitor["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
     assert batch["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS

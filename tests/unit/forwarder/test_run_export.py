@@ -39,22 +39,20 @@ def ended(line: str | None = None, *, outcome: Outcome = FAILED, **detail: Any) 
 class Backend:
     """Answers every request alike, and keeps the once-only keys, the failures and the warnings."""
 
-    def __init__(self, status: int = 200, *, keeps: bool = True) -> None:
-        self.status = status
+    def __init__(self, *, keeps: bool = True, **statuses: int) -> None:
+        self.statuses = statuses  # by signal
         self.urls: list[str] = []
         self.failures: list[Failure] = []
         self.warnings: list[str] = []
         self.table = KeyTable()
         self.table_error: Exception | None = None
         self.keeps = keeps
-        self.statuses: dict[str, int] = {}
         self.warn_once = cache(self.warnings.append)
         self.clock = FakeClock()
 
     def transport(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         self.urls.append(url)
-        status = self.statuses.get(url.rpartition("/")[2], self.status)
-        return HttpAnswer(status=status, headers={}, body=b"")
+        return HttpAnswer(status=self.statuses.get(url.rpartition("/")[2], 200), headers={}, body=b"")
 
     def keep(self, failures: Sequence[Failure]) -> None:
         self.failures += failures
@@ -86,14 +84,13 @@ def test_a_run_is_exported_once() -> None:
     backend.export()
     backend.export()
     assert backend.urls == [f"http://backend/v1/{signal}" for signal in ("traces", "logs", "metrics")]
-    assert backend.table.done == {f"{ARN}#otlp"}
+    assert set(backend.table.done) == {f"{ARN}#otlp"}
     assert (backend.failures, backend.warnings) == ([], [])
 
 
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_signal_that_the_backend_does_not_take_is_one_warning(status: int) -> None:
-    backend = Backend()
-    backend.statuses = {"metrics": status}
+    backend = Backend(metrics=status)
     for number in range(3):
         run = ended(report(), taskArn=f"{ARN}{number}")
         backend.run_export().export(run, backend.once, lambda: 5.0)
@@ -103,12 +100,12 @@ def test_a_signal_that_the_backend_does_not_take_is_one_warning(status: int) -> 
 
 
 def test_without_a_queue_the_line_names_the_task_and_another_invocation_tries_again() -> None:
-    backend = Backend(401, keeps=False)
+    backend = Backend(keeps=False, traces=401, logs=401, metrics=401)
     backend.export()
     (warning,) = backend.warnings
     assert task().id in warning
     assert "the server answered 401" in warning
-    assert backend.table.done == set()
+    assert backend.table.done == {}
 
 
 @pytest.mark.parametrize("error", [DeliveryError("The table cannot be used."), KeyError("x")])

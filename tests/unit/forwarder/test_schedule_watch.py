@@ -194,9 +194,8 @@ def test_a_late_task_is_announced_also_after_the_missed_run() -> None:
     assert world.look(76) == {"missed": 1}
     world.tasks.append(task(100, 110))
     assert [world.look(now) for now in (101, 106)] == [{"late": 1}, {}]
-    assert world.channels[0].posted[1].notice.message == (
-        "nightly was due on 2026-11-20 at 01:00 UTC. The task started 40m 00s after the due time."
-    )
+    late = "nightly was due on 2026-11-20 at 01:00 UTC. The task started 40m 00s after the due time."
+    assert world.channels[0].posted[1].notice.message == late
 
 
 def test_a_task_beside_the_previous_one_is_announced() -> None:
@@ -204,10 +203,8 @@ def test_a_task_beside_the_previous_one_is_announced() -> None:
     world.tasks = [task(0.2, arn="arn:task/first"), task(60.2)]
     assert [world.look(now) for now in (61, 66)] == [{"overlapped": 1}, {}]
     (line,) = world.channels[0].posted
-    assert line.notice.message == (
-        "nightly was due on 2026-11-20 at 01:00 UTC. The previous run was still running: "
-        "first of 2026-11-20T00:00:12.000Z."
-    )
+    previous = "The previous run was still running: first of 2026-11-20T00:00:12.000Z."
+    assert line.notice.message == f"nightly was due on 2026-11-20 at 01:00 UTC. {previous}"
 
 
 def test_a_channel_that_fails_gets_the_notice_later_and_alone() -> None:
@@ -310,9 +307,8 @@ def test_a_task_that_takes_half_as_long_again_as_nearly_all_others_is_slow_once(
     world = slow_world(etl=20 * 60_000)
     assert [world.look(now) for now in (30.9, 31.1, 36)] == [{}, {"slow": 1}, {}]
     (line,) = world.channels[0].posted
-    assert line.notice.message == (
-        "nightly has been running for 30m 06s. 95 % of its family's last 40 successes took at most 20m 00s."
-    )
+    usual = "95 % of its family's last 40 successes took at most 20m 00s."
+    assert line.notice.message == f"nightly has been running for 30m 06s. {usual}"
     assert (line.notice.due_at, line.notice.task_id) == ("2026-11-20T00:00:00.000Z", "nightly")
 
 

@@ -102,6 +102,12 @@ def damaged_document(*events: bytes) -> dict[str, Any]:
     return packed(gzip.compress(document.replace(b'"EVENTS"', b"[" + b",".join(events) + b"]")))
 
 
+def decoded(event: dict[str, Any]) -> Payload:
+    (payload,) = decode_event(event)
+    assert isinstance(payload, Payload)
+    return payload
+
+
 GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
 
 
@@ -109,26 +115,22 @@ GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
 def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
     damaged, payload = decode_event(damaged_document(bad.encode(), GOOD))
     assert isinstance(damaged, Failure)
-    assert damaged.document == bad
+    assert (damaged.document, payload) == (bad, DECODED)
     assert damaged.reason.startswith("The log event is damaged: ")
-    assert isinstance(payload, Payload)
-    assert payload == DECODED
 
 
 @pytest.mark.parametrize(
     ("written", "read"), [(b"caf\xe9", "caf\ufffd"), (b"a\\ud800b \\ud83d\\ude00", "a\ufffdb \U0001f600")]
 )
 def test_a_byte_that_is_not_utf_8_and_a_lone_surrogate_are_replaced(written: bytes, read: str) -> None:
-    (payload,) = decode_event(damaged_document(b'{"id": "2", "timestamp": 1, "message": "%s"}' % written))
-    assert isinstance(payload, Payload)
+    payload = decoded(damaged_document(b'{"id": "2", "timestamp": 1, "message": "%s"}' % written))
     assert payload.lines == (LogEvent("2", 1, read),)
 
 
 @pytest.mark.parametrize("surrogate", [r"\ud800", r"\uDFFF", r"\ud800\ud800", r"\udc00x\ud83d"])
 def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     line = json.dumps({**REPORT, "note": r"kept: \ud800"}).replace('"batch"', f'"b{surrogate}"')
-    (payload,) = decode_event(event({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]}))
-    assert isinstance(payload, Payload)
+    payload = decoded(event({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]}))
     (log_event,) = payload.lines
     document = read_event(payload, log_event, ForwarderSettings())
     assert isinstance(document, Document)

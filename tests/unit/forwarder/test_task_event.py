@@ -10,6 +10,7 @@ from profiler.forwarder.batch_report import LogStream, batch_container, identify
 from profiler.record.run_outcome import EndStatus
 from profiler.record.task_end import EventContainer, StoppedTask, determine_outcome, parse_stopped_task
 from tests.sidecars import awslogs
+from tests.values import present
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
 EVENT: dict[str, Any] = {
@@ -61,9 +62,7 @@ def event(**detail: Any) -> dict[str, Any]:
 
 
 def task(**detail: Any) -> StoppedTask:
-    parsed = parse_stopped_task(event(**detail))
-    assert parsed is not None
-    return parsed
+    return present(parse_stopped_task(event(**detail)))
 
 
 def test_a_stopped_task_is_parsed() -> None:
@@ -211,8 +210,7 @@ def test_the_batch_is_the_essential_container_next_to_the_monitor() -> None:
     chosen = identify_containers(definition(side, router, monitor, container("batch")), parsed)
     assert (chosen.batch, chosen.monitor) == ("batch", "task-monitor")
     assert chosen.batch_log == LogStream(group="/ecs/jobs", stream=f"ecs/batch/{parsed.id}", region="us-west-2")
-    assert chosen.monitor_log is not None
-    assert chosen.monitor_log.stream == f"ecs/task-monitor/{parsed.id}"
+    assert present(chosen.monitor_log).stream == f"ecs/task-monitor/{parsed.id}"
 
 
 @pytest.mark.parametrize("wanted", ["renamed", "Batch", ""])
@@ -279,8 +277,7 @@ def test_possible_batch_containers_are_judged_together(
     monitor = container("task-monitor", essential=False)
     described = definition(container("xray"), container("batch"), monitor)
     outcome, judged = judge(parsed, identify_containers(described, parsed))
-    assert judged is not None
-    assert (outcome.status, judged.name, outcome.exit_code) == (status, batch, exit_code)
+    assert (outcome.status, present(judged).name, outcome.exit_code) == (status, batch, exit_code)
 
 
 def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:

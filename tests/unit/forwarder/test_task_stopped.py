@@ -1,4 +1,4 @@
-"""The handling of stopped tasks: document and notice, with fakes for all external services."""
+"""The handling of stopped tasks: document and notice, with fakes for all external services. No event is lost."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +42,7 @@ from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.unit.core.test_ecs_terms import INJECTED, ROUTER, SIDECARS
 from tests.unit.forwarder.test_task_event import EVENT, container, definition, task
 from tests.unit.otlp.test_run_signals import check
+from tests.values import present
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
@@ -112,9 +113,8 @@ class World:
     @property
     def cost(self) -> Cost | None:
         """The cost in the notice, which the export has too."""
-        assert self.notice.record is not None
         assert self.exported[0][0].record == self.notice.record
-        return self.notice.record.cost
+        return present(self.notice.record).cost
 
     @property
     def runs(self) -> set[str]:
@@ -240,12 +240,10 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
         },
         "event": {"outcome": "failure"},
     }
-    assert document.upsert is not None
-    assert document.upsert["usage"]["memory"]["used_mb"]["max"] == 500
-    assert document.upsert["usage"]["duration_ms"] == 63216
-    assert document.upsert["task"]["complete"] is False
-    assert document.upsert["event"]["dataset"] == "task.report"
-    assert document.upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
+    upsert = document.initial_fields
+    assert (upsert["usage"]["memory"]["used_mb"]["max"], upsert["usage"]["duration_ms"]) == (500, 63216)
+    assert (upsert["task"]["complete"], upsert["event"]["dataset"]) == (False, "task.report")
+    assert upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
 
 
 def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
@@ -466,10 +464,9 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert world.handle(task(**never_started)) == {"status": "failure", "indexed": True, "notified": "failure"}
     (document,) = world.documents
     assert (document.index, document.id) == ("task-reports-2026.03", "4dd5853f44b341ee8281f38229bee377/batch")
-    assert document.upsert is not None
-    assert document.upsert["container"] == {"name": "batch"}
+    assert document.initial_fields["container"] == {"name": "batch"}
     assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == ("failure", "resources")
-    assert "duration_ms" not in document.upsert.get("usage", {})
+    assert "duration_ms" not in document.initial_fields.get("usage", {})
     assert world.notice.container == "batch"
 
 
@@ -496,7 +493,7 @@ def test_logs_that_stay_throttled_raise_before_the_notice_is_posted() -> None:
     world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
     with pytest.raises(DeliveryError, match="busy"):
         world.handle(report_wait_seconds=4.0)
-    assert (world.notices, world.documents, world.table.done) == ([], [], set())
+    assert (world.notices, world.documents, world.table.done) == ([], [], {})
     world.log_errors.clear()
     assert world.handle()["notified"] == "failure"
 

@@ -103,6 +103,9 @@ DID_NOTHING = replace(
 )
 
 
+UNKNOWN_KIND = replace(stuck_notice(), notice=Notice(kind="<!channel>", message="Look & see <@U1>."))
+
+
 def objects(value: Any) -> list[dict[str, Any]]:
     """Return all text objects."""
     if isinstance(value, list):
@@ -122,7 +125,7 @@ def shown(message: SlackMessage) -> str:
     return "\n".join(texts(message.blocks))
 
 
-def text_of(notice: EndedTask) -> str:
+def text_of(notice: Announcement) -> str:
     return shown(message_of(notice, kibana_url=KIBANA))
 
 
@@ -500,30 +503,24 @@ def test_escaped_text_is_never_too_long(text: str, longest: int) -> None:
     assert length(escape_text(text, longest)) <= longest
 
 
-def test_a_stuck_run_is_described_with_what_it_used_so_far() -> None:
+def test_the_message_of_a_stuck_run() -> None:
     message = message_of(stuck_notice(), kibana_url=KIBANA)
-    text = shown(message)
-    assert message.blocks[0]["text"]["text"] == "⚠️ nightly-etl:26 has been stuck for 30 minutes"
-    assert "it has waited mostly for network 10.0.3.9:5432." in text
-    assert "*Running for*" in text
-    assert "*CPU*" in text
-    assert "*Memory*" in text
+    title = "⚠️ nightly-etl:26 has been stuck for 30 minutes"
+    assert message.blocks[0]["text"]["text"] == title
+    assert message.text.startswith(f"{title}: The run used less than 0.01 vCPU")
     assert set(urls(message)) == {"log_stream", "ecs_task", "kibana"}
-    assert message.text.startswith("⚠️ nightly-etl:26 has been stuck for 30 minutes: The run used less than 0.01 vCPU")
+    assert text_of(missed_notice()).count("the capacity is unavailable") == 1
 
 
-def test_a_missed_run_is_described_with_its_reason_once() -> None:
-    text = shown(message_of(missed_notice(), kibana_url=KIBANA))
-    assert "⚠️ nightly-etl did not run" in text
-    assert text.count("the capacity is unavailable") == 1
-    assert "schedule default/nightly-etl" in text
-    assert "*Due*\n2026-11-20 03:00:00 UTC" in text
-    assert "cron(0 3 * * ? *) UTC" in text
-
-
-def test_an_unknown_kind_is_announced_with_its_message() -> None:
-    line = stuck_notice()
-    message = message_of(replace(line, notice=Notice(kind="<!channel>", message="Look & see <@U1>.")), kibana_url=None)
-    text = shown(message)
-    assert "nightly-etl:26 has a notification of kind &lt;!channel&gt;" in text
-    assert "Look &amp; see &lt;@U1&gt;." in text
+@pytest.mark.parametrize(
+    ("notice", "words"),
+    [
+        (stuck_notice(), ["it has waited mostly for network 10.0.3.9:5432.", "*Running for*", "*CPU*", "*Memory*"]),
+        (missed_notice(), ["⚠️ nightly-etl did not run", "schedule default/nightly-etl", "cron(0 3 * * ? *) UTC"]),
+        (missed_notice(), ["*Due*\n2026-11-20 03:00:00 UTC"]),
+        (UNKNOWN_KIND, ["nightly-etl:26 has a notification of kind &lt;!channel&gt;", "Look &amp; see &lt;@U1&gt;."]),
+    ],
+)
+def test_what_the_message_of_a_notice_says(notice: NoticeLine | ScheduleNoticeLine, words: list[str]) -> None:
+    text = text_of(notice)
+    assert [word for word in words if word not in text] == []

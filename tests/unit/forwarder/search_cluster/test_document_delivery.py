@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.forwarder.documents import Document
-from profiler.forwarder.invocation import RESERVED_SECONDS, DeliveryError, SearchClusterError
+from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.search_cluster.document_delivery import (
     MAX_MESSAGE_BYTES,
     DeliveryResult,
@@ -90,20 +90,6 @@ def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
     with pytest.raises(SearchClusterError, match=f"HTTP {status}"):
         delivered_documents(cluster)
     assert len(cluster.batches) == 1
-
-
-def test_a_cluster_that_stays_down_raises_before_the_invocation_ends() -> None:
-    time = FakeInvocationTime(20)
-    with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
-        deliver(FakeCluster(fails(503)), time, documents(3))
-    assert time.left > RESERVED_SECONDS
-
-
-def test_without_enough_time_no_request_is_sent() -> None:
-    cluster = FakeCluster(takes_all)
-    with pytest.raises(DeliveryError, match="ran out of time before all documents"):
-        delivered_documents(cluster, seconds=3.5)
-    assert cluster.batches == []
 
 
 def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone() -> None:
