@@ -83,7 +83,7 @@ PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], P
 
 
 def plan_addition(
-    family: str, document: TaskDefinitionDocument, options: AddMonitorOptions, started_by: Sequence[str] = ()
+    family: str, document: TaskDefinitionDocument, started_by: Sequence[str] = (), *, options: AddMonitorOptions
 ) -> PlannedFamily:
     """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
     if AIRFLOW in started_by:
@@ -148,8 +148,8 @@ class Rollout(Struct, kw_only=True, dict=True):
     open_client: OpenClient
     request: RolloutRequest
     plan_change: PlanChange
-    image: str | None
-    names_starters: bool
+    image: str | None = None
+    names_starters: bool = False
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]
     counts: Counter[str] = field(default_factory=Counter)
@@ -282,11 +282,8 @@ class Rollout(Struct, kw_only=True, dict=True):
             self._revisions[revision] = read_document(self._definitions.describe(revision), revision).definition
         return self._revisions[revision]
 
-    def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
-        """Carry the plan out. Returns the executed plans: another plan if a definition has changed meanwhile."""
-        return map(self._carry_out, planned)
-
-    def _carry_out(self, planned: PlannedFamily) -> PlannedFamily:
+    def register(self, planned: PlannedFamily) -> PlannedFamily:
+        """Carry a plan out. Returns the executed plan: another one if the definition has changed meanwhile."""
         if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import profiler
-from profiler.aws_account.family_monitors import FamilyMonitors
+from profiler.aws_account.family_monitors import plan_monitors, read_monitors
 from tests.aws import FakeAws, fake_aws, push_image
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.command_line import run_here
@@ -373,11 +373,11 @@ def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> Non
     assert account.run("add-monitor", "--family", "job-plain-0[01]", "--image", IMAGE, "--register").returncode == 0
     wrapper = {"name": "batch", "image": "etl:26", "memory": 256, "command": ["task-profiler", "run", "--", "etl"]}
     account.ecs.register_task_definition(family="job-plain-02", containerDefinitions=[wrapper], taskRoleArn=ROLE)
-    monitors = FamilyMonitors(account.aws.client, scheduled=True, on_problem=pytest.fail)
-    states = {one.family: one.state for one in monitors.read(monitors.families())}
+    rollout = plan_monitors(account.aws.client, scheduled=True, on_problem=pytest.fail)
+    states = {one.family: one.state for one in read_monitors(rollout, rollout.families())}
     assert states == {"job-plain-00": "current", "job-plain-01": "current", "job-plain-02": "wrapper"}
-    everything = FamilyMonitors(account.aws.client, scheduled=False, on_problem=pytest.fail)
-    states = {one.family: one.state for one in everything.read(everything.families())}
+    everything = plan_monitors(account.aws.client, scheduled=False, on_problem=pytest.fail)
+    states = {one.family: one.state for one in read_monitors(everything, everything.families())}
     assert {states[family] for family in REFUSED} == {"impossible"}
     assert (states["job-service"], states["job-old-monitor"], states["job-gpu"]) == ("service", "outdated", "missing")
 

@@ -22,10 +22,10 @@ from profiler.aws_account.doctor.definition_checks import (
     schedule_findings,
 )
 from profiler.aws_account.doctor.findings import Finding, note
-from profiler.aws_account.family_monitors import FamilyMonitor, FamilyMonitors
+from profiler.aws_account.family_monitors import FamilyMonitor, plan_monitors, read_monitors
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import ReportPaths
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, is_timed, schedule_of
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
@@ -113,19 +113,19 @@ def _pinned_schedules(
 def check_cluster(cluster: str, options: SourceOptions, clock: Clock, *, as_json: bool) -> int:
     """Print the families of the cluster and their problems; return the exit code. TaskProfilerError without any."""
     open_client = open_clients(options.region, options.profile)
-    monitors_of = FamilyMonitors(open_client, (cluster,), scheduled=False, on_problem=warn)
-    families, paths = monitors_of.families(), ReportPaths(open_client)
+    rollout = plan_monitors(open_client, (cluster,), scheduled=False, on_problem=warn)
+    families, paths = rollout.families(), ReportPaths(open_client)
     monitors: list[FamilyMonitor] = []
     healths: list[FamilyHealth] = []
     with progress_row(os.environ) as show:
-        for monitor in monitors_of.read(families):
+        for monitor in read_monitors(rollout, families):
             monitors.append(monitor)
             healths.append(family_health(monitor, paths))
             show("Reading families", len(monitors) / len(families))
     reports = _last_reports(monitors, healths, options, clock)
     checks = ClusterChecks(
         cluster,
-        monitors_of.schedules(),
+        (schedule_of(target) for target in rollout.targets if is_timed(target)),
         reports,
         clock.wall_ns(),
         is_indexed=options.url is not None or any(health.forwarded_to for health in healths),

@@ -106,18 +106,6 @@ def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_bef
     assert [one.run.report.record.task_id for one in watched.runs()] == ["half", "double", "fifth", "new"]
 
 
-def test_past_runs_that_cannot_be_read_are_a_sentence_once(logs: FakeLogs, clock: FakeClock) -> None:
-    def refused() -> Any:
-        raise TaskProfilerError("Refused.")
-
-    watched = watched_tasks(logs, clock, past=refused)
-    logs.put(START_NS, text(checkpoint_at(START_NS)))
-    watched.refresh()
-    assert watched.read_usual() == ("The usual durations are unknown. Refused.",)
-    assert not watched.lacks_usual
-    assert watched.runs()[0].usual is None
-
-
 def test_the_text_of_an_old_notice_is_looked_for_once(logs: FakeLogs, clock: FakeClock) -> None:
     at_ns = START_NS - 7200 * NS_PER_SECOND
     raised = tuple(RaisedNotice(kind=kind, at=format_ms(at_ns)) for kind in ("stuck", "disk"))
