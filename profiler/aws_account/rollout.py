@@ -14,6 +14,7 @@ from profiler.aws_account.registered_definitions import TaskDefinitions, revisio
 from profiler.aws_account.report_paths import attach_policy, plan_policy
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes, starters_of_families
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
 from profiler.task_definitions.containers import has_own_report_stream, monitor_of, own_log_group
@@ -179,10 +180,8 @@ class Rollout(Struct, kw_only=True, dict=True):
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets in the clusters of the request."""
-        clusters = self.request.clusters
-        return tuple(
-            target for target in self.targets if not clusters or any(target.is_in(cluster) for cluster in clusters)
-        )
+        names = set(map(cluster_name, self.request.clusters))
+        return tuple(target for target in self.targets if not names or cluster_name(target.cluster_arn) in names)
 
     @cached_property
     def _seen(self) -> Mapping[str, tuple[str, ...]]:

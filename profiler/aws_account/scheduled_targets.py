@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.registered_definitions import LastBody, revision_of
-from profiler.core.ecs_terms import cluster_name, family_of
+from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
@@ -61,10 +61,6 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         """Whether it is pinned to a revision of the family of this ARN, in the same account and Region."""
         family_arn = revision_arn.rpartition(":")[0]
         return self.definition_arn.rpartition(":")[0] in (family_arn, family_of(revision_arn))
-
-    def is_in(self, cluster: str) -> bool:
-        """Whether its tasks start in this cluster, which is a name or an ARN."""
-        return cluster_name(self.cluster_arn) == cluster_name(cluster)
 
 
 class FoundSchedules(Struct, frozen=True, kw_only=True):

@@ -336,7 +336,7 @@ def check_that_all_calls_were_made(made: set[str]) -> None:
     """Each method of a boto3 client in the forwarder's source is among these operations."""
     trees = [ast.parse(path.read_text()) for path in (Path(handler.__file__), *FORWARDER.rglob("*.py"))]
     called = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    shared = [ast.parse(Path(module.__file__).read_text()) for module in (missed_reasons, scheduled_targets)]
+    shared = [ast.parse(Path(file).read_text()) for file in (missed_reasons.__file__, scheduled_targets.__file__)]
     opened = [node for tree in shared for node in ast.walk(tree) if isinstance(node, ast.Call)]
     clients = {
         str(call.args[0].value)

@@ -1,6 +1,6 @@
 """Diagnoses the families of a cluster: will each run have a report, and does it arrive?"""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
@@ -112,27 +112,26 @@ def _writer(monitor: FamilyMonitor) -> Container:
     return next(iter((*printing, *named)), Container(name=""))
 
 
-class ClusterChecks:
+class ClusterChecks(Struct):
     """Judges the families of the cluster, whose name is for the commands in the advice.
 
     ``is_indexed``: reports are indexed, so a log group without a subscription is wrong.
     """
 
-    def __init__(
-        self, cluster: str, schedules: Iterable[Schedule], reports: LastReports, now_ns: int, *, is_indexed: bool
-    ) -> None:
-        self._add = f"task-profiler taskdef add-monitor --cluster {quote(cluster)}"
-        self._reports = reports
-        self._now_ns = now_ns
-        self._is_indexed = is_indexed
-        self._schedules: dict[str, list[Schedule]] = {}
-        for schedule in schedules:
-            self._schedules.setdefault(schedule.family, []).append(schedule)
+    cluster: str
+    schedules: Sequence[Schedule]
+    reports: LastReports
+    now_ns: int
+    is_indexed: bool
+
+    @property
+    def _add(self) -> str:
+        return f"task-profiler taskdef add-monitor --cluster {quote(self.cluster)}"
 
     def judged(self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]) -> Iterator[FamilyHealth]:
         """The families with their last reports and the findings."""
         for monitor, health in zip(monitors, healths, strict=True):
-            newest_ns = self._reports.newest_ns.get(health.family)
+            newest_ns = self.reports.newest_ns.get(health.family)
             findings = (
                 *health.findings,
                 *self._monitor_findings(monitor, health),
@@ -186,7 +185,7 @@ class ClusterChecks:
                 f"The log group {health.log_group} does not exist, so ECS starts no task.",
                 f"Create it: aws logs create-log-group --log-group-name {quote(health.log_group or '')}.",
             )
-        elif health.log_group_exists and not health.forwarded_to and health.has_reports and self._is_indexed:
+        elif health.log_group_exists and not health.forwarded_to and health.has_reports and self.is_indexed:
             yield problem(
                 _SUBSCRIPTION,
                 f"No subscription of the log group {health.log_group} forwards reports.",
@@ -194,7 +193,7 @@ class ClusterChecks:
             )
 
     def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
-        reports = self._reports
+        reports = self.reports
         if not health.has_reports or not reports.is_known or health.family in reports.newest_ns:
             return
         if health.log_group in reports.unread:
@@ -215,10 +214,10 @@ class ClusterChecks:
         document = monitor.planned.document
         if document is None or document.registered_ns is None:
             return None
-        since_ns = max(document.registered_ns, self._now_ns - DAYS * _DAY_NS)
-        for schedule in self._schedules.get(monitor.family, ()):
+        since_ns = max(document.registered_ns, self.now_ns - DAYS * _DAY_NS)
+        for schedule in (one for one in self.schedules if one.family == monitor.family):
             try:
-                due_ns = last_due(schedule, self._now_ns - _DAY_NS) if schedule.is_enabled else None
+                due_ns = last_due(schedule, self.now_ns - _DAY_NS) if schedule.is_enabled else None
             except ScheduleExpressionError:
                 continue
             if due_ns is not None and due_ns > since_ns:

@@ -125,7 +125,7 @@ def check_cluster(cluster: str, options: SourceOptions, clock: Clock, *, as_json
     reports = _last_reports(monitors, healths, options, clock)
     checks = ClusterChecks(
         cluster,
-        (schedule_of(target) for target in rollout.targets if is_timed(target)),
+        [schedule_of(target) for target in rollout.targets if is_timed(target)],
         reports,
         clock.wall_ns(),
         is_indexed=options.url is not None or any(health.forwarded_to for health in healths),

@@ -11,7 +11,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.record_model import RaisedNotice
 from profiler.runs.past_runs.families import UsualDurations
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.run_source import PastRun
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, ListedRuns, checkpoint_at, ended, notice_text, text
 from tests.runs import report
@@ -51,7 +51,7 @@ def clock() -> FakeClock:
 
 def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:
     usual = UsualDurations(past, 0)
-    followed, runs = FollowedLogs(logs.pages, clock), RunningRuns(RunFilter())
+    followed, runs = FollowedLogs(logs.pages, clock), RunningRuns()
     return WatchedTasks(collected=runs, logs=followed, usual=usual, log_groups=groups or (GROUP,), clock=clock)
 
 
