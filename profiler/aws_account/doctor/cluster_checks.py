@@ -225,15 +225,14 @@ class ClusterChecks(Struct):
         return None
 
 
-class LimitedPages:
+class LimitedPages(Struct):
     """Reads only some pages of each log group, as one can have thousands. ``unread`` groups have more pages."""
 
-    def __init__(self, read_pages: ReadPages) -> None:
-        self._read_pages = read_pages
-        self.unread: set[str] = set()
+    read_pages: ReadPages
+    unread: set[str] = set()
 
     def __call__(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
-        for count, page in enumerate(self._read_pages(**parameters), start=1):
+        for count, page in enumerate(self.read_pages(**parameters), start=1):
             yield page
             if count == _MAX_PAGES and page.get("nextToken"):
                 self.unread.add(parameters["logGroupName"])
