@@ -224,21 +224,6 @@ def test_a_role_of_many_families_gets_prefixes_and_one_that_is_gone_is_a_failure
     assert (gone.returncode, "the role 'jobs' was not changed" in gone.stderr) == (1, True)
 
 
-def start_tasks(account: Account, *families: str, count: int = 10, **options: Any) -> None:
-    """Start tasks on Fargate, in the default network, ten for each family."""
-    ec2 = account.aws.client("ec2")
-    subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
-    for family in families:
-        account.ecs.run_task(
-            cluster="jobs",
-            taskDefinition=family,
-            count=count,
-            launchType="FARGATE",
-            networkConfiguration={"awsvpcConfiguration": {"subnets": [subnet]}},
-            **options,
-        )
-
-
 # How the tasks of a family are started, and who the plan says it was.
 STARTED: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     "job-plain-20": (({"startedBy": "airflow"},), "Airflow"),
@@ -256,7 +241,7 @@ STARTED: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
 def start_by_each(account: Account) -> None:
     for family, (starts, _) in STARTED.items():
         for options in starts:
-            start_tasks(account, family, count=1, **options)
+            account.aws.start_task(family, **options)
 
 
 WORDS = {
@@ -342,7 +327,8 @@ def test_lists_of_many_pages_are_read_to_their_end(account: Account) -> None:
 @with_pages_of_two
 def test_a_cluster_has_the_families_of_all_its_tasks(account: Account) -> None:
     families = [f"job-plain-{number}" for number in range(20, 32)]
-    start_tasks(account, *families)
+    for family in families:
+        account.aws.start_task(family, count=10)
     (stopped, *_) = account.ecs.list_tasks(cluster="jobs", family="job-plain-31")["taskArns"]
     account.ecs.stop_task(cluster="jobs", task=stopped)
     done = account.run("add-monitor", "--cluster", "jobs", "--image", IMAGE)
@@ -354,7 +340,7 @@ def test_a_cluster_has_the_families_of_all_its_tasks(account: Account) -> None:
 
 
 def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> None:
-    start_tasks(account, "job-plain-20")
+    account.aws.start_task("job-plain-20")
     scheduled = account.run("add-monitor", "--cluster", "jobs", "--scheduled", "--image", IMAGE)
     assert scheduled.returncode == 0, scheduled.stderr
     assert set(rows(scheduled.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}

@@ -120,17 +120,13 @@ def test_past_runs_can_come_from_a_search_cluster(aws: FakeAws, status: int, war
 def cluster(aws: FakeAws) -> dict[str, str]:
     """The ids of the running tasks by family: one with a monitor, and one without."""
     ecs = aws.client("ecs")
-    subnet = aws.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
     ecs.create_cluster(clusterName="jobs")
     started = {}
     for family, containers in (("nightly-etl", [BATCH, MONITOR]), ("plain", [BATCH])):
         ecs.register_task_definition(
             family=family, containerDefinitions=containers, cpu="512", memory="1024", networkMode="awsvpc"
         )
-        network: dict[str, Any] = {"awsvpcConfiguration": {"subnets": [subnet], "securityGroups": []}}
-        words = {"cluster": "jobs", "taskDefinition": family, "launchType": "FARGATE"}
-        (task,) = ecs.run_task(**words, networkConfiguration=network)["tasks"]
-        started[family] = task["taskArn"].rpartition("/")[2]
+        started[family] = aws.start_task(family)
     return started
 
 
