@@ -92,8 +92,8 @@ def waiting(queue: str) -> int:
 def again(
     functions: Functions, queue: str, function: str = "f", *, kinesis: Any = None, now_ms: float = math.inf
 ) -> tuple[int, list[str]]:
-    stream = kinesis or boto3.client("kinesis")
-    return redrive(boto3.client("sqs"), functions, stream, queue, function, now_ms=now_ms)
+    clients = {"sqs": boto3.client("sqs"), "lambda": functions, "kinesis": kinesis or boto3.client("kinesis")}
+    return redrive(clients.__getitem__, queue, function, now_ms=now_ms)
 
 
 def stream_with(*payloads: bytes, first: int = -2, last: int = -1) -> dict[str, Any]:
