@@ -8,6 +8,7 @@ schedule that was changed.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -88,12 +89,8 @@ class Schedules:
         """All targets that start ECS tasks."""
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             buses = self._pages(self._events.list_event_buses, "EventBuses")
-            rules = (
-                rule
-                for bus in buses
-                for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"])
-            )
-            of_rules = tuple(target for rule in rules for target in self.targets_of_rule(rule))
+            rules = (self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]) for bus in buses)
+            of_rules = tuple(target for rule in chain(*rules) for target in self.targets_of_rule(rule))
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             of_schedules = (self.target_of_schedule(one["Name"], one["GroupName"]) for one in self.summaries())
             return (*of_rules, *(target for target in of_schedules if target is not None))
@@ -165,9 +162,8 @@ class Schedules:
         with noted_errors(problems.append, "The rules of EventBridge could not be read", LIST_RULES):
             # EventBridge accepts a rule with a schedule on the default bus only.
             for rule in (one for one in self._pages(self._events.list_rules, "Rules") if one.get("ScheduleExpression")):
-                with noted_errors(
-                    problems.append, f"The targets of the rule {rule['Name']} could not be read", LIST_RULES
-                ):
+                what = f"The targets of the rule {rule['Name']} could not be read"
+                with noted_errors(problems.append, what, LIST_RULES):
                     yield from self.targets_of_rule(rule)
 
     def _of_schedules(
@@ -180,9 +176,8 @@ class Schedules:
                 if key in self._known:
                     known[key] = self._known[key]
                 elif may_continue():
-                    with noted_errors(
-                        problems.append, f"The schedule {summary['Name']} could not be read", LIST_SCHEDULES
-                    ):
+                    what = f"The schedule {summary['Name']} could not be read"
+                    with noted_errors(problems.append, what, LIST_SCHEDULES):
                         known[key] = self.target_of_schedule(summary["Name"], summary["GroupName"])
                 else:
                     unread.append(summary["Name"])

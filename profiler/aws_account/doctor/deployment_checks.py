@@ -162,14 +162,11 @@ class _DeploymentChecks(Struct):
     def _last_error(self, function: str) -> str:
         """The newest line of an error in the function's log, from at most ten pages of the last 24 hours."""
         with aws_errors(f"The log of {function} cannot be read", "logs:FilterLogEvents"):
-            pages = (
-                self.open_client("logs")
-                .get_paginator("filter_log_events")
-                .paginate(
-                    logGroupName=f"/aws/lambda/{function}",
-                    filterPattern=_ERROR_PATTERN,
-                    startTime=round((self.now - _DAY).timestamp() * _MS_PER_SECOND),
-                )
+            paginator = self.open_client("logs").get_paginator("filter_log_events")
+            pages = paginator.paginate(
+                logGroupName=f"/aws/lambda/{function}",
+                filterPattern=_ERROR_PATTERN,
+                startTime=round((self.now - _DAY).timestamp() * _MS_PER_SECOND),
             )
             lines = [(one["timestamp"], one["message"]) for page in islice(pages, _MAX_PAGES) for one in page["events"]]
         return " ".join(max(lines, default=(0, ""))[1].split())[:_MAX_ERROR_CHARACTERS]
