@@ -60,11 +60,8 @@ class FakeEcs:
 
     def get_paginator(self, name: str) -> Any:
         assert name == "list_tasks"
-        return SimpleNamespace(
-            paginate=lambda **_: [
-                {"taskArns": [arn]} for arn, one in self.tasks.items() if one["lastStatus"] != "STOPPED"
-            ]
-        )
+        running = [arn for arn, task in self.tasks.items() if task["lastStatus"] != "STOPPED"]
+        return SimpleNamespace(paginate=lambda **_: [{"taskArns": [arn]} for arn in running])
 
     def describe_tasks(self, *, cluster: str, tasks: list[str]) -> Any:
         assert cluster == "jobs"
