@@ -184,20 +184,6 @@ def test_each_of_several_tasks_is_needed() -> None:
     assert outcomes(three, task(60.1), since=60, now=200)[0] == "running"
 
 
-def test_a_cluster_that_cannot_be_read_gives_no_missed() -> None:
-    for clusters in ({CLUSTER: ClusterTasks(problem="AWS refused.")}, {}):
-        (judged,) = judge_schedules([schedule()], clusters, now_ns=at(80), since_ns=at(60), grace_ns=GRACE * MINUTE)
-        assert [(due.outcome, bool(due.reason)) for due in judged.due_times] == [("unknown", True)]
-
-
-def test_what_cannot_be_read_does_not_hide_the_others() -> None:
-    rows = [schedule(expression="cron(nonsense)"), schedule("other", time_zone="Mars/Olympus"), schedule("good")]
-    rows.append(schedule("rate", "rate(5 minutes)", kind="rule", created_ns=None))
-    judged = judge(rows, since=60, now=80)
-    assert [row.problem is None for row in judged] == [False, False, True, False]
-    assert [due.outcome for due in judged[2].due_times] == ["missed"]
-
-
 RATE_RULE: dict[str, Any] = {"kind": "rule", "expression": "rate(20 minutes)", "created_ns": None}
 
 
