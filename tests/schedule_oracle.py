@@ -6,6 +6,7 @@ The clock of a time zone is walked through in UTC. A local minute counts when th
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
+from itertools import accumulate, repeat, takewhile
 from zoneinfo import ZoneInfo
 
 MINUTE = timedelta(minutes=1)
@@ -113,12 +114,8 @@ def _names_weekday(part: str, day: date) -> bool:
 
 def rate_times(anchor: datetime, period: timedelta, since: datetime, until: datetime) -> list[datetime]:
     """The due times of a rate, counted one after the other."""
-    times, moment = [], anchor
-    while moment < until:
-        if moment >= since:
-            times.append(moment)
-        moment += period
-    return times
+    times = takewhile(lambda moment: moment < until, accumulate(repeat(period), initial=anchor))
+    return [moment for moment in times if moment >= since]
 
 
 def at_times(local: datetime, zone: str, since: datetime, until: datetime) -> list[datetime]:
