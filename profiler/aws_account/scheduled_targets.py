@@ -101,7 +101,7 @@ class Schedules:
         call, body = self._events.list_targets_by_rule, self._targets_body
         for target in self._pages(call, "Targets", body, Rule=name, EventBusName=bus):
             if _PARAMETERS in target:
-                yield _target("rule", name, bus, target, content=target, rule=rule)
+                yield ScheduledTarget(kind="rule", name=name, group=bus, content=target, rule=rule, **_started(target))
 
     def summaries(self, name_prefix: str = "") -> Iterator[Mapping[str, Any]]:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
@@ -118,7 +118,9 @@ class Schedules:
             return None
         schedule = _without_nulls(json.loads(self._schedule_body.content))
         target = schedule["Target"]
-        return _target("schedule", name, group, target, content=schedule) if _PARAMETERS in target else None
+        if _PARAMETERS not in target:
+            return None
+        return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **_started(target))
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> None:
         """Let a target that was just read start another revision. Only its revision changes."""
@@ -201,15 +203,9 @@ class Schedules:
             token = {"NextToken": page["NextToken"]}
 
 
-def _target(
-    kind: ScheduleKind,
-    name: str,
-    group: str,
-    target: Mapping[str, Any],
-    **contents: Any,  # noqa: ANN401
-) -> ScheduledTarget:
-    started = {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
-    return ScheduledTarget(kind=kind, name=name, group=group, **started, **contents)
+def _started(target: Mapping[str, Any]) -> dict[str, str]:
+    """The cluster and the task definition of a target that starts a task."""
+    return {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API

@@ -55,10 +55,6 @@ class RunningRun(Struct, frozen=True, kw_only=True):
     silent_ms: int | None = None
 
     @property
-    def key(self) -> RunKey:
-        return _key(self.report)
-
-    @property
     def is_running(self) -> bool:
         return known_status(self.report.record) == _RUNNING
 
@@ -121,11 +117,11 @@ class RunningRuns(Struct):
         """
         if tasks is None:
             found = [self._run(report, now_ns) for report in self._newest.values()]
-            running = {run.key: run for run in found if run.is_running and _is_young(run.report, now_ns)}
+            running = {_key(run.report): run for run in found if run.is_running and _is_young(run.report, now_ns)}
         else:
             found = [run for task in tasks if self.selection.matches(task) for run in self._of_task(task, now_ns)]
-            running = {run.key: run for run in found if run.is_running}
-        ended = [run for run in found if not run.is_running and run.key in self._shown]
+            running = {_key(run.report): run for run in found if run.is_running}
+        ended = [run for run in found if not run.is_running and _key(run.report) in self._shown]
         self._shown = running
         return (*running.values(), *ended)
 

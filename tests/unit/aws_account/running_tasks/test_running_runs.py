@@ -113,9 +113,9 @@ def test_the_report_of_a_task_that_ecs_has_not_stopped_yet_is_its_end() -> None:
 def test_any_order_of_lines_gives_the_same_runs() -> None:
     lines = [text(checkpoint_at(NOW_NS, age_seconds=20 + 60 * n, task_id=f"t{n % 3}")) for n in range(9)]
     lines += [notice_text(checkpoint_at(NOW_NS, task_id="t1")), text(ended(checkpoint_at(NOW_NS, task_id="t2")))]
-    expected = {run.key: run for run in runs_of(*lines).refresh(NOW_NS)}
-    assert {key[0] for key in expected} == {"t0", "t1"}
+    expected = {run.report.record.task_id: run for run in runs_of(*lines).refresh(NOW_NS)}
+    assert expected.keys() == {"t0", "t1"}
     shuffled = random.Random(1)
     for _ in range(20):
         shuffled.shuffle(lines)
-        assert {run.key: run for run in runs_of(*lines, *lines).refresh(NOW_NS)} == expected
+        assert {run.report.record.task_id: run for run in runs_of(*lines, *lines).refresh(NOW_NS)} == expected
