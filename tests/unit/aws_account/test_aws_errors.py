@@ -68,7 +68,6 @@ def refused(code: str, message: str) -> ClientError:
         (refused("403", "Forbidden"), "s3:ListBucket", "AWS refused (403: Forbidden): allow s3:ListBucket."),
         (refused("404", "Not Found"), None, "AWS cannot find it (Not Found): check the name, --region and --profile."),
         (refused("ValidationError", "Template\nerror: x."), None, "It cannot be read: Template error: x."),
-        (refused("301", "Moved Permanently"), None, "it is in another Region (301: Moved Permanently): use --region."),
         (
             refused("KMS.DisabledException", "arn:aws:kms:eu-west-1:111122223333:key/0f3c is disabled."),
             None,
