@@ -6,7 +6,6 @@ The clock of a time zone is walked through in UTC. A local minute counts when th
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
-from itertools import accumulate, repeat, takewhile
 from zoneinfo import ZoneInfo
 
 MINUTE = timedelta(minutes=1)
@@ -114,8 +113,8 @@ def _names_weekday(part: str, day: date) -> bool:
 
 def rate_times(anchor: datetime, period: timedelta, since: datetime, until: datetime) -> list[datetime]:
     """The due times of a rate, counted one after the other."""
-    times = takewhile(lambda moment: moment < until, accumulate(repeat(period), initial=anchor))
-    return [moment for moment in times if moment >= since]
+    times = (anchor + number * period for number in range(max((until - anchor) // period, 0) + 1))
+    return [moment for moment in times if since <= moment < until]
 
 
 def at_times(local: datetime, zone: str, since: datetime, until: datetime) -> list[datetime]:

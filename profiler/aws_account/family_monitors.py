@@ -37,10 +37,6 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
     targets: tuple[ScheduledTarget, ...] = ()
 
     @property
-    def family(self) -> str:
-        return self.planned.family
-
-    @property
     def stale(self) -> tuple[ScheduledTarget, ...]:
         """The targets that start a task without a current monitor."""
         if self.state == "wrapper":

@@ -203,7 +203,7 @@ class Schedules:
             token = {"NextToken": page["NextToken"]}
 
 
-def _started(target: Mapping[str, Any]) -> dict[str, str]:
+def _started(target: Mapping[str, Any]) -> dict[str, Any]:
     """The cluster and the task definition of a target that starts a task."""
     return {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
 

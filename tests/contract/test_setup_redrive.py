@@ -151,14 +151,8 @@ def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
     with pytest.raises(ClientError):
         again(Functions(takes=1), queue)
     assert waiting(queue) == 2
-
-
-def test_what_came_back_meanwhile_is_left(queue: str) -> None:
-    functions = Functions()
-    put(queue, "{}")
-    assert again(functions, queue, now_ms=0) == (0, [])
-    assert functions.calls == []
-    assert waiting(queue) == 1
+    assert again(Functions(takes=0), queue, now_ms=0) == (0, []), "newer events may have come back meanwhile"
+    assert waiting(queue) == 2
 
 
 @pytest.mark.parametrize("body", ['{"KinesisBatchInfo": {}}', "[" * 100_000])

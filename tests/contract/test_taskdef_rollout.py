@@ -355,10 +355,10 @@ def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> Non
     wrapper = {"name": "batch", "image": "etl:26", "memory": 256, "command": ["task-profiler", "run", "--", "etl"]}
     account.ecs.register_task_definition(family="job-plain-02", containerDefinitions=[wrapper], taskRoleArn=ROLE)
     rollout = plan_monitors(account.aws.client, scheduled=True, on_problem=pytest.fail)
-    states = {one.family: one.state for one in read_monitors(rollout, rollout.families())}
+    states = {one.planned.family: one.state for one in read_monitors(rollout, rollout.families())}
     assert states == {"job-plain-00": "current", "job-plain-01": "current", "job-plain-02": "wrapper"}
     everything = plan_monitors(account.aws.client, scheduled=False, on_problem=pytest.fail)
-    states = {one.family: one.state for one in read_monitors(everything, everything.families())}
+    states = {one.planned.family: one.state for one in read_monitors(everything, everything.families())}
     assert {states[family] for family in REFUSED} == {"impossible"}
     assert (states["job-service"], states["job-old-monitor"], states["job-gpu"]) == ("service", "outdated", "missing")
 

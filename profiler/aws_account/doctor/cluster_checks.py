@@ -77,7 +77,7 @@ class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
 def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     """AWS's data of a family, without findings."""
-    health = FamilyHealth(family=monitor.family, monitor=monitor.state)
+    health = FamilyHealth(family=monitor.planned.family, monitor=monitor.state)
     if not (health.has_reports or monitor.state == "missing"):
         return health
     planned, is_wrapper = monitor.planned, monitor.state == "wrapper"  # a wrapper needs no permission
@@ -150,7 +150,7 @@ class ClusterChecks(Struct):
                 advice = f"Add it: {self._add} --register."
                 yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
             case "current" | "outdated" if AIRFLOW in monitor.planned.started_by and not has_own_stream:
-                family = quote(monitor.family)
+                family = quote(monitor.planned.family)
                 yield problem(
                     _MONITOR,
                     "Airflow starts it, and reads XCom from the last line of the batch's log stream: the report.",
@@ -215,7 +215,7 @@ class ClusterChecks(Struct):
         if document is None or document.registered_ns is None:
             return None
         since_ns = max(document.registered_ns, self.now_ns - DAYS * _DAY_NS)
-        for schedule in (one for one in self.schedules if one.family == monitor.family):
+        for schedule in (one for one in self.schedules if one.family == monitor.planned.family):
             try:
                 due_ns = last_due(schedule, self.now_ns - _DAY_NS) if schedule.is_enabled else None
             except ScheduleExpressionError:
