@@ -367,10 +367,10 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
         """Attach the policies. A role that cannot be changed is a failure."""
-        for policy in policies:
+        for policy in (one for one in policies if one.document is not None):
             try:
-                if attach_policy(self.open_client, policy):
-                    self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
-                    self.counts["attached"] += 1
+                attach_policy(self.open_client, policy)
+                self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
+                self.counts["attached"] += 1
             except TaskProfilerError as error:
                 self._fail(policy.role, error)

@@ -43,11 +43,6 @@ def task(created: float, stopped: float | None = None, **values: Any) -> Started
     return StartedTask(**identity | {"created_ns": at(created), "stopped_ns": stopped_ns} | values)
 
 
-def known(*tasks: StartedTask, now: float, since: float | None = None) -> dict[str, ClusterTasks]:
-    known_since_ns = at(now) - KEPT_NS if since is None else at(since)
-    return {CLUSTER: ClusterTasks(tasks=tasks, read_ns=at(now), known_since_ns=known_since_ns)}
-
-
 def judge(
     schedules: Schedule | list[Schedule],
     *tasks: StartedTask,
@@ -55,9 +50,10 @@ def judge(
     since: float | None = 0,
     known_since: float | None = None,
 ) -> list[JudgedSchedule]:
+    known_since_ns = at(now) - KEPT_NS if known_since is None else at(known_since)
     return judge_schedules(
         schedules if isinstance(schedules, list) else [schedules],
-        known(*tasks, now=now, since=known_since),
+        {CLUSTER: ClusterTasks(tasks=tasks, read_ns=at(now), known_since_ns=known_since_ns)},
         now_ns=at(now),
         since_ns=None if since is None else at(since),
         grace_ns=GRACE * MINUTE,
