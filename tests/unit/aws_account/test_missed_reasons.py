@@ -22,8 +22,6 @@ SCHEDULE = Schedule(
     dead_letter_arn=QUEUE,
 )
 RULE = replace(SCHEDULE, kind="rule")
-
-
 DUE_NS = parse_ns(DUE) or 0
 
 
