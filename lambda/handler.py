@@ -314,7 +314,7 @@ def _has_cluster() -> bool:
 
 def _compare(context: Context, notice: EndedTask) -> Comparison | None:
     left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
-    return _families(budget.remaining_seconds() / 4).compare(notice) if left_seconds > 0 else None
+    return _families(left_seconds).compare(notice) if left_seconds > 0 else None
 
 
 def _definition_wait(context: Context) -> Callable[[], bool]:

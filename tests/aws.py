@@ -48,6 +48,14 @@ class FakeAws(Struct, frozen=True, kw_only=True):
         answer = logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True)
         return tuple(LogEvent(timestamp_ms=one["timestamp"], message=one["message"]) for one in answer["events"])
 
+    def start_task(self, family: str, **options: Any) -> str:
+        """Start a task on Fargate in the cluster "jobs" and the default network. Returns its id."""
+        subnet = self.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
+        network = {"awsvpcConfiguration": {"subnets": [subnet], "securityGroups": []}}
+        words = {"cluster": "jobs", "launchType": "FARGATE", "networkConfiguration": network, **options}
+        task, *_ = self.client("ecs").run_task(taskDefinition=family, **words)["tasks"]
+        return str(task["taskArn"].rpartition("/")[2])
+
     def client(self, service: str) -> Any:
         keys = {name.lower(): value for name, value in _CREDENTIALS.items()}
         return boto3.client(service, endpoint_url=self.url, region_name=self.region, **keys)

@@ -113,12 +113,8 @@ def _names_weekday(part: str, day: date) -> bool:
 
 def rate_times(anchor: datetime, period: timedelta, since: datetime, until: datetime) -> list[datetime]:
     """The due times of a rate, counted one after the other."""
-    times, moment = [], anchor
-    while moment < until:
-        if moment >= since:
-            times.append(moment)
-        moment += period
-    return times
+    times = (anchor + number * period for number in range(max((until - anchor) // period, 0) + 1))
+    return [moment for moment in times if since <= moment < until]
 
 
 def at_times(local: datetime, zone: str, since: datetime, until: datetime) -> list[datetime]:

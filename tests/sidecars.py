@@ -20,8 +20,6 @@ BATCH: dict[str, Any] = {
     "command": ["python", "-m", "etl", "--full"],
     "environment": [{"name": "STAGE", "value": "live"}, {"name": "BUCKET", "value": "results"}],
     "secrets": [{"name": "DB", "valueFrom": f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:db-AbCdEf"}],
-    "mountPoints": [{"sourceVolume": "scratch", "containerPath": "/scratch"}],
-    "ulimits": [{"name": "nofile", "softLimit": 65536, "hardLimit": 65536}],
     "linuxParameters": {"initProcessEnabled": True},
     "stopTimeout": 60,
     "logConfiguration": awslogs(),
@@ -31,7 +29,6 @@ XRAY: dict[str, Any] = {
     "image": "public.ecr.aws/xray/aws-xray-daemon:3.3.13",
     "cpu": 32,
     "memoryReservation": 256,
-    "portMappings": [{"containerPort": 2000, "protocol": "udp"}],
     "logConfiguration": awslogs(prefix="xray"),
 }
 ADOT: dict[str, Any] = {
@@ -89,7 +86,6 @@ def _task(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
         "cpu": "1024",
         "memory": "4096",
         "ephemeralStorage": {"sizeInGiB": 40},
-        "volumes": [{"name": "scratch"}],
         "tags": [{"key": "team", "value": "data"}, {"key": "cost-centre", "value": "17"}],
         "containerDefinitions": list(containers),
         **fields,

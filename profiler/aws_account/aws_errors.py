@@ -11,7 +11,6 @@ from profiler.core.errors import TaskProfilerError
 _EXPIRED = EXPIRED | {"RequestExpired"}
 _UNKNOWN_KEY = frozenset({"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"})
 _NOT_FOUND = frozenset({"ResourceNotFoundException", "404"})
-_OTHER_REGION = frozenset({"301", "PermanentRedirect", "AuthorizationHeaderMalformed"})
 # SQS, SNS, Kinesis, Lambda and S3 return KMS's errors under their own names; Secrets Manager under these two.
 _KEY_ERROR = re.compile(r"kms|(?:de|en)cryptionfailure", re.IGNORECASE)
 # IAM's sentence contains the refused action, such as the permission to pass a role.
@@ -80,7 +79,6 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
         ),
         (code in _NOT_FOUND, f"AWS cannot find it ({message}): check the name, --region and --profile."),
         (code == "ValidationError", f"{message}."),  # CloudFormation's own sentence
-        (code in _OTHER_REGION, f"it is in another Region ({said}): use --region."),
     )
     other = f"AWS returned {code} ({message}): check the name, --region and --profile."
     return next((sentence for is_it, sentence in sentences if is_it), other)

@@ -14,7 +14,6 @@ from profiler.aws_account.registered_definitions import TaskDefinitions, glob_pr
 from profiler.core.errors import TaskProfilerError
 
 _MAX_CLUSTERS = 100  # per call
-_ON = frozenset({"enabled", "enhanced"})
 # The list prices of us-east-1, 2026: https://aws.amazon.com/cloudwatch/pricing/
 _PRICE = (
     "about 3 USD a month for each task family that runs all day (10 metrics at 0.30 USD, charged by the hour), and "
@@ -80,7 +79,7 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
         described = open_client("ecs").describe_clusters(clusters=clusters[:_MAX_CLUSTERS], include=["SETTINGS"])
         for cluster in described["clusters"]:
             values = {one.get("name"): one.get("value") for one in cluster.get("settings", ())}
-            found[values.get("containerInsights") in _ON].append(quote(cluster["clusterName"]))
+            found[values.get("containerInsights") in ("enabled", "enhanced")].append(quote(cluster["clusterName"]))
     on, off = found[True], found[False]
     if on:
         options = " ".join(f"--container-insights {name}" for name in on)

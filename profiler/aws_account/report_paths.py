@@ -41,15 +41,12 @@ def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> 
     return planned_policy(role, streams, existing, other_characters=others)
 
 
-def attach_policy(open_client: OpenClient, policy: RolePolicy) -> bool:
-    """Write the policy. Returns False if nothing changes. Raises TaskProfilerError."""
-    if policy.document is None:
-        return False
+def attach_policy(open_client: OpenClient, policy: RolePolicy) -> None:
+    """Write the policy. Raises TaskProfilerError."""
     with aws_errors(f"The policy of the role {policy.role!r} was not changed", "iam:PutRolePolicy"):
         open_client("iam").put_role_policy(
             RoleName=policy.role, PolicyName=POLICY_NAME, PolicyDocument=json.dumps(policy.document)
         )
-    return True
 
 
 def _inline_policies(iam: AwsClient, role: str) -> dict[str, Mapping[str, object]]:

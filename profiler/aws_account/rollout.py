@@ -14,6 +14,7 @@ from profiler.aws_account.registered_definitions import TaskDefinitions, revisio
 from profiler.aws_account.report_paths import attach_policy, plan_policy
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes, starters_of_families
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
 from profiler.task_definitions.containers import has_own_report_stream, monitor_of, own_log_group
@@ -83,7 +84,7 @@ PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], P
 
 
 def plan_addition(
-    family: str, document: TaskDefinitionDocument, options: AddMonitorOptions, started_by: Sequence[str] = ()
+    family: str, document: TaskDefinitionDocument, started_by: Sequence[str] = (), *, options: AddMonitorOptions
 ) -> PlannedFamily:
     """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
     if AIRFLOW in started_by:
@@ -148,8 +149,8 @@ class Rollout(Struct, kw_only=True, dict=True):
     open_client: OpenClient
     request: RolloutRequest
     plan_change: PlanChange
-    image: str | None
-    names_starters: bool
+    image: str | None = None
+    names_starters: bool = False
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]
     counts: Counter[str] = field(default_factory=Counter)
@@ -179,10 +180,8 @@ class Rollout(Struct, kw_only=True, dict=True):
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets in the clusters of the request."""
-        clusters = self.request.clusters
-        return tuple(
-            target for target in self.targets if not clusters or any(target.is_in(cluster) for cluster in clusters)
-        )
+        names = set(map(cluster_name, self.request.clusters))
+        return tuple(target for target in self.targets if not names or cluster_name(target.cluster_arn) in names)
 
     @cached_property
     def _seen(self) -> Mapping[str, tuple[str, ...]]:
@@ -282,11 +281,8 @@ class Rollout(Struct, kw_only=True, dict=True):
             self._revisions[revision] = read_document(self._definitions.describe(revision), revision).definition
         return self._revisions[revision]
 
-    def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
-        """Carry the plan out. Returns the executed plans: another plan if a definition has changed meanwhile."""
-        return map(self._carry_out, planned)
-
-    def _carry_out(self, planned: PlannedFamily) -> PlannedFamily:
+    def register(self, planned: PlannedFamily) -> PlannedFamily:
+        """Carry a plan out. Returns the executed plan: another one if the definition has changed meanwhile."""
         if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:
@@ -371,10 +367,10 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
         """Attach the policies. A role that cannot be changed is a failure."""
-        for policy in policies:
+        for policy in (one for one in policies if one.document is not None):
             try:
-                if attach_policy(self.open_client, policy):
-                    self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
-                    self.counts["attached"] += 1
+                attach_policy(self.open_client, policy)
+                self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
+                self.counts["attached"] += 1
             except TaskProfilerError as error:
                 self._fail(policy.role, error)

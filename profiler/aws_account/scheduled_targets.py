@@ -8,13 +8,14 @@ schedule that was changed.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.registered_definitions import LastBody, revision_of
-from profiler.core.ecs_terms import cluster_name, family_of
+from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
@@ -62,10 +63,6 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         family_arn = revision_arn.rpartition(":")[0]
         return self.definition_arn.rpartition(":")[0] in (family_arn, family_of(revision_arn))
 
-    def is_in(self, cluster: str) -> bool:
-        """Whether its tasks start in this cluster, which is a name or an ARN."""
-        return cluster_name(self.cluster_arn) == cluster_name(cluster)
-
 
 class FoundSchedules(Struct, frozen=True, kw_only=True):
     """The schedules and rules, and sentences about unreadable parts.
@@ -92,12 +89,8 @@ class Schedules:
         """All targets that start ECS tasks."""
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             buses = self._pages(self._events.list_event_buses, "EventBuses")
-            rules = (
-                rule
-                for bus in buses
-                for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"])
-            )
-            of_rules = tuple(target for rule in rules for target in self.targets_of_rule(rule))
+            rules = (self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]) for bus in buses)
+            of_rules = tuple(target for rule in chain(*rules) for target in self.targets_of_rule(rule))
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             of_schedules = (self.target_of_schedule(one["Name"], one["GroupName"]) for one in self.summaries())
             return (*of_rules, *(target for target in of_schedules if target is not None))
@@ -108,7 +101,7 @@ class Schedules:
         call, body = self._events.list_targets_by_rule, self._targets_body
         for target in self._pages(call, "Targets", body, Rule=name, EventBusName=bus):
             if _PARAMETERS in target:
-                yield _target("rule", name, bus, target, content=target, rule=rule)
+                yield ScheduledTarget(kind="rule", name=name, group=bus, content=target, rule=rule, **_started(target))
 
     def summaries(self, name_prefix: str = "") -> Iterator[Mapping[str, Any]]:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
@@ -125,7 +118,9 @@ class Schedules:
             return None
         schedule = _without_nulls(json.loads(self._schedule_body.content))
         target = schedule["Target"]
-        return _target("schedule", name, group, target, content=schedule) if _PARAMETERS in target else None
+        if _PARAMETERS not in target:
+            return None
+        return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **_started(target))
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> None:
         """Let a target that was just read start another revision. Only its revision changes."""
@@ -169,9 +164,8 @@ class Schedules:
         with noted_errors(problems.append, "The rules of EventBridge could not be read", LIST_RULES):
             # EventBridge accepts a rule with a schedule on the default bus only.
             for rule in (one for one in self._pages(self._events.list_rules, "Rules") if one.get("ScheduleExpression")):
-                with noted_errors(
-                    problems.append, f"The targets of the rule {rule['Name']} could not be read", LIST_RULES
-                ):
+                what = f"The targets of the rule {rule['Name']} could not be read"
+                with noted_errors(problems.append, what, LIST_RULES):
                     yield from self.targets_of_rule(rule)
 
     def _of_schedules(
@@ -184,9 +178,8 @@ class Schedules:
                 if key in self._known:
                     known[key] = self._known[key]
                 elif may_continue():
-                    with noted_errors(
-                        problems.append, f"The schedule {summary['Name']} could not be read", LIST_SCHEDULES
-                    ):
+                    what = f"The schedule {summary['Name']} could not be read"
+                    with noted_errors(problems.append, what, LIST_SCHEDULES):
                         known[key] = self.target_of_schedule(summary["Name"], summary["GroupName"])
                 else:
                     unread.append(summary["Name"])
@@ -210,15 +203,9 @@ class Schedules:
             token = {"NextToken": page["NextToken"]}
 
 
-def _target(
-    kind: ScheduleKind,
-    name: str,
-    group: str,
-    target: Mapping[str, Any],
-    **contents: Any,  # noqa: ANN401
-) -> ScheduledTarget:
-    started = {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
-    return ScheduledTarget(kind=kind, name=name, group=group, **started, **contents)
+def _started(target: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster and the task definition of a target that starts a task."""
+    return {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API

@@ -61,22 +61,21 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
     cloudformation = open_client("cloudformation")
     from botocore.exceptions import ClientError  # slow to import
 
-    stack: Mapping[str, Any] | None = None
+    stack: Mapping[str, Any] = {}
     with aws_errors(f"The stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
         try:
             stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
         except ClientError as error:
             if "does not exist" not in str(error):
                 raise
-    status = stack["StackStatus"] if stack else None
-    if stack is None or status in _ABSENT:
-        stack_id = stack["StackId"] if stack and status == _EMPTY else None
-        return StackState(name=name, status=status, stack_id=stack_id)
+    status = stack.get("StackStatus")
+    if status is None or status in _ABSENT:
+        return StackState(name=name, status=status, stack_id=stack["StackId"] if status == _EMPTY else None)
     parameters = {item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())}
     code = _CODE_KEY.fullmatch(parameters.get("CodeKey", ""))
     return StackState(
         name=stack["StackName"],
-        status=stack["StackStatus"],
+        status=status,
         reason=stack.get("StackStatusReason"),
         stack_id=stack["StackId"],
         version=code and code[1],

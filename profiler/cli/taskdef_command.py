@@ -70,7 +70,7 @@ def add_monitor(
         )
     return _roll_out(
         request,
-        lambda family, document, started_by: plan_addition(family, document, options, started_by),
+        partial(plan_addition, options=options),
         open_clients(region, profile),
         image=options.image,
         as_json=as_json,
@@ -242,7 +242,7 @@ def _roll_out(
     elif request.attach_policy:
         warn("No policy was attached: --yes attaches it without a new revision, --register with one.")
     if request.register:
-        planned, before = _with_progress("Registering", rollout.register(planned), len(planned)), planned
+        planned, before = _with_progress("Registering", map(rollout.register, planned), len(planned)), planned
         if attaches:
             changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
             rollout.attach_policies(rollout.policies(changed))

@@ -171,7 +171,7 @@ def open_watched_tasks(
 
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
-        collected=LocalRuns(running_here) if is_local else RunningRuns(RunFilter(run=name)),
+        collected=LocalRuns(read=running_here) if is_local else RunningRuns(RunFilter(run=name)),
         logs=FollowedLogs(open_pages(options), clock),
         usual=UsualDurations(past_runs if days else None, max(clock.wall_ns() - days * _NS_PER_DAY, 0)),
         log_groups=log_groups(options),

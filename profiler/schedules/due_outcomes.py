@@ -130,11 +130,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
             if isinstance(row, str):
                 yield JudgedSchedule(schedule=schedule, problem=row)
                 continue
-            own = (
-                tasks
-                if len(members) == 1
-                else sorted((t for slot in row for t in slot.tasks), key=attrgetter("created_ns"))
-            )
+            of_rows = sorted((task for slot in row for task in slot.tasks), key=attrgetter("created_ns"))
+            own = tasks if len(members) == 1 else of_rows
             # By task: of the tasks created before it, the one that ended last.
             latest = (None, *accumulate(own, partial(max, key=_end)))
             last_ends = dict(zip((task.arn for task in own), latest, strict=False))

@@ -103,11 +103,9 @@ def _day_of_month(text: str) -> _DayRule:
     if found := re.fullmatch(r"L(?:-([0-9]{1,2}))?", text):
         before = int(found[1] or 0)
         return lambda year, month: (day for day in (_length(year, month) - before,) if day > 0)
-    if text == "LW":
-        return lambda year, month: _nearest_weekday(year, month, _length(year, month))
     if found := re.fullmatch(r"(\w+)W", text, re.ASCII):
-        (day,) = _values(found[1], 1, 31)
-        return lambda year, month: _nearest_weekday(year, month, day)
+        fixed = None if found[1] == "L" else _values(found[1], 1, 31)[0]
+        return lambda year, month: _nearest_weekday(year, month, fixed or _length(year, month))
     days = _values(text, 1, 31)
     return lambda year, month: (day for day in days if day <= _length(year, month))
 

@@ -191,11 +191,10 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
                 break
 
 
-class TaskMemory:
+class TaskMemory(Struct):
     """Adds the tasks that were read before to those that were read now."""
 
-    def __init__(self) -> None:
-        self._clusters: dict[str, ClusterTasks] = {}
+    _clusters: dict[str, ClusterTasks] = {}
 
     def add(self, clusters: Mapping[str, ClusterTasks]) -> dict[str, ClusterTasks]:
         """Remember the tasks of clusters. Returns the clusters with all tasks that are known."""
@@ -217,11 +216,10 @@ def _merged(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
     )
 
 
-class RuleMemory:
+class RuleMemory(Struct):
     """Keeps the time since which each rule was seen without a change."""
 
-    def __init__(self) -> None:
-        self._since_ns: dict[Schedule, int] = {}
+    _since_ns: dict[Schedule, int] = {}
 
     def add(self, schedules: Iterable[Schedule], now_ns: int) -> None:
         """Remember the rules that were read now. One that is not among them counts as new later."""

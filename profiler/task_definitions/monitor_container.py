@@ -132,15 +132,10 @@ def refresh(
     Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``), ``essential`` and
     ``dependsOn`` stay. Returns the container, and a note about each change; without notes, nothing changed.
     """
-    changes: dict[str, object] = {}
-    for field, value in present.definition().items():
-        if field == "image" and not has_image:
-            continue
-        if field in ("essential", "dependsOn") and is_stricter:
-            continue
-        new = _present_value(field, container, value, present)
-        if new != container.get(field):
-            changes[field] = new
+    kept = {*(() if has_image else ("image",)), *(("essential", "dependsOn") if is_stricter else ())}
+    wanted = {name: value for name, value in present.definition().items() if name not in kept}
+    values = {name: _present_value(name, container, value, present) for name, value in wanted.items()}
+    changes = {name: value for name, value in values.items() if value != container.get(name)}
     notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
     return {**container, **changes}, notes
 

@@ -173,15 +173,12 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
 
 def test_a_family_of_airflow_needs_the_monitors_own_stream(account: Account) -> None:
     """Also where the owner chose the batch's stream, as add-monitor then leaves it."""
-    start = {"cluster": "jobs", "launchType": "FARGATE", "startedBy": "airflow"}
-    subnet = account.aws.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
-    network = {"awsvpcConfiguration": {"subnets": [subnet]}}
     for stream in ("batch", "monitor", "batch"):
         done = account.command(
             "taskdef", "add-monitor", "--family", "done", "--image", IMAGE, "--report-stream", stream, "--register"
         )
         assert done.returncode == 0, done.stderr
-        account.ecs.run_task(taskDefinition="done", networkConfiguration=network, **start)
+        account.aws.start_task("done", startedBy="airflow")
         _, found = account.doctor()
         (health, said) = found["done"], [one for one in found["done"].get("findings", ()) if one["topic"] == "monitor"]
         if stream == "monitor":

@@ -210,7 +210,7 @@ def test_the_usual_duration_comes_from_past_runs(account: Account, tmp_path: Pat
     assert "The usual durations are unknown. " in lacking.stderr
 
 
-def test_a_fleet_without_schedules_is_a_sentence(account: Account) -> None:
+def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(account: Account) -> None:
     account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")
     shown = account.run()
     assert (shown.returncode, shown.stdout) == (1, "")
@@ -219,9 +219,6 @@ def test_a_fleet_without_schedules_is_a_sentence(account: Account) -> None:
     )
     account.schedule("one", "rate(5 minutes)")
     assert "in the cluster other" in account.run("--cluster", "other").stderr
-
-
-def test_an_account_that_cannot_be_read_is_an_error(account: Account) -> None:
     account.proxy.refused = {"ListRules", "GET /schedules"}
     shown = account.run()
     assert shown.returncode == 1

@@ -92,8 +92,8 @@ def waiting(queue: str) -> int:
 def again(
     functions: Functions, queue: str, function: str = "f", *, kinesis: Any = None, now_ms: float = math.inf
 ) -> tuple[int, list[str]]:
-    stream = kinesis or boto3.client("kinesis")
-    return redrive(boto3.client("sqs"), functions, stream, queue, function, now_ms=now_ms)
+    clients = {"sqs": boto3.client("sqs"), "lambda": functions, "kinesis": kinesis or boto3.client("kinesis")}
+    return redrive(clients.__getitem__, queue, function, now_ms=now_ms)
 
 
 def stream_with(*payloads: bytes, first: int = -2, last: int = -1) -> dict[str, Any]:
@@ -151,14 +151,8 @@ def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
     with pytest.raises(ClientError):
         again(Functions(takes=1), queue)
     assert waiting(queue) == 2
-
-
-def test_what_came_back_meanwhile_is_left(queue: str) -> None:
-    functions = Functions()
-    put(queue, "{}")
-    assert again(functions, queue, now_ms=0) == (0, [])
-    assert functions.calls == []
-    assert waiting(queue) == 1
+    assert again(Functions(takes=0), queue, now_ms=0) == (0, []), "newer events may have come back meanwhile"
+    assert waiting(queue) == 2
 
 
 @pytest.mark.parametrize("body", ['{"KinesisBatchInfo": {}}', "[" * 100_000])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import profiler
-from profiler.aws_account.family_monitors import FamilyMonitors
+from profiler.aws_account.family_monitors import plan_monitors, read_monitors
 from tests.aws import FakeAws, fake_aws, push_image
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.command_line import run_here
@@ -162,11 +162,6 @@ def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(accou
     assert newest["EcsParameters"]["TaskDefinitionArn"] == account.arn("job-plain-01")
     assert "EcsParameters" not in queue
 
-    before = account.revisions()
-    third = account.run("add-monitor", *words)
-    assert third.returncode == 0, third.stderr
-    assert (account.revisions(), "registered" in third.stdout, "moved" in third.stdout) == (before, False, False)
-
 
 def test_families_may_be_arguments_the_plan_json_and_services_are_included_on_request(account: Account) -> None:
     done = account.run("add-monitor", "job-plain-*", "--image", IMAGE, "--json")
@@ -229,21 +224,6 @@ def test_a_role_of_many_families_gets_prefixes_and_one_that_is_gone_is_a_failure
     assert (gone.returncode, "the role 'jobs' was not changed" in gone.stderr) == (1, True)
 
 
-def start_tasks(account: Account, *families: str, count: int = 10, **options: Any) -> None:
-    """Start tasks on Fargate, in the default network, ten for each family."""
-    ec2 = account.aws.client("ec2")
-    subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
-    for family in families:
-        account.ecs.run_task(
-            cluster="jobs",
-            taskDefinition=family,
-            count=count,
-            launchType="FARGATE",
-            networkConfiguration={"awsvpcConfiguration": {"subnets": [subnet]}},
-            **options,
-        )
-
-
 # How the tasks of a family are started, and who the plan says it was.
 STARTED: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     "job-plain-20": (({"startedBy": "airflow"},), "Airflow"),
@@ -261,7 +241,7 @@ STARTED: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
 def start_by_each(account: Account) -> None:
     for family, (starts, _) in STARTED.items():
         for options in starts:
-            start_tasks(account, family, count=1, **options)
+            account.aws.start_task(family, **options)
 
 
 WORDS = {
@@ -347,7 +327,8 @@ def test_lists_of_many_pages_are_read_to_their_end(account: Account) -> None:
 @with_pages_of_two
 def test_a_cluster_has_the_families_of_all_its_tasks(account: Account) -> None:
     families = [f"job-plain-{number}" for number in range(20, 32)]
-    start_tasks(account, *families)
+    for family in families:
+        account.aws.start_task(family, count=10)
     (stopped, *_) = account.ecs.list_tasks(cluster="jobs", family="job-plain-31")["taskArns"]
     account.ecs.stop_task(cluster="jobs", task=stopped)
     done = account.run("add-monitor", "--cluster", "jobs", "--image", IMAGE)
@@ -359,7 +340,7 @@ def test_a_cluster_has_the_families_of_all_its_tasks(account: Account) -> None:
 
 
 def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> None:
-    start_tasks(account, "job-plain-20")
+    account.aws.start_task("job-plain-20")
     scheduled = account.run("add-monitor", "--cluster", "jobs", "--scheduled", "--image", IMAGE)
     assert scheduled.returncode == 0, scheduled.stderr
     assert set(rows(scheduled.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
@@ -373,11 +354,11 @@ def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> Non
     assert account.run("add-monitor", "--family", "job-plain-0[01]", "--image", IMAGE, "--register").returncode == 0
     wrapper = {"name": "batch", "image": "etl:26", "memory": 256, "command": ["task-profiler", "run", "--", "etl"]}
     account.ecs.register_task_definition(family="job-plain-02", containerDefinitions=[wrapper], taskRoleArn=ROLE)
-    monitors = FamilyMonitors(account.aws.client, scheduled=True, on_problem=pytest.fail)
-    states = {one.family: one.state for one in monitors.read(monitors.families())}
+    rollout = plan_monitors(account.aws.client, scheduled=True, on_problem=pytest.fail)
+    states = {one.planned.family: one.state for one in read_monitors(rollout, rollout.families())}
     assert states == {"job-plain-00": "current", "job-plain-01": "current", "job-plain-02": "wrapper"}
-    everything = FamilyMonitors(account.aws.client, scheduled=False, on_problem=pytest.fail)
-    states = {one.family: one.state for one in everything.read(everything.families())}
+    everything = plan_monitors(account.aws.client, scheduled=False, on_problem=pytest.fail)
+    states = {one.planned.family: one.state for one in read_monitors(everything, everything.families())}
     assert {states[family] for family in REFUSED} == {"impossible"}
     assert (states["job-service"], states["job-old-monitor"], states["job-gpu"]) == ("service", "outdated", "missing")
 

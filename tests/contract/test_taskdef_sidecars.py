@@ -21,6 +21,12 @@ ADD_ONE = ("add-monitor", "--family", "job-xray", "--image", IMAGE, "--container
 ADD = (*ADD_ONE, "--family", "job-*")
 REMOVE = ("remove-monitor", "--family", "job-*")
 NETWORK = {"awsvpcConfiguration": {"Subnets": ["subnet-1"], "SecurityGroups": ["sg-1"], "AssignPublicIp": "DISABLED"}}
+START = {
+    "Arn": CLUSTER,
+    "RoleArn": TASK_ROLE,
+    "DeadLetterConfig": {"Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"},
+    "RetryPolicy": {"MaximumRetryAttempts": 3, "MaximumEventAgeInSeconds": 600},
+}
 SCHEDULER_NETWORK = {"awsvpcConfiguration": NETWORK["awsvpcConfiguration"]}
 FAMILIES = [f"job-{kind}" for kind in definitions_with_sidecars()]
 
@@ -75,15 +81,7 @@ class Account(ProxiedAccount):
             "EnableExecuteCommand": False,
             "Tags": [{"Key": "team", "Value": "data"}],
         }
-        target = {
-            "Id": "task",
-            "Arn": CLUSTER,
-            "RoleArn": TASK_ROLE,
-            "Input": text,
-            "EcsParameters": parameters,
-            "DeadLetterConfig": {"Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"},
-            "RetryPolicy": {"MaximumRetryAttempts": 3, "MaximumEventAgeInSeconds": 600},
-        }
+        target = {**START, "Id": "task", "Input": text, "EcsParameters": parameters}
         self.events.put_targets(Rule=family, Targets=[target])
 
     def _start_by_schedule(self, name: str, family: str, revision: int) -> None:
@@ -99,11 +97,8 @@ class Account(ProxiedAccount):
             KmsKeyArn=f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1",
             FlexibleTimeWindow={"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 5},
             Target={
-                "Arn": CLUSTER,
-                "RoleArn": TASK_ROLE,
+                **START,
                 "Input": '{"containerOverrides": []}',
-                "DeadLetterConfig": {"Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"},
-                "RetryPolicy": {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60},
                 "EcsParameters": {
                     "TaskDefinitionArn": self.arn(family, revision),
                     "TaskCount": 1,

@@ -479,7 +479,7 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
         for name, value in stack.environment("ForwardLogsFunction").items():
             monkeypatch.setenv(name, value)
         forget_environment()
-        answers.append(handler.forward_logs(json.loads(body), MinuteContext()))
+        answers.append(handler.forward_logs(json.loads(body), InvocationContext()))
         return ""
 
     monkeypatch.setattr(LambdaFunction, "invoke", invoke)

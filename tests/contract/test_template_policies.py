@@ -23,6 +23,7 @@ from botocore import xform_name
 
 import handler
 import profiler.forwarder
+from profiler.aws_account import missed_reasons, scheduled_targets
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.invocation import ForwarderError
 from profiler.record.notice_model import encode_notice
@@ -335,10 +336,13 @@ def check_that_all_calls_were_made(made: set[str]) -> None:
     """Each method of a boto3 client in the forwarder's source is among these operations."""
     trees = [ast.parse(path.read_text()) for path in (Path(handler.__file__), *FORWARDER.rglob("*.py"))]
     called = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    shared = [ast.parse(Path(file).read_text()) for file in (missed_reasons.__file__, scheduled_targets.__file__)]
+    opened = [node for tree in shared for node in ast.walk(tree) if isinstance(node, ast.Call)]
     clients = {
         str(call.args[0].value)
-        for call in called
-        if ast.unparse(call.func) == "_client" and isinstance(call.args[0], ast.Constant)
+        for call in (*called, *opened)
+        if ast.unparse(call.func).rpartition(".")[2] in {"_client", "open_client"}
+        and isinstance(call.args[0], ast.Constant)
     }
     assert clients == {"cloudtrail", "ecs", "events", "logs", "scheduler", "sqs"}
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}

@@ -1,6 +1,6 @@
 """Diagnoses the families of a cluster: will each run have a report, and does it arrive?"""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
@@ -77,7 +77,7 @@ class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
 def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     """AWS's data of a family, without findings."""
-    health = FamilyHealth(family=monitor.family, monitor=monitor.state)
+    health = FamilyHealth(family=monitor.planned.family, monitor=monitor.state)
     if not (health.has_reports or monitor.state == "missing"):
         return health
     planned, is_wrapper = monitor.planned, monitor.state == "wrapper"  # a wrapper needs no permission
@@ -112,27 +112,26 @@ def _writer(monitor: FamilyMonitor) -> Container:
     return next(iter((*printing, *named)), Container(name=""))
 
 
-class ClusterChecks:
+class ClusterChecks(Struct):
     """Judges the families of the cluster, whose name is for the commands in the advice.
 
     ``is_indexed``: reports are indexed, so a log group without a subscription is wrong.
     """
 
-    def __init__(
-        self, cluster: str, schedules: Iterable[Schedule], reports: LastReports, now_ns: int, *, is_indexed: bool
-    ) -> None:
-        self._add = f"task-profiler taskdef add-monitor --cluster {quote(cluster)}"
-        self._reports = reports
-        self._now_ns = now_ns
-        self._is_indexed = is_indexed
-        self._schedules: dict[str, list[Schedule]] = {}
-        for schedule in schedules:
-            self._schedules.setdefault(schedule.family, []).append(schedule)
+    cluster: str
+    schedules: Sequence[Schedule]
+    reports: LastReports
+    now_ns: int
+    is_indexed: bool
+
+    @property
+    def _add(self) -> str:
+        return f"task-profiler taskdef add-monitor --cluster {quote(self.cluster)}"
 
     def judged(self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]) -> Iterator[FamilyHealth]:
         """The families with their last reports and the findings."""
         for monitor, health in zip(monitors, healths, strict=True):
-            newest_ns = self._reports.newest_ns.get(health.family)
+            newest_ns = self.reports.newest_ns.get(health.family)
             findings = (
                 *health.findings,
                 *self._monitor_findings(monitor, health),
@@ -151,7 +150,7 @@ class ClusterChecks:
                 advice = f"Add it: {self._add} --register."
                 yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
             case "current" | "outdated" if AIRFLOW in monitor.planned.started_by and not has_own_stream:
-                family = quote(monitor.family)
+                family = quote(monitor.planned.family)
                 yield problem(
                     _MONITOR,
                     "Airflow starts it, and reads XCom from the last line of the batch's log stream: the report.",
@@ -186,7 +185,7 @@ class ClusterChecks:
                 f"The log group {health.log_group} does not exist, so ECS starts no task.",
                 f"Create it: aws logs create-log-group --log-group-name {quote(health.log_group or '')}.",
             )
-        elif health.log_group_exists and not health.forwarded_to and health.has_reports and self._is_indexed:
+        elif health.log_group_exists and not health.forwarded_to and health.has_reports and self.is_indexed:
             yield problem(
                 _SUBSCRIPTION,
                 f"No subscription of the log group {health.log_group} forwards reports.",
@@ -194,7 +193,7 @@ class ClusterChecks:
             )
 
     def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
-        reports = self._reports
+        reports = self.reports
         if not health.has_reports or not reports.is_known or health.family in reports.newest_ns:
             return
         if health.log_group in reports.unread:
@@ -215,10 +214,10 @@ class ClusterChecks:
         document = monitor.planned.document
         if document is None or document.registered_ns is None:
             return None
-        since_ns = max(document.registered_ns, self._now_ns - DAYS * _DAY_NS)
-        for schedule in self._schedules.get(monitor.family, ()):
+        since_ns = max(document.registered_ns, self.now_ns - DAYS * _DAY_NS)
+        for schedule in (one for one in self.schedules if one.family == monitor.planned.family):
             try:
-                due_ns = last_due(schedule, self._now_ns - _DAY_NS) if schedule.is_enabled else None
+                due_ns = last_due(schedule, self.now_ns - _DAY_NS) if schedule.is_enabled else None
             except ScheduleExpressionError:
                 continue
             if due_ns is not None and due_ns > since_ns:
@@ -226,15 +225,14 @@ class ClusterChecks:
         return None
 
 
-class LimitedPages:
+class LimitedPages(Struct):
     """Reads only some pages of each log group, as one can have thousands. ``unread`` groups have more pages."""
 
-    def __init__(self, read_pages: ReadPages) -> None:
-        self._read_pages = read_pages
-        self.unread: set[str] = set()
+    read_pages: ReadPages
+    unread: set[str] = set()
 
     def __call__(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
-        for count, page in enumerate(self._read_pages(**parameters), start=1):
+        for count, page in enumerate(self.read_pages(**parameters), start=1):
             yield page
             if count == _MAX_PAGES and page.get("nextToken"):
                 self.unread.add(parameters["logGroupName"])

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from msgspec import Struct
+
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.stack_state import StackState, existing_stack
@@ -42,7 +44,7 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
         yield problem(_STACK, str(error))
         return
     yield stack_finding(stack)
-    checks = _DeploymentChecks(stack, open_client, clock)
+    checks = _DeploymentChecks(stack, open_client, datetime.fromtimestamp(clock.wall_ns() / NS_PER_SECOND, UTC))
     yield from _guarded(_REPORTS, checks.reports())
     yield from _guarded(_TASKS, checks.invoked_by_rule(_TASKS, "TaskStoppedFunctionName"))
     yield from _guarded(_SCHEDULES, checks.invoked_by_rule(_SCHEDULES, "WatchSchedulesFunctionName"))
@@ -70,27 +72,26 @@ def _guarded(topic: str, findings: Iterator[Finding]) -> Iterator[Finding]:
         yield problem(topic, str(error))
 
 
-class _DeploymentChecks:
+class _DeploymentChecks(Struct):
     """The checks of one stack. Each raises TaskProfilerError with AWS's reason."""
 
-    def __init__(self, stack: StackState, open_client: OpenClient, clock: Clock) -> None:
-        self._stack = stack
-        self._open = open_client
-        self._now = datetime.fromtimestamp(clock.wall_ns() / NS_PER_SECOND, UTC)
+    stack: StackState
+    open_client: OpenClient
+    now: datetime
 
     def reports(self) -> Iterator[Finding]:
         """The function that indexes reports, and its input."""
-        name = self._stack.outputs.get("ForwardLogsFunctionName")
+        name = self.stack.outputs.get("ForwardLogsFunctionName")
         if name is None:
             yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
             return
-        if self._stack.parameters.get("ElasticsearchUrl") == "":
+        if self.stack.parameters.get("ElasticsearchUrl") == "":
             yield note(
                 _REPORTS, "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty.", _UPDATE
             )
         function = self._function(name)
         yield _function_finding(_REPORTS, name, function)
-        stream = self._stack.outputs.get("ReportStreamArn")
+        stream = self.stack.outputs.get("ReportStreamArn")
         yield from _guarded(_SUBSCRIPTION, self._subscriptions(stream or function["FunctionArn"]))
         if stream is not None:
             yield from _guarded(_STREAM, self._event_sources(name))
@@ -98,18 +99,18 @@ class _DeploymentChecks:
 
     def _function(self, name: str) -> Mapping[str, Any]:
         with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
-            found: Mapping[str, Any] = self._open("lambda").get_function_configuration(FunctionName=name)
+            found: Mapping[str, Any] = self.open_client("lambda").get_function_configuration(FunctionName=name)
         return found
 
     def invoked_by_rule(self, topic: str, output: str) -> Iterator[Finding]:
         """The function that an output of the stack names, and the rules that invoke it."""
-        name = self._stack.outputs.get(output)
+        name = self.stack.outputs.get(output)
         if name is None:
             if topic == _TASKS:  # the other one is off by default
                 text = "The stack sends no notifications of stopped tasks, because TaskStopped is false."
                 yield note(_TASKS, text, _UPDATE)
             return
-        function, events = self._function(name), self._open("events")
+        function, events = self._function(name), self.open_client("events")
         yield _function_finding(topic, name, function)
         with aws_errors("The rules of EventBridge cannot be read", "events:ListRuleNamesByTarget and DescribeRule"):
             rules = events.list_rule_names_by_target(TargetArn=function["FunctionArn"])["RuleNames"]
@@ -147,12 +148,12 @@ class _DeploymentChecks:
 
     def _sum(self, function: str, metric: str) -> int:
         with aws_errors(f"The metrics of {function} cannot be read", "cloudwatch:GetMetricStatistics"):
-            response = self._open("cloudwatch").get_metric_statistics(
+            response = self.open_client("cloudwatch").get_metric_statistics(
                 Namespace="AWS/Lambda",
                 MetricName=metric,
                 Dimensions=[{"Name": "FunctionName", "Value": function}],
-                StartTime=self._now - _DAY,
-                EndTime=self._now,
+                StartTime=self.now - _DAY,
+                EndTime=self.now,
                 Period=round(_DAY.total_seconds()),
                 Statistics=["Sum"],
             )
@@ -161,22 +162,19 @@ class _DeploymentChecks:
     def _last_error(self, function: str) -> str:
         """The newest line of an error in the function's log, from at most ten pages of the last 24 hours."""
         with aws_errors(f"The log of {function} cannot be read", "logs:FilterLogEvents"):
-            pages = (
-                self._open("logs")
-                .get_paginator("filter_log_events")
-                .paginate(
-                    logGroupName=f"/aws/lambda/{function}",
-                    filterPattern=_ERROR_PATTERN,
-                    startTime=round((self._now - _DAY).timestamp() * _MS_PER_SECOND),
-                )
+            paginator = self.open_client("logs").get_paginator("filter_log_events")
+            pages = paginator.paginate(
+                logGroupName=f"/aws/lambda/{function}",
+                filterPattern=_ERROR_PATTERN,
+                startTime=round((self.now - _DAY).timestamp() * _MS_PER_SECOND),
             )
             lines = [(one["timestamp"], one["message"]) for page in islice(pages, _MAX_PAGES) for one in page["events"]]
         return " ".join(max(lines, default=(0, ""))[1].split())[:_MAX_ERROR_CHARACTERS]
 
     def _subscriptions(self, destination: str) -> Iterator[Finding]:
-        if self._stack.parameters.get("Subscribe") == "account":
+        if self.stack.parameters.get("Subscribe") == "account":
             with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
-                response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
+                response = self.open_client("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
             documents = (json.loads(policy["policyDocument"]) for policy in response.get("accountPolicies", ()))
             if any(document.get("DestinationArn") == destination for document in documents):
                 yield ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
@@ -189,7 +187,7 @@ class _DeploymentChecks:
                 "set Subscribe=groups.",
             )
             return
-        groups = [group for group in self._stack.parameters.get("LogGroups", "").split(",") if group]
+        groups = [group for group in self.stack.parameters.get("LogGroups", "").split(",") if group]
         if not groups:
             yield problem(_SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE)
         for group in groups:
@@ -197,7 +195,7 @@ class _DeploymentChecks:
 
     def _subscription(self, group: str, destination: str) -> Iterator[Finding]:
         with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):
-            pages = self._open("logs").get_paginator("describe_subscription_filters").paginate(logGroupName=group)
+            pages = self.open_client("logs").get_paginator("describe_subscription_filters").paginate(logGroupName=group)
             found = {item["destinationArn"] for page in pages for item in page["subscriptionFilters"]}
         if destination in found:
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
@@ -206,7 +204,7 @@ class _DeploymentChecks:
 
     def _event_sources(self, function: str) -> Iterator[Finding]:
         with aws_errors(f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"):
-            response = self._open("lambda").list_event_source_mappings(FunctionName=function)
+            response = self.open_client("lambda").list_event_source_mappings(FunctionName=function)
         states = [source["State"] for source in response["EventSourceMappings"]]
         if states and all(state == "Enabled" for state in states):
             yield ok(_STREAM, f"The data stream invokes {function}.")
@@ -220,13 +218,13 @@ class _DeploymentChecks:
     def queues(self) -> Iterator[Finding]:
         """The events and documents that failed."""
         for output in _QUEUE_OUTPUTS:
-            url = self._stack.outputs.get(output)
+            url = self.stack.outputs.get(output)
             if url is not None:
                 yield from _guarded(_QUEUES, self._messages(output, url))
 
     def _messages(self, output: str, url: str) -> Iterator[Finding]:
         with aws_errors(f"The queue {url} cannot be read", "sqs:GetQueueAttributes"):
-            response = self._open("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=[_COUNT])
+            response = self.open_client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=[_COUNT])
         name, count = url.rpartition("/")[2], int(response["Attributes"][_COUNT])
         if not count:
             yield ok(_QUEUES, f"The queue {name} is empty.")
@@ -245,9 +243,9 @@ class _DeploymentChecks:
 
     def alarms(self) -> Iterator[Finding]:
         """The stack's alarms. Other stacks' names may begin with this stack's name."""
-        prefix = f"{self._stack.name}-"
+        prefix = f"{self.stack.name}-"
         with aws_errors("The alarms cannot be read", "cloudwatch:DescribeAlarms"):
-            paginator = self._open("cloudwatch").get_paginator("describe_alarms")
+            paginator = self.open_client("cloudwatch").get_paginator("describe_alarms")
             pages = paginator.paginate(AlarmNamePrefix=prefix, StateValue="ALARM")
             alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
         active = [alarm["AlarmName"] for alarm in alarms if alarm["StateValue"] == "ALARM"]

@@ -109,8 +109,7 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     for batch in batches:
         yield from limits_findings(batch, task, own)
         yield from unseen_limits_findings(batch, task, host)
-        lookup_id = batch.docker_id or batch.name
-        yield from _activity(batch, lookup_id, settings, probes)
+        yield from _activity(batch, settings, probes)
     yield from _devices(_gpu_selection(batches, settings, probes), probes)
     if settings.tags:
         yield tags_finding(probes.read_tags())
@@ -278,7 +277,8 @@ def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, ma
     return note(_STATS, f"{text}: shorter memory peaks can be missed. Fargate refreshes the stats every 10 s.")
 
 
-def _activity(batch: ContainerMetadata, lookup_id: str, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
+def _activity(batch: ContainerMetadata, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
+    lookup_id = batch.docker_id or batch.name
     visible = probes.count_processes(lookup_id)
     seen = f"{visible} processes of the batch are visible (shared process namespace)"
     if not visible:

@@ -55,10 +55,6 @@ class RunningRun(Struct, frozen=True, kw_only=True):
     silent_ms: int | None = None
 
     @property
-    def key(self) -> RunKey:
-        return _key(self.report)
-
-    @property
     def is_running(self) -> bool:
         return known_status(self.report.record) == _RUNNING
 
@@ -78,14 +74,13 @@ class RunningRun(Struct, frozen=True, kw_only=True):
         return max(known, default=None)
 
 
-class RunningRuns:
+class RunningRuns(Struct):
     """Collects lines, and finds the runs that are still running."""
 
-    def __init__(self, selection: RunFilter) -> None:
-        self._selection = selection
-        self._newest: dict[RunKey, Report] = {}
-        self._notices: dict[RunKey, dict[str, SeenNotice]] = {}
-        self._shown: dict[RunKey, RunningRun] = {}
+    selection: RunFilter = RunFilter()
+    _newest: dict[RunKey, Report] = {}
+    _notices: dict[RunKey, dict[str, SeenNotice]] = {}
+    _shown: dict[RunKey, RunningRun] = {}
 
     def add(self, message: str) -> None:
         """Take a line of a log stream. Other lines are ignored, and lines may come repeatedly and in any order."""
@@ -107,7 +102,7 @@ class RunningRuns:
             return
 
     def _add_report(self, report: Report, notice: SeenNotice | None = None) -> None:
-        if self._selection.matches(report):
+        if self.selection.matches(report):
             key = _key(report)
             if notice is not None:
                 self._notices.setdefault(key, {})[notice.kind] = notice
@@ -122,11 +117,11 @@ class RunningRuns:
         """
         if tasks is None:
             found = [self._run(report, now_ns) for report in self._newest.values()]
-            running = {run.key: run for run in found if run.is_running and _is_young(run.report, now_ns)}
+            running = {_key(run.report): run for run in found if run.is_running and _is_young(run.report, now_ns)}
         else:
-            found = [run for task in tasks if self._selection.matches(task) for run in self._of_task(task, now_ns)]
-            running = {run.key: run for run in found if run.is_running}
-        ended = [run for run in found if not run.is_running and run.key in self._shown]
+            found = [run for task in tasks if self.selection.matches(task) for run in self._of_task(task, now_ns)]
+            running = {_key(run.report): run for run in found if run.is_running}
+        ended = [run for run in found if not run.is_running and _key(run.report) in self._shown]
         self._shown = running
         return (*running.values(), *ended)
 
@@ -163,15 +158,13 @@ def _precedence(report: Report) -> tuple[bool, bool, int]:
     return report.type != CHECKPOINT, report.record.interval is not None, parse_ns(report.time) or 0
 
 
-class LocalRuns(RunningRuns):
+class LocalRuns(RunningRuns, kw_only=True):
     """The runs in progress on this machine, which ``read`` lists."""
 
-    def __init__(self, read: Callable[[], Iterable[Report]]) -> None:
-        super().__init__(RunFilter())
-        self._read = read
+    read: Callable[[], Iterable[Report]]
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:  # noqa: ARG002
-        return tuple(RunningRun(report=report) for report in self._read())
+        return tuple(RunningRun(report=report) for report in self.read())
 
 
 def _with_end(line: Report, task: Report) -> Report:
@@ -194,26 +187,25 @@ def _is_young(report: Report, now_ns: int) -> bool:
     return now_ns - (parse_ns(report.time) or 0) < limit_ns
 
 
-class FollowedLogs:
+class FollowedLogs(Struct):
     """Reads the lines of monitors. The first read of a group is the time in which a running task writes a line."""
 
-    def __init__(self, read_pages: ReadPages, clock: Clock) -> None:
-        self._read_pages = read_pages
-        self._clock = clock
-        self._read_until_ms: dict[str, int] = {}
-        self._sought: set[tuple[str, int]] = set()
+    read_pages: ReadPages
+    clock: Clock
+    _read_until_ms: dict[str, int] = {}
+    _sought: set[tuple[str, int]] = set()
 
     def read(self, groups: Iterable[str], add: Callable[[str], None]) -> tuple[str, ...]:
         """Read the new lines of the groups. Returns a sentence for each group that could not be read."""
         problems = []
         for group in groups:
-            now_ms = self._clock.wall_ns() // NS_PER_MS
+            now_ms = self.clock.wall_ns() // NS_PER_MS
             oldest_ms = now_ms - MAX_SILENCE_NS // NS_PER_MS
             start_ms = max(self._read_until_ms.get(group, 0) - _OVERLAP_MS, oldest_ms)
             newest_ms = 0
             try:
                 # Without an end: the clock of AWS may be ahead of this one.
-                for page in self._read_pages(logGroupName=group, startTime=start_ms, filterPattern=PATTERN):
+                for page in self.read_pages(logGroupName=group, startTime=start_ms, filterPattern=PATTERN):
                     for event in page["events"]:
                         newest_ms = max(newest_ms, event["timestamp"])
                         add(event["message"])
@@ -233,7 +225,7 @@ class FollowedLogs:
             self._sought.add((group, at_ms))
             start_ms, end_ms = at_ms - _AROUND_NOTICE_MS, at_ms + _AROUND_NOTICE_MS
             try:
-                for page in self._read_pages(
+                for page in self.read_pages(
                     logGroupName=group, startTime=start_ms, endTime=end_ms, filterPattern=_NOTICES
                 ):
                     for event in page["events"]:

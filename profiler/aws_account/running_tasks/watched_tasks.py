@@ -63,9 +63,8 @@ class RunningTasks(Struct):
 
         Afterwards, ``groups`` are their log groups, and ``problems`` are sentences about unreadable parts.
         """
-        with aws_errors(
-            f"The tasks of the cluster {self.cluster!r} cannot be listed", "ecs:ListTasks and ecs:DescribeTasks"
-        ):
+        what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
+        with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
             found = read_tasks(self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running)
             tasks = [
                 task

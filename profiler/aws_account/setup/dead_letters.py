@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from profiler.aws_account.aws_errors import OpenClient
 from profiler.core.aws_clients import AwsClient, error_status
 from profiler.core.queue_messages import hidden_messages
 
@@ -26,9 +27,7 @@ class RecordsMissingError(Exception):
     """The data stream has lost records: their 24 hours are over, or the stream was deleted."""
 
 
-def redrive(
-    sqs: AwsClient, lambda_client: AwsClient, kinesis: AwsClient, queue_url: str, function_name: str, *, now_ms: float
-) -> tuple[int, list[str]]:
+def redrive(open_client: OpenClient, queue_url: str, function_name: str, *, now_ms: float) -> tuple[int, list[str]]:
     """Send all events again that were in the queue at ``now_ms``.
 
     Newer events stay in the queue: they may have been sent by this loop, and have failed again after three attempts.
@@ -37,13 +36,13 @@ def redrive(
     """
     sent = 0
     refused: dict[str, list[str]] = {}
-    with hidden_messages(sqs, queue_url) as queue:
+    with hidden_messages(open_client("sqs"), queue_url) as queue:
         while messages := queue.receive(AttributeNames=["SentTimestamp"]):
             for message in messages:
                 number = message["MessageId"]
                 if float(message["Attributes"]["SentTimestamp"]) > now_ms or number in refused:
                     continue
-                accepted, reasons = _send_events(message, lambda_client, kinesis, function_name)
+                accepted, reasons = _send_events(message, open_client, function_name)
                 sent += accepted
                 if reasons:
                     refused[number] = reasons
@@ -58,21 +57,19 @@ def count_events(sqs: AwsClient, queue_url: str) -> int:
     return int(sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=[attribute])["Attributes"][attribute])
 
 
-def _send_events(
-    message: Mapping[str, Any], lambda_client: AwsClient, kinesis: AwsClient, function_name: str
-) -> tuple[int, list[str]]:
+def _send_events(message: Mapping[str, Any], open_client: OpenClient, function_name: str) -> tuple[int, list[str]]:
     """Send the events of a message. Returns their number, and why others were not sent."""
     number = message["MessageId"]
     sent, reasons = 0, []
     try:
-        events = [*events_in(message["Body"], kinesis)]
+        events = [*events_in(message["Body"], open_client("kinesis"))]
     except (ValueError, KeyError, RecursionError):
         return 0, [f"The message {number} is not an event of Lambda."]
     except RecordsMissingError:
         missing = f"The records of the message {number} are not all in the stream any more"
         return 0, [f"{missing}: run task-profiler replay on their log groups."]
     for name, event in events:
-        reason = _send(lambda_client, function_name, json.dumps(event))
+        reason = _send(open_client("lambda"), function_name, json.dumps(event))
         if reason is None:
             sent += 1
         else:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.clusters_and_log_groups import container_insights_sentences
-from profiler.aws_account.family_monitors import FamilyMonitors
+from profiler.aws_account.family_monitors import plan_monitors, read_monitors
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.setup.monitor_image import ImageRepository
 from profiler.aws_account.setup.stack_template import find_gap
@@ -95,10 +95,10 @@ class SetupSteps(Struct):
 
     def _monitors(self, clusters: tuple[str, ...]) -> _Found:
         problems: list[str] = []
-        monitors = FamilyMonitors(self.open_client, clusters, scheduled=True, on_problem=problems.append)
-        families = monitors.families()
+        rollout = plan_monitors(self.open_client, clusters, scheduled=True, on_problem=problems.append)
+        families = rollout.families()
         counts: Counter[str] = Counter()
-        for number, monitor in enumerate(monitors.read(families), 1):
+        for number, monitor in enumerate(read_monitors(rollout, families), 1):
             counts[monitor.state] += 1
             counts["targets"] += len(monitor.targets)
             counts["stale"] += len(monitor.stale)

@@ -1,7 +1,7 @@
 """Change sets of a CloudFormation stack: created, applied, and followed to the end event by event."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -64,7 +64,7 @@ class StackChanges(Struct):
     ) -> ChangeSet | None:
         """Create a change set; None if nothing would change."""
         cloudformation = self.open_client("cloudformation")
-        with self._errors("cannot be changed", "cloudformation:CreateChangeSet"):
+        with aws_errors(f"The stack {self.name} cannot be changed", "cloudformation:CreateChangeSet"):
             created = cloudformation.create_change_set(
                 StackName=self.name,
                 ChangeSetName=f"task-profiler-{self.clock.wall_ns() // NS_PER_SECOND}",
@@ -90,7 +90,7 @@ class StackChanges(Struct):
         from botocore.exceptions import WaiterError  # slow to import
 
         cloudformation = self.open_client("cloudformation")
-        with self._errors("cannot be changed", "cloudformation:DescribeChangeSet"):
+        with aws_errors(f"The stack {self.name} cannot be changed", "cloudformation:DescribeChangeSet"):
             with suppress(WaiterError):  # the change set contains the reason
                 waiter = cloudformation.get_waiter("change_set_create_complete")
                 waiter.wait(ChangeSetName=arn, WaiterConfig=_FIVE_MINUTES)
@@ -117,16 +117,16 @@ class StackChanges(Struct):
         Somebody else may have applied another change set to the stack in the meantime, which then stays.
         """
         cloudformation = self.open_client("cloudformation")
-        with self._errors("keeps a change set", "cloudformation:DeleteChangeSet"):
+        with aws_errors(f"The stack {self.name} keeps a change set", "cloudformation:DeleteChangeSet"):
             cloudformation.delete_change_set(ChangeSetName=change_set.arn)
         if change_set.is_new and read_state(self.open_client, change_set.stack_id).status == "REVIEW_IN_PROGRESS":
-            with self._errors("is left empty", "cloudformation:DeleteStack"):
+            with aws_errors(f"The stack {self.name} is left empty", "cloudformation:DeleteStack"):
                 cloudformation.delete_stack(StackName=change_set.stack_id)
 
     def apply(self, change_set: ChangeSet) -> StackState:
         """Apply a change set and follow it to the end."""
         self._new_events(change_set.stack_id)  # the earlier ones
-        with self._errors("cannot be changed", "cloudformation:ExecuteChangeSet"):
+        with aws_errors(f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"):
             self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
         end, failed, _ = self._follow(change_set.stack_id)
         state = read_state(self.open_client, change_set.stack_id)
@@ -141,7 +141,7 @@ class StackChanges(Struct):
     def delete(self, stack_id: str) -> tuple[StackEvent, ...]:
         """Delete the stack. Returns the events of the resources that stay."""
         self._new_events(stack_id)  # the earlier ones
-        with self._errors("cannot be deleted", "cloudformation:DeleteStack"):
+        with aws_errors(f"The stack {self.name} cannot be deleted", "cloudformation:DeleteStack"):
             self.open_client("cloudformation").delete_stack(StackName=stack_id)
         end, failed, kept = self._follow(stack_id)
         if end != "DELETE_COMPLETE":
@@ -171,7 +171,7 @@ class StackChanges(Struct):
     def _new_events(self, stack_id: str) -> list[StackEvent]:
         """The events that were not returned before, oldest first."""
         new: list[Mapping[str, Any]] = []
-        with self._errors("cannot be followed", "cloudformation:DescribeStackEvents"):
+        with aws_errors(f"The stack {self.name} cannot be followed", "cloudformation:DescribeStackEvents"):
             paginator = self.open_client("cloudformation").get_paginator("describe_stack_events")
             for page in paginator.paginate(StackName=stack_id):
                 unseen = [event for event in page["StackEvents"] if event["EventId"] not in self._seen]
@@ -189,9 +189,6 @@ class StackChanges(Struct):
             )
             for event in reversed(new)
         ]
-
-    def _errors(self, what: str, permission: str) -> AbstractContextManager[None]:
-        return aws_errors(f"The stack {self.name} {what}", permission)
 
 
 def _causes(failed: Sequence[StackEvent]) -> str:

@@ -212,7 +212,9 @@ class StackDeployment(Struct, frozen=True):
             yield f"s3://{bucket.name}/{key} {verb}"
         for name in plan.secrets:
             yield f"would store the secret {name}"
-        yield f"would {'create' if is_new else 'update'} the stack {plan.state.name} (now {_version(plan.state)})"
+        version = f"version {plan.state.version}" if plan.state.version else "of an unknown version"
+        now = "absent" if is_new else version
+        yield f"would {'create' if is_new else 'update'} the stack {plan.state.name} (now {now})"
         for name, value in plan.given.items():
             if name not in ("CodeBucket", "CodeKey"):
                 yield f"  {name}={value}"
@@ -267,12 +269,6 @@ def _read_zip(path: str) -> bytes:
     if not data.startswith(b"PK"):
         raise UsageError(f"--zip {path} is not a zip file: use task-profiler-forwarder.zip of the release.")
     return data
-
-
-def _version(state: StackState) -> str:
-    if state.phase == "absent":
-        return "absent"
-    return f"version {state.version}" if state.version else "of an unknown version"
 
 
 def store_secret(

@@ -20,10 +20,10 @@ from profiler.aws_account.doctor.definition_checks import (
     schedule_findings,
 )
 from profiler.aws_account.doctor.findings import Finding, note
-from profiler.aws_account.family_monitors import FamilyMonitor, FamilyMonitors
+from profiler.aws_account.family_monitors import FamilyMonitor, plan_monitors, read_monitors
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import ReportPaths
-from profiler.aws_account.scheduled_targets import Schedules
+from profiler.aws_account.scheduled_targets import Schedules, is_timed, schedule_of
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
@@ -96,18 +96,19 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
 def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json: bool) -> int:
     """Print the families of the cluster and their problems; return the exit code. TaskProfilerError without any."""
     open_client = open_clients(options.region, options.profile)
-    monitors_of = FamilyMonitors(open_client, (cluster,), scheduled=False, on_problem=warn)
-    families, paths = monitors_of.families(), ReportPaths(open_client)
+    rollout = plan_monitors(open_client, (cluster,), scheduled=False, on_problem=warn)
+    families, paths = rollout.families(), ReportPaths(open_client)
     monitors: list[FamilyMonitor] = []
     healths: list[FamilyHealth] = []
     with progress_row() as show:
-        for monitor in monitors_of.read(families):
+        for monitor in read_monitors(rollout, families):
             monitors.append(monitor)
             healths.append(family_health(monitor, paths))
             show("Reading families", len(monitors) / len(families))
     reports = _last_reports(monitors, healths, options, now_ns)
     is_indexed = options.url is not None or any(health.forwarded_to for health in healths)
-    checks = ClusterChecks(cluster, monitors_of.schedules(), reports, now_ns, is_indexed=is_indexed)
+    schedules = [schedule_of(target) for target in rollout.targets if is_timed(target)]
+    checks = ClusterChecks(cluster, schedules, reports, now_ns, is_indexed=is_indexed)
     judged = tuple(checks.judged(monitors, healths))
     for sentence in sorted(paths.problems):
         warn(sentence)

@@ -85,11 +85,10 @@ def redrive_events(
         if queue is None or function is None:
             continue
         with aws_errors(f"The events for {function} were not all sent, and the rest is in the queue", _PERMISSIONS):
-            sqs, functions, kinesis = (open_client(service) for service in ("sqs", "lambda", "kinesis"))
             if is_applied:
-                count, reasons = redrive(sqs, functions, kinesis, queue, function, now_ms=clock.wall_ns() / NS_PER_MS)
+                count, reasons = redrive(open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS)
             else:
-                count, reasons = count_events(sqs, queue), []
+                count, reasons = count_events(open_client("sqs"), queue), []
         documents.append({"function": function, "isApplied": is_applied, "events": count, "refused": len(reasons)})
         if not as_json:
             events = format_count(count, "event")

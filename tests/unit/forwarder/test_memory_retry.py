@@ -18,7 +18,6 @@ from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from profiler.sizing.fargate import LEGAL_SIZES, Size
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.forwarder.batch_report import ReportLine, identify_containers, judge
@@ -35,6 +34,7 @@ from profiler.forwarder.memory_retry import (
 from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
 from profiler.forwarder.notices.event_details import ended_run
 from profiler.forwarder.notices.slack_messages import ended_task_message
+from profiler.sizing.prices import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
 from tests.notices import KeyTable
 from tests.notices import report_line as read

@@ -43,11 +43,6 @@ def task(created: float, stopped: float | None = None, **values: Any) -> Started
     return StartedTask(**identity | {"created_ns": at(created), "stopped_ns": stopped_ns} | values)
 
 
-def known(*tasks: StartedTask, now: float, since: float | None = None) -> dict[str, ClusterTasks]:
-    known_since_ns = at(now) - KEPT_NS if since is None else at(since)
-    return {CLUSTER: ClusterTasks(tasks=tasks, read_ns=at(now), known_since_ns=known_since_ns)}
-
-
 def judge(
     schedules: Schedule | list[Schedule],
     *tasks: StartedTask,
@@ -55,9 +50,10 @@ def judge(
     since: float | None = 0,
     known_since: float | None = None,
 ) -> list[JudgedSchedule]:
+    known_since_ns = at(now) - KEPT_NS if known_since is None else at(known_since)
     return judge_schedules(
         schedules if isinstance(schedules, list) else [schedules],
-        known(*tasks, now=now, since=known_since),
+        {CLUSTER: ClusterTasks(tasks=tasks, read_ns=at(now), known_since_ns=known_since_ns)},
         now_ns=at(now),
         since_ns=None if since is None else at(since),
         grace_ns=GRACE * MINUTE,
@@ -182,20 +178,6 @@ def test_each_of_several_tasks_is_needed() -> None:
     assert (missed.outcome, missed.reason) == ("missed", "2 of 3 tasks were started.")
     assert outcomes(three, *tasks[1:], task(80, 81), since=60, now=82) == ["late"]
     assert outcomes(three, task(60.1), since=60, now=200)[0] == "running"
-
-
-def test_a_cluster_that_cannot_be_read_gives_no_missed() -> None:
-    for clusters in ({CLUSTER: ClusterTasks(problem="AWS refused.")}, {}):
-        (judged,) = judge_schedules([schedule()], clusters, now_ns=at(80), since_ns=at(60), grace_ns=GRACE * MINUTE)
-        assert [(due.outcome, bool(due.reason)) for due in judged.due_times] == [("unknown", True)]
-
-
-def test_what_cannot_be_read_does_not_hide_the_others() -> None:
-    rows = [schedule(expression="cron(nonsense)"), schedule("other", time_zone="Mars/Olympus"), schedule("good")]
-    rows.append(schedule("rate", "rate(5 minutes)", kind="rule", created_ns=None))
-    judged = judge(rows, since=60, now=80)
-    assert [row.problem is None for row in judged] == [False, False, True, False]
-    assert [due.outcome for due in judged[2].due_times] == ["missed"]
 
 
 RATE_RULE: dict[str, Any] = {"kind": "rule", "expression": "rate(20 minutes)", "created_ns": None}

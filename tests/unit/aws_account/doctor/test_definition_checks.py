@@ -55,6 +55,8 @@ def changed(given: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 MONITORED = with_monitor(definition(BATCH))
+ROUTED = with_monitor(definition({**BATCH, "logConfiguration": {"logDriver": "awsfirelens"}}), region="us-west-2")
+OWN_STREAM = "The report goes to the monitor's own stream: /ecs/etl, stream ecs/task-monitor/TASK_ID."
 STACKS = with_monitor(definition(BATCH), stacks="on")
 WINDOWS = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
 WRAPPED = {**BATCH, "entryPoint": ["task-profiler", "run", "--", "python", "etl.py"]}
@@ -74,6 +76,8 @@ SETTINGS = [
         (changed(MONITORED, essential=True), "monitor", "note", "essential changes from True to False"),
         (MONITORED, "processes", "note", "not visible"),
         (with_monitor(definition(BATCH, pidMode="task")), "processes", "ok", "will be visible"),
+        (ROUTED, "log stream", "ok", OWN_STREAM),
+        (changed(ROUTED, environment=[]), "log stream", "problem", "its log stream is unknown"),
         ({**MONITORED, "taskRoleArn": ""}, "log stream", "problem", "no taskRoleArn"),
         ({**MONITORED, "networkMode": "none"}, "log stream", "problem", "networkMode is none"),
         (changed(MONITORED, environment=SETTINGS), "settings", "problem", "TASK_PROFILER_INTERVAL_SECONDS"),
@@ -140,17 +144,6 @@ def test_only_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem
     assert (same.level, same.text) == ("ok", "The rule nightly starts etl:2.")
     (older,) = pinned(with_monitor(definition({**BATCH, "image": "etl:25"})))
     assert (older.level, older.text) == ("note", "The rule nightly is pinned to etl:1, and does not start etl:2.")
-
-
-def test_a_stream_that_is_not_known_is_a_problem_and_an_own_stream_is_none() -> None:
-    routed = {**BATCH, "logConfiguration": {"logDriver": "awsfirelens"}}
-    given = with_monitor(definition(routed, taskRoleArn=""), region="us-west-2")
-    assert problems(given) == []
-    (own,) = [one for one in findings(given) if one.topic == "log stream"]
-    assert own.text == "The report goes to the monitor's own stream: /ecs/etl, stream ecs/task-monitor/TASK_ID."
-    given["taskRoleArn"] = ROLE
-    given["containerDefinitions"][-1]["environment"] = []
-    assert "its log stream is unknown" in problems(given)[0].text
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,6 @@ def test_a_healthy_task_has_no_problem() -> None:
     [
         (None, (0.5, 2048), "Programs see 23.5 GB and 2 CPUs; the task may use 2 GB and 0.5 vCPU."),
         (None, (2, 2048), "Programs see 23.5 GB; the task may use 2 GB."),
-        (1024, (0.5, 2048), "Programs see 2 CPUs; the task may use 0.5 vCPU."),
         (None, (0.5, 20_480), "Programs see 2 CPUs; the task may use 0.5 vCPU."),
         (2048, (2, 2048), None),  # programs see the container's limit
         (None, (2, 20_480), None),

@@ -9,17 +9,14 @@ from botocore.exceptions import ClientError
 
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks
 from tests.fakes import START_NS
+from tests.sidecars import awslogs
 
 PREFIX = "arn:aws:ecs:eu-west-1:111122223333:"
 IMAGE = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"
 
 
-def logged(group: str) -> dict[str, Any]:
-    return {"logConfiguration": {"logDriver": "awslogs", "options": {"awslogs-group": group}}}
-
-
 def container(name: str, group: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "image": "etl:1", **logged(group), **more}
+    return {"name": name, "image": "etl:1", "logConfiguration": awslogs(group), **more}
 
 
 MONITOR = {**container("task-monitor", "/ecs/monitors"), "image": IMAGE}
@@ -39,7 +36,6 @@ class FakeEcs:
 
     def __init__(self, *families: str) -> None:
         self.tasks = {f"{PREFIX}task/jobs/id-{family}": self.task(family) for family in families}
-        self.listed = list(self.tasks)
         self.described: list[str] = []
         self.refused = 0
 
@@ -59,13 +55,13 @@ class FakeEcs:
 
     def end(self, family: str, exit_code: int | None, **more: Any) -> None:
         arn = f"{PREFIX}task/jobs/id-{family}"
-        self.listed.remove(arn)
         containers = [{"name": "batch", **({} if exit_code is None else {"exitCode": exit_code})}]
         self.tasks[arn] = self.task(family, **{"lastStatus": "STOPPED", "containers": containers, **more})
 
     def get_paginator(self, name: str) -> Any:
         assert name == "list_tasks"
-        return SimpleNamespace(paginate=lambda **_: [{"taskArns": [arn]} for arn in self.listed])
+        running = [arn for arn, task in self.tasks.items() if task["lastStatus"] != "STOPPED"]
+        return SimpleNamespace(paginate=lambda **_: [{"taskArns": [arn]} for arn in running])
 
     def describe_tasks(self, *, cluster: str, tasks: list[str]) -> Any:
         assert cluster == "jobs"

@@ -11,7 +11,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.record_model import RaisedNotice
 from profiler.runs.past_runs.families import UsualDurations
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.run_source import PastRun
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, ListedRuns, checkpoint_at, ended, notice_text, text
 from tests.runs import report
@@ -51,7 +51,7 @@ def clock() -> FakeClock:
 
 def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:
     usual = UsualDurations(past, 0)
-    followed, runs = FollowedLogs(logs.pages, clock), RunningRuns(RunFilter())
+    followed, runs = FollowedLogs(logs.pages, clock), RunningRuns()
     return WatchedTasks(collected=runs, logs=followed, usual=usual, log_groups=groups or (GROUP,), clock=clock)
 
 
@@ -104,18 +104,6 @@ def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_bef
     logs.put(START_NS, text(ended(lines[0])))
     watched.refresh()
     assert [one.run.report.record.task_id for one in watched.runs()] == ["half", "double", "fifth", "new"]
-
-
-def test_past_runs_that_cannot_be_read_are_a_sentence_once(logs: FakeLogs, clock: FakeClock) -> None:
-    def refused() -> Any:
-        raise TaskProfilerError("Refused.")
-
-    watched = watched_tasks(logs, clock, past=refused)
-    logs.put(START_NS, text(checkpoint_at(START_NS)))
-    watched.refresh()
-    assert watched.read_usual() == ("The usual durations are unknown. Refused.",)
-    assert not watched.lacks_usual
-    assert watched.runs()[0].usual is None
 
 
 def test_the_text_of_an_old_notice_is_looked_for_once(logs: FakeLogs, clock: FakeClock) -> None:

@@ -34,23 +34,18 @@ class FakeS3:
         return {"BucketRegion": self._region}
 
 
-def test_a_bucket_of_another_account_is_not_used() -> None:
+def test_the_bucket_must_be_of_this_account_and_region() -> None:
     """Anybody can create a bucket with the name that is expected in an account."""
-    s3 = FakeS3(403)
-    bucket = CodeBucket(f"task-profiler-{ACCOUNT}-eu-west-1", ACCOUNT, s3)
-    with pytest.raises(TaskProfilerError, match=f"{bucket.name} cannot be used: it belongs to another"):
-        bucket.exists()
-    assert s3.owners == [ACCOUNT]
-
-
-def test_there_is_a_bucket_or_none_or_it_is_in_another_region_or_aws_has_a_fault() -> None:
-    said = r"^The bucket code is in us-east-1: Lambda needs a --bucket in eu-west-1\.$"
-    with pytest.raises(TaskProfilerError, match=said):
-        CodeBucket("code", ACCOUNT, FakeS3(region="us-east-1")).exists()
+    for s3, said in (
+        (FakeS3(403), "The bucket code cannot be used: it belongs to another"),
+        (FakeS3(region="us-east-1"), r"^The bucket code is in us-east-1: Lambda needs a --bucket in eu-west-1\.$"),
+        (FakeS3(503), r"The bucket code cannot be used: AWS failed \(503"),
+    ):
+        with pytest.raises(TaskProfilerError, match=said):
+            CodeBucket("code", ACCOUNT, s3).exists()
+        assert s3.owners == [ACCOUNT]
     assert CodeBucket("code", ACCOUNT, FakeS3()).exists()
     assert not CodeBucket("code", ACCOUNT, FakeS3(404)).exists()
-    with pytest.raises(TaskProfilerError, match=r"The bucket code cannot be used: AWS failed \(503"):
-        CodeBucket("code", ACCOUNT, FakeS3(503)).exists()
 
 
 @pytest.mark.parametrize(

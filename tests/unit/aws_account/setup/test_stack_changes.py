@@ -48,24 +48,19 @@ def test_a_change_set_is_read_page_by_page() -> None:
     assert not aws.calls("DeleteChangeSet")
 
 
-def test_no_changes_leave_nothing_behind() -> None:
+@pytest.mark.parametrize("status", ["REVIEW_IN_PROGRESS", "CREATE_IN_PROGRESS"])
+def test_an_empty_or_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status: str) -> None:
+    """Somebody else may have applied another change set to the new stack."""
     aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": NO_CHANGES}])
-    changes = changes_of(aws)
-    assert changes.prepare(URL, [], is_new=False) is None
+    assert changes_of(aws).prepare(URL, [], is_new=False) is None
     assert aws.calls("DeleteChangeSet") == [{"ChangeSetName": CHANGE_SET}]
     assert not aws.calls("DeleteStack")
-
-
-@pytest.mark.parametrize(("status", "deletes"), [("REVIEW_IN_PROGRESS", True), ("CREATE_IN_PROGRESS", False)])
-def test_a_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status: str, *, deletes: bool) -> None:
-    """Somebody else may have applied another change set to the new stack."""
-    aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": "Transform failed."}])
+    aws.change_set_pages = [{"Status": "FAILED", "StatusReason": "Transform failed."}]
     aws.stack = {"StackStatus": status}
-    changes = changes_of(aws)
     with pytest.raises(TaskProfilerError, match=r"^CloudFormation rejects the change of .* tp: Transform failed\.$"):
-        changes.prepare(URL, [], is_new=True)
-    assert aws.calls("DeleteChangeSet")
-    assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * deletes
+        changes_of(aws).prepare(URL, [], is_new=True)
+    assert len(aws.calls("DeleteChangeSet")) == 2
+    assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * (status == "REVIEW_IN_PROGRESS")
 
 
 def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
