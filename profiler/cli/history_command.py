@@ -1,6 +1,6 @@
 """``task-profiler history``: past runs as a table."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 import msgspec
@@ -15,7 +15,7 @@ from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, Record, outcome
 from profiler.record.units import format_count, format_duration, format_percent
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, no_run_sentence
+from profiler.runs.past_runs.run_source import PastRun, no_run_sentence
 
 _COLUMNS = (
     Column("Result"),
@@ -35,7 +35,11 @@ def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, a
     selection = run_filter(of_names, reads_checkpoints=options.is_local)
     source = open_source(options)
     if delete:
-        _delete(source, selection, names)
+        from profiler.runs.past_runs.local_history import LocalRuns  # SQLite, which other sources do not need
+
+        if not isinstance(source, LocalRuns) or not selection.is_empty:
+            raise UsageError("--delete is for ids in the local history: use it without other options than --history.")
+        say(f"Deleted {format_count(source.delete(names), 'run')}.")
         return
     with warned_notes(source):
         runs = source.runs(selection)
@@ -50,14 +54,6 @@ def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, a
         write_lines(table_lines((run.report.record for run in chosen), terminal_columns(), retries))
     if has_more:
         warn(f"Only the {last} newest runs are shown: --last N shows more.")
-
-
-def _delete(source: RunSource, selection: RunFilter, ids: Sequence[str]) -> None:
-    from profiler.runs.past_runs.local_history import LocalRuns  # SQLite, which other sources do not need
-
-    if not isinstance(source, LocalRuns) or not selection.is_empty:
-        raise UsageError("--delete is for ids in the local history: use it without other options than --history.")
-    say(f"Deleted {format_count(source.delete(ids), 'run')}.")
 
 
 def _json_line(run: PastRun) -> bytes:

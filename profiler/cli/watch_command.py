@@ -89,8 +89,7 @@ def watch_runs(
 
 def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json: bool) -> None:
     problems = watched.refresh()
-    runs = watched.runs()
-    if problems and not runs:
+    if problems and not watched.runs():
         raise TaskProfilerError(problems[0])
     for sentence in (*problems, *watched.read_usual()):
         warn(sentence)
@@ -234,11 +233,9 @@ def watch_lines(
     title = line(Span(f"{place}: {f'{running} running' if running else nothing}", "bold"))
     if not runs:
         return [title]
-    count = (
-        len(runs)
-        if height is None
-        else max(height - 3 - min(sum(len(one.run.notices) for one in runs), height // 3), 1)
-    )
+    count = len(runs)
+    if height is not None:
+        count = max(height - 3 - min(sum(len(one.run.notices) for one in runs), height // 3), 1)
     rows = _table(runs[:count], width, glyphs)
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1

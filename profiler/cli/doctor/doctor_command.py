@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
@@ -24,7 +24,7 @@ from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.linux.host import read_host, read_kernel_view
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, LogsClient, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
 _NETWORK_SECONDS = 15.0
 _DRIVER_SECONDS = 10.0
@@ -64,11 +64,7 @@ def run_doctor(
     elif stack is not None:
         findings = _findings_of_deployment(stack, options, ui_url, clock)
     else:
-
-        def connect_to(region_of_stream: str | None, on_failure: Callable[[str], None]) -> LogsClient:
-            return connect(region or region_of_stream, on_failure, profile=profile)
-
-        findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, connect_to))
+        findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, region, profile))
     problems = 0
     for finding in findings:
         problems += finding.level == "problem"
@@ -128,7 +124,7 @@ def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
 
 
-def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -> Probes:
+def _probes(environment: Mapping[str, str], clock: Clock, region: str | None, profile: str | None) -> Probes:
     def read_gpus() -> DriverReading | Unavailable | None:
         if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None
@@ -136,7 +132,7 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
         return run_with_timeout(_DRIVER_SECONDS, lambda: source.read(counters=False)) or _DRIVER_TIMEOUT
 
     def may_put(target: LogTarget) -> DeliveryFailure | None:
-        sink = CloudWatchLogsSink(connect_to, clock)
+        sink = CloudWatchLogsSink(lambda place, warn: connect(region or place, warn, profile=profile), clock)
         answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
         if answers is not None:
             return answers[0]

@@ -96,6 +96,8 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     # With options the sentence would be too long.
     recommend = "" if view.history else _command("recommend", record.family or "", view)
     advice = next_step(record, waits, view.glyphs, recommend)
+    room = view.width - len(INDENT) - _LABEL_WIDTH
+    change = change_spans(record, earlier, view.now_ns, room, view.glyphs) if earlier else ()
     parts = [
         (0, head),
         (1, _evidence(verdict, record, view)),
@@ -103,7 +105,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         *_usage(record, view),
         (6, () if advice is not None and advice.names_wait else _labelled("waits", waited_for, view)),
         (7, _labelled("I/O", io_text(metrics, view.glyphs) if most_bytes >= MIB else "", view)),
-        (5, _change(record, earlier, view)),
+        (5, (line(label("change", width=_LABEL_WIDTH), *change),) if change else ()),
         (3, _wrapped("advice", "" if advice is None else advice.text, view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
     ]
@@ -248,12 +250,6 @@ def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, 
     top = f"{glyphs.limit} peak {peak}"
     of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
     return (f"{top}{of_size}{spike}", f"{top}{of_size}", top)
-
-
-def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
-    width = view.width - len(INDENT) - _LABEL_WIDTH
-    spans = change_spans(record, earlier, view.now_ns, width, view.glyphs) if earlier else ()
-    return (line(label("change", width=_LABEL_WIDTH), *spans),) if spans else ()
 
 
 def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:

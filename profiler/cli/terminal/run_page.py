@@ -31,7 +31,6 @@ from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neur
 from profiler.record.record_model import (
     Distribution,
     Number,
-    Process,
     Record,
     Series,
     TaskSize,
@@ -327,22 +326,16 @@ def _processes(record: Record, glyphs: Glyphs) -> str:
     texts = []
     for process in record.processes[:_MAX_PROCESSES]:
         count = "" if process.count in (None, 1) else f" {glyphs.times}{process.count}"
+        memory_mb, seconds = process.max_memory_used_mb, process.cpu_seconds
+        holders = process.max_memory_used_processes or 1  # the processes of this name that held the peak
+        together = "" if process.count in (None, holders) else f" in {holders} of them"
         values = (
-            _process_memory(process),
-            None if process.cpu_seconds is None else f"{format_duration(process.cpu_seconds * 1000)} of CPU",
+            "" if memory_mb is None else format_memory(memory_mb) + together,
+            "" if seconds is None else f"{format_duration(seconds * 1000)} of CPU",
         )
         known = ", ".join(filter(None, values))
         texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
     return glyphs.separator.join(texts)
-
-
-def _process_memory(process: Process) -> str | None:
-    """The peak memory of a process name, and how many processes held it if others have the name too."""
-    if process.max_memory_used_mb is None:
-        return None
-    holders = process.max_memory_used_processes or 1
-    together = "" if process.count in (None, holders) else f" in {holders} of them"
-    return format_memory(process.max_memory_used_mb) + together
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
