@@ -211,15 +211,14 @@ def _curves(record: Record, glyphs: Glyphs) -> Iterator[tuple[Curve, Sequence[st
         if curve.label == MEMORY:
             yield curve, _memory_texts(curve, record.metrics, glyphs)
             continue
-        top, use, format_value = curve.limit_text(glyphs), record.metrics.vcpu_used, format_percent
+        top, used = curve.limit_text(glyphs), record.metrics.vcpu_used
+        if curve.label == CPU and curve.is_to_limit:
+            top = top.replace(glyphs.limit, f"{glyphs.limit} limit")
         if curve.label != CPU:
             totals = gpu_totals(record.gpus) if curve.label == GPU else neuron_totals(record.neuron)
-            use = totals and totals.utilization_percent
-        else:
-            format_value = format_vcpu
-            if curve.is_to_limit:
-                top = top.replace(glyphs.limit, f"{glyphs.limit} limit")
-        average = "" if use is None or use.avg is None else format_value(use.avg).removesuffix(" vCPU")
+            used = None if totals is None else totals.utilization_percent
+        format_value = format_vcpu if curve.label == CPU else format_percent
+        average = "" if used is None or used.avg is None else format_value(used.avg).removesuffix(" vCPU")
         yield curve, (f"{top}, average {average}", top) if average else (top,)
 
 
