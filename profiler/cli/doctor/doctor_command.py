@@ -46,7 +46,10 @@ def run_doctor(
     options: SourceOptions,
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition."""
-    file, family = _definition_of(name, file, family)
+    if name is not None:
+        if file or family:
+            raise UsageError("FILE or FAMILY is given twice: omit the option.")
+        file, family = (name, None) if is_file_name(name) else (None, name)
     if sum(option is not None for option in (file, family, cluster, stack)) > 1:
         raise UsageError("--task, --family, --cluster and --deployed are different checks: use one of them.")
     if stack is None and (ui_url or (options.url and cluster is None)):
@@ -73,15 +76,6 @@ def run_doctor(
         else:
             write_lines(_lines(finding, terminal_columns()))
     sys.exit(1 if problems else 0)
-
-
-def _definition_of(name: str | None, file: str | None, family: str | None) -> tuple[str | None, str | None]:
-    """The file or the family of the argument, else of the options."""
-    if name is None:
-        return file, family
-    if file or family:
-        raise UsageError("FILE or FAMILY is given twice: omit the option.")
-    return (name, None) if is_file_name(name) else (None, name)
 
 
 def _findings_of_deployment(stack: str, options: SourceOptions, ui_url: str | None, clock: Clock) -> Iterator[Finding]:
