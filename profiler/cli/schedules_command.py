@@ -73,22 +73,17 @@ def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: boo
     schedules = read_schedules(open_client, cluster, names)
     now_ns = clock.wall_ns()
     judged = judge_account(schedules, open_client, past if options.url is not None else None, clock, now_ns)
-    usual = _usual_durations(past, schedules, now_ns)
+    usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
+    try:
+        usual.read(map(family_key_of, schedules))
+    except TaskProfilerError as error:
+        warn(f"The usual durations are unknown. {error}")
     rows = [schedule_row(one, usual.of(family_key_of(one.schedule)), now_ns) for one in judged]
     rows.sort(key=order_of)
     if as_lines:
         write_json_lines(row for _, row in rows)
     else:
         write_lines(table_lines(rows, table_width()))
-
-
-def _usual_durations(past: RunSource | None, schedules: Iterable[Schedule], now_ns: int) -> UsualDurations:
-    usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
-    try:
-        usual.read(map(family_key_of, schedules))
-    except TaskProfilerError as error:
-        warn(f"The usual durations are unknown. {error}")
-    return usual
 
 
 def read_schedules(open_client: OpenClient, cluster: str | None, families: Collection[str] = ()) -> list[Schedule]:
