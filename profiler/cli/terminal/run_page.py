@@ -49,7 +49,7 @@ from profiler.record.units import (
 )
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
-from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import Advice
 
 MAX_LINES = 40
@@ -71,9 +71,10 @@ def page_lines(
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record
-    moments = find_moments(record, series)
+    moments, verdict = find_moments(record, series), verdict_of(run, view.now_ns)
+    first = wrapped(verdict.text, view.width, Span(f"{view.glyphs.dot} ", verdict.tone), style=verdict.tone)
     sections: Sequence[Section] = (
-        (0, _head(verdict_of(run, view.now_ns), view)),
+        (0, (*first, *wrapped(verdict.evidence or "", view.width, INDENT))),
         (0, _facts(record, run.event, view)),
         (1, _usage(record, view)),
         (2, (*time_lines(record, view.width, view.glyphs), *_gpu_use(record, view))),
@@ -85,11 +86,6 @@ def page_lines(
     # The user requested a complete comparison, so it is never cut.
     extra = len(comparison.rows) if comparison is not None and comparison.is_complete else 0
     return arrange(sections, MAX_LINES + extra)
-
-
-def _head(verdict: Verdict, view: View) -> Iterator[Line]:
-    yield from wrapped(verdict.text, view.width, Span(f"{view.glyphs.dot} ", verdict.tone), style=verdict.tone)
-    yield from wrapped(verdict.evidence or "", view.width, INDENT)
 
 
 def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line]:
@@ -107,7 +103,12 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
         record.task_id[:_ID_LENGTH],
         f"container {record.container.name}" if record.task_arn else "",
         f"cluster {record.cluster}" if record.cluster else "",
-        *(f"{name} {value}" for name, value in _labels(record) if not record.cluster),
+        # Of a local run, the labels: host and commit differ between runs.
+        *(
+            f"commit {value[:_ID_LENGTH]}" if name == "gitCommit" else f"{name} {value}"
+            for name, value in (record.labels or {}).items()
+            if name != "user" and not record.cluster
+        ),
     )
     yield from labelled("run", separator.join(filter(None, identity)), view)
     others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
@@ -125,15 +126,6 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     noticed = [(notice.kind, local(notice.at, view)) for notice in record.notices[:_MAX_NOTICES]]
     notices = (kind if at is None else f"{kind} at {at:%H:%M:%S}" for kind, at in noticed)
     yield from labelled("notices", separator.join(notices), view)
-
-
-def _labels(record: Record) -> Iterator[tuple[str, str]]:
-    """The labels of a local run, without the user: host and commit differ between runs."""
-    for name, value in (record.labels or {}).items():
-        if name == "gitCommit":
-            yield "commit", value[:_ID_LENGTH]
-        elif name != "user":
-            yield name, value
 
 
 def _devices(record: Record, glyphs: Glyphs) -> str:
