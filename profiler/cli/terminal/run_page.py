@@ -28,15 +28,7 @@ from profiler.cli.terminal.time_bar import time_lines
 from profiler.cli.terminal.two_runs import Comparison, compared_lines
 from profiler.core.timestamps import with_local_times
 from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neuron_totals, short_processor_name
-from profiler.record.record_model import (
-    Distribution,
-    Number,
-    Record,
-    Series,
-    TaskSize,
-    is_sampled_each_minute,
-    known_status,
-)
+from profiler.record.record_model import Distribution, Record, Series, TaskSize, is_sampled_each_minute, known_status
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.units import (
     format_count,
@@ -247,7 +239,7 @@ def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
         yield _Bar("Neuron", neuron.utilization_percent, _PERCENT, format_percent, note)
 
 
-def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
+def _of_memory(used_mb: float | None, size_mb: float | None) -> str:
     if used_mb is None:
         return ""
     return format_memory(used_mb) + (f" of {format_memory(size_mb)}" if size_mb else "")

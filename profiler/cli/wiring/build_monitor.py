@@ -18,13 +18,7 @@ from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.endpoint_client import check_address
-from profiler.readers.linux.host import (
-    read_host,
-    read_instance,
-    read_own_usage,
-    read_swap_counters,
-    with_processor,
-)
+from profiler.readers.linux.host import read_host, read_instance, read_own_usage, read_swap_counters, with_processor
 from profiler.settings import read_settings
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
