@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
@@ -158,12 +159,9 @@ def _py_spy_version(clock: Clock) -> str | None:
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     if program is None:
         return None
-    py_spy = PySpy(program, clock.monotonic_ns)
-    py_spy.start()
-    try:
+    with closing(PySpy(program, clock.monotonic_ns)) as py_spy:
+        py_spy.start()
         return py_spy.version
-    finally:
-        py_spy.close()
 
 
 def _can_read_cgroup(docker_id: str) -> bool:
