@@ -252,27 +252,22 @@ def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> lis
     places = place_columns(keys)
     is_wide = width is None or width >= _WIDE
     columns = (Column("Run"), Column("Family", folds=True), *(Column(name) for name, _ in places), *_COLUMNS)
-    rows = (
-        (
-            watched.run.report.record.task_id[:_ID_LENGTH],
-            key.name or UNKNOWN,
-            *(get(key) or UNKNOWN for _, get in places),
-            *_cells(watched, _BAR_WIDTH if is_wide else _SHORT_BAR_WIDTH, glyphs),
+    bar_width = _BAR_WIDTH if is_wide else _SHORT_BAR_WIDTH
+    rows: list[tuple[str | Span, ...]] = []
+    for watched, key in zip(runs, keys, strict=True):
+        run, usual, record = watched.run, watched.usual, watched.run.report.record
+        metrics, (vcpu, memory_mb) = record.metrics, _used(run)
+        cells = (
+            UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms),
+            _bar(watched, bar_width, glyphs),
+            *((UNKNOWN, UNKNOWN) if usual is None else map(format_duration, (usual.median_ms, usual.p95_ms))),
+            _of_size(vcpu, metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU")),
+            _of_size(memory_mb, metrics.memory_size_mb, format_memory),
+            _state(run),
         )
-        for watched, key in zip(runs, keys, strict=True)
-    )
+        names = (key.name or UNKNOWN, *(get(key) or UNKNOWN for _, get in places))
+        rows.append((record.task_id[:_ID_LENGTH], *names, *cells))
     return table(columns, rows, gap=2 if is_wide else 1, width=width)
-
-
-def _cells(watched: WatchedRun, bar_width: int, glyphs: Glyphs) -> Iterator[str | Span]:
-    run, usual = watched.run, watched.usual
-    metrics, (vcpu, memory_mb) = run.report.record.metrics, _used(run)
-    yield UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms)
-    yield _bar(watched, bar_width, glyphs)
-    yield from (UNKNOWN, UNKNOWN) if usual is None else map(format_duration, (usual.median_ms, usual.p95_ms))
-    yield _of_size(vcpu, metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU"))
-    yield _of_size(memory_mb, metrics.memory_size_mb, format_memory)
-    yield _state(run)
 
 
 def _bar(watched: WatchedRun, width: int, glyphs: Glyphs) -> Span | str:
