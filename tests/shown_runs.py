@@ -375,14 +375,13 @@ def stuck_notice() -> NoticeLine:
 
 def missed_notice() -> ScheduleNoticeLine:
     """The schedule of nightly-etl started no task."""
-    due_at = "2026-11-20T03:00:00.000Z"
     return ScheduleNoticeLine(
         time="2026-11-20T03:15:12.000Z",
         notice=ScheduleNotice(
             kind="missed",
             message="nightly-etl was due at 03:00 and no task was started: "
             "RunTask was refused, because the capacity is unavailable at this time.",
-            due_at=due_at,
+            due_at="2026-11-20T03:00:00.000Z",
             reason="RunTask was refused, because the capacity is unavailable at this time.",
         ),
         schedule=NoticedSchedule(

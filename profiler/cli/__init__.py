@@ -50,21 +50,16 @@ def run_monitor_process() -> "NoReturn":
 
         run_monitor(stop)
     except BaseException as error:  # noqa: BLE001  the last handler: there is nothing to report without a running loop
-        _print_monitor_error(error)
+        from profiler.core.errors import TaskProfilerError
+
+        if not isinstance(error, TaskProfilerError):  # a defect, whose text may quote secrets
+            error = TaskProfilerError(
+                f"The monitor failed ({type(error).__name__}) and reports nothing: report this line as a defect of "
+                "task-profiler."
+            )
+        _print_error(error)
     finally:
         os._exit(0)
-
-
-def _print_monitor_error(error: BaseException) -> None:
-    """Print an expected error unchanged, and a defect as one line without its text, which may quote secrets."""
-    from profiler.core.errors import TaskProfilerError
-
-    if not isinstance(error, TaskProfilerError):
-        error = TaskProfilerError(
-            f"The monitor failed ({type(error).__name__}) and reports nothing: report this line as a defect of "
-            "task-profiler."
-        )
-    _print_error(error)
 
 
 def run_without_click(arguments: list[str]) -> int | None:

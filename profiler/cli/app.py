@@ -103,14 +103,11 @@ def run_command_line() -> None:
             click.echo(error.format_message(), err=True)
             sys.exit(error.exit_code)
         lacks_json = isinstance(error, click.NoSuchOption) and error.option_name == "--json"
-        _fail(_NO_JSON if lacks_json else error.format_message(), error.exit_code)
+        message, exit_code = _NO_JSON if lacks_json else error.format_message(), error.exit_code
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:
             raise
-        _fail(printable(str(error)), error.exit_code)
-
-
-def _fail(message: str, exit_code: int) -> None:
+        message, exit_code = printable(str(error)), error.exit_code
     click.echo(fitting(f"task-profiler: {message}"), err=True)
     sys.exit(exit_code)
 

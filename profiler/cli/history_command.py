@@ -1,13 +1,13 @@
 """``task-profiler history``: past runs as a table."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, say, terminal_columns, value_text, warn, warned_notes, write_out
-from profiler.cli.styled_text import BLOCKS, OUTCOME_STYLES, Column, Glyphs, Line, Span, glyphs_for, table, write_lines
+from profiler.cli.styled_text import BLOCKS, OUTCOME_STYLES, Column, Line, Span, glyphs_for, table, write_lines
 from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -15,7 +15,7 @@ from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, Record, outcome
 from profiler.record.units import format_count, format_duration, format_percent
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, no_run_sentence
+from profiler.runs.past_runs.run_source import PastRun, no_run_sentence
 
 _COLUMNS = (
     Column("Result"),
@@ -35,7 +35,11 @@ def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, a
     selection = run_filter(of_names, reads_checkpoints=options.is_local)
     source = open_source(options)
     if delete:
-        _delete(source, selection, names)
+        from profiler.runs.past_runs.local_history import LocalRuns  # SQLite, which other sources do not need
+
+        if not isinstance(source, LocalRuns) or not selection.is_empty:
+            raise UsageError("--delete is for ids in the local history: use it without other options than --history.")
+        say(f"Deleted {format_count(source.history.delete(names), 'run')}.")
         return
     with warned_notes(source):
         runs = source.runs(selection)
@@ -52,14 +56,6 @@ def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, a
         warn(f"Only the {last} newest runs are shown: --last N shows more.")
 
 
-def _delete(source: RunSource, selection: RunFilter, ids: Sequence[str]) -> None:
-    from profiler.runs.past_runs.local_history import LocalRuns  # SQLite, which other sources do not need
-
-    if not isinstance(source, LocalRuns) or not selection.is_empty:
-        raise UsageError("--delete is for ids in the local history: use it without other options than --history.")
-    say(f"Deleted {format_count(source.history.delete(ids), 'run')}.")
-
-
 def _json_line(run: PastRun) -> bytes:
     """The stored line; the line of a run in progress begins with its family and the time since its start."""
     record = run.report.record
@@ -70,36 +66,28 @@ def _json_line(run: PastRun) -> bytes:
 
 
 def table_lines(records: Iterable[Record], width: int | None, retries: Collection[str] = ()) -> list[Line]:
-    """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries."""
+    """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries.
+
+    A failure has its exit code; ``OOM`` marks a run that probably ran out of memory.
+    """
     glyphs = glyphs_for(BLOCKS.at_least)
     listed = [(record, family_key(record)) for record in records]
     places = place_columns([family for _, family in listed])
     families = (Column("Family", is_cut=True), *(Column(title, rank=3) for title, _ in places))
     columns = (Column("Run"), Column(f"Started ({local_zone()})"), *families, *_COLUMNS)
-    rows = (
-        (
-            record.task_id[:8],
-            format_local(parse_ns(record.started_at)) or UNKNOWN,
-            record.family or UNKNOWN,
-            *(get(family) or UNKNOWN for _, get in places),
-            *_row(record, glyphs, is_retry=record.task_id in retries),
+    rows: list[tuple[str | Span, ...]] = []
+    for record, family in listed:
+        metrics, cpu = record.metrics, record.metrics.cpu_utilization_percent or Distribution()
+        code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
+        marks = f"{' OOM' if record.likely_out_of_memory else ''}{' retry' if record.task_id in retries else ''}"
+        peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+        cells = (
+            Span(f"{record.status}{code}{marks}", OUTCOME_STYLES.get(outcome(record), "")),
+            value_text(metrics.duration_ms, format_duration),
+            value_text(cpu.avg, format_percent),
+            peak_text(metrics, glyphs) or UNKNOWN,
+            format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
         )
-        for record, family in listed
-    )
+        names = (record.family or UNKNOWN, *(get(family) or UNKNOWN for _, get in places))
+        rows.append((record.task_id[:8], format_local(parse_ns(record.started_at)) or UNKNOWN, *names, *cells))
     return table(columns, rows, gap=1, width=width)
-
-
-def _row(record: Record, glyphs: Glyphs, *, is_retry: bool) -> tuple[str | Span, ...]:
-    """The cells after the names. A failure has its exit code; ``OOM`` marks a run that probably ran out of memory."""
-    metrics = record.metrics
-    code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
-    result = f"{record.status}{code}{' OOM' if record.likely_out_of_memory else ''}{' retry' if is_retry else ''}"
-    cpu = metrics.cpu_utilization_percent or Distribution()
-    peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
-    return (
-        Span(result, OUTCOME_STYLES.get(outcome(record), "")),
-        value_text(metrics.duration_ms, format_duration),
-        value_text(cpu.avg, format_percent),
-        peak_text(metrics, glyphs) or UNKNOWN,
-        format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
-    )

@@ -24,15 +24,9 @@ from profiler.search_setup.dashboard_import import (
     read_version,
 )
 from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
-from profiler.search_setup.template_install import (
-    Removal,
-    SearchServer,
-    cluster_removals,
-    install_templates,
-    remove,
-    setup_files,
-)
+from profiler.search_setup.template_install import Removal, cluster_removals, install_templates, remove, setup_files
 
+_Server = ClusterServer | DashboardsServer
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 
@@ -139,7 +133,7 @@ def _cluster_address(options: SourceOptions, ui_url: str | None) -> str | None:
 
 
 def _install_templates(
-    server: SearchServer, *, prefix: str, dry_run: bool, show: Callable[[str, str], None], is_optional: bool = False
+    server: _Server, *, prefix: str, dry_run: bool, show: Callable[[str, str], None], is_optional: bool = False
 ) -> None:
     """Install the templates. With ``is_optional``, an error is a warning."""
     period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()

@@ -40,7 +40,6 @@ class Number(click.FloatRange):
         return f"{self.min:g} to {self.max:g}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
-        """Convert the text of the command line."""
         number: Any = value.removesuffix("%") if isinstance(value, str) else value
         return super().convert(number, param, ctx)
 
@@ -52,7 +51,6 @@ class Quantity(click.types.FloatParamType):
         self._parser, self._least, self._most = parser, least, most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
-        """Convert the text of the command line."""
         if not isinstance(value, str):  # a default
             return float(value)
         from profiler.core import quantities  # not for the help
@@ -70,7 +68,6 @@ class CommandGroup(click.Group):
     """A group whose help lists each command with the whole first sentence of the command's help."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, one.get_short_help_str(_WHOLE_SENTENCE)) for name, one in commands if one])
@@ -96,7 +93,6 @@ class StacksCommand(click.Command):
     """A command with ``--stacks [MODE]``: a next word that is not a mode may be a file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line."""
         if "--stacks" in args:
             position = args.index("--stacks")
             args = [*args[:position], *joined_stacks(args[position : position + 2]), *args[position + 2 :]]

@@ -71,11 +71,9 @@ class _StandardOutput(RawIOBase):
     """Standard output for what click itself prints: the help, the version and the scripts of shells."""
 
     def writable(self) -> bool:
-        """Output."""
         return True
 
     def write(self, data: "ReadableBuffer", /) -> int:
-        """Write all of the data."""
         write_out(bytes(data))
         return memoryview(data).nbytes
 

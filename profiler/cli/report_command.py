@@ -149,10 +149,7 @@ def _with_series(past: Sequence[PastRun], source: RunSource, show_progress: Show
         show_progress(format_count(len(past), "run"), number / len(past))
         steps = next(stored) if left_points > 0 else StepSeries()
         left_points -= len(steps.ends_ms)
-        yield Run(past=run, steps=downsample(steps if steps.ends_ms else _steps_of_lines(run), max_steps))
-
-
-def _steps_of_lines(run: PastRun) -> StepSeries:
-    """The time series of the record, or of the checkpoints if they have more steps."""
-    both = steps_of_record(run.report.record), steps_of_checkpoints(run.checkpoints)
-    return max(both, key=lambda steps: len(steps.ends_ms))
+        if not steps.ends_ms:  # the series of the record, or of the checkpoints if they have more steps
+            both = steps_of_record(run.report.record), steps_of_checkpoints(run.checkpoints)
+            steps = max(both, key=lambda steps: len(steps.ends_ms))
+        yield Run(past=run, steps=downsample(steps, max_steps))

@@ -17,15 +17,7 @@ from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import (
-    NS_PER_MS,
-    NS_PER_SECOND,
-    format_local,
-    format_ms,
-    local_zone,
-    parse_ns,
-    with_local_times,
-)
+from profiler.core.timestamps import NS_PER_MS, format_local, format_ms, local_zone, parse_ns, with_local_times
 from profiler.record.family_identity import FamilyKey, UsualDuration, family_key, matches_any
 from profiler.record.units import format_count, format_duration
 from profiler.runs.past_runs.families import UsualDurations
@@ -41,9 +33,10 @@ from profiler.schedules.schedule_model import (
     StartedTask,
 )
 
-_USUAL_NS = 14 * 86_400 * NS_PER_SECOND
-_GRACE_NS = 15 * 60 * NS_PER_SECOND  # as SCHEDULE_GRACE_MINUTES of the forwarder
-_MAX_PAST_NS = 32 * 86_400 * NS_PER_SECOND
+_DAY_NS = 86_400_000 * NS_PER_MS
+_USUAL_NS = 14 * _DAY_NS
+_GRACE_NS = 15 * 60_000 * NS_PER_MS  # as SCHEDULE_GRACE_MINUTES of the forwarder
+_MAX_PAST_NS = 32 * _DAY_NS
 _MAX_PROBLEMS = 3
 _CHANGES_UNKNOWN = "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
 # In the order of the rows.
@@ -72,22 +65,17 @@ def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: boo
     schedules = read_schedules(open_client, cluster, names)
     now_ns = clock.wall_ns()
     judged = judge_account(schedules, open_client, past if options.url is not None else None, clock, now_ns)
-    usual = _usual_durations(past, schedules, now_ns)
+    usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
+    try:
+        usual.read(map(family_key_of, schedules))
+    except TaskProfilerError as error:
+        warn(f"The usual durations are unknown. {error}")
     rows = [schedule_row(one, usual.of(family_key_of(one.schedule)), now_ns) for one in judged]
     rows.sort(key=order_of)
     if as_lines:
         write_json_lines(row for _, row in rows)
     else:
         write_lines(table_lines(rows, table_width()))
-
-
-def _usual_durations(past: RunSource | None, schedules: Iterable[Schedule], now_ns: int) -> UsualDurations:
-    usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
-    try:
-        usual.read(map(family_key_of, schedules))
-    except TaskProfilerError as error:
-        warn(f"The usual durations are unknown. {error}")
-    return usual
 
 
 def read_schedules(open_client: OpenClient, cluster: str | None, families: Collection[str] = ()) -> list[Schedule]:
@@ -275,22 +263,13 @@ def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> I
         Column("Next due", folds=True),
         *([Column("Usual", is_right=True)] if has_usual else ()),
     )
-    cells = (
-        (
-            title,
-            *([row.cluster] if has_clusters else ()),
-            f"{row.expression} {row.time_zone}",
-            format_local(parse_ns(row.last_due)) or UNKNOWN,
-            Span(row.outcome, _STYLES[row.outcome]),
-            format_local(parse_ns(row.next_due)) or UNKNOWN,
-            *(
-                [Span(value_text(row.usual_duration_ms, format_duration), "" if row.overlap is None else "yellow")]
-                if has_usual
-                else ()
-            ),
-        )
-        for title, row in rows
-    )
+    cells: list[tuple[str | Span, ...]] = []
+    for title, row in rows:
+        usual = Span(value_text(row.usual_duration_ms, format_duration), "" if row.overlap is None else "yellow")
+        last, following = (format_local(parse_ns(due)) or UNKNOWN for due in (row.last_due, row.next_due))
+        place, outcome = [row.cluster] if has_clusters else [], Span(row.outcome, _STYLES[row.outcome])
+        when = (f"{row.expression} {row.time_zone}", last, outcome, following)
+        cells.append((title, *place, *when, *([usual] if has_usual else ())))
     yield from table(columns, cells, width=width)
     sentences = ((title, sentence) for title, row in rows for sentence in (row.reason, row.overlap) if sentence)
     found = ((title, f"{with_local_times(sentence).rstrip('.')}.", "") for title, sentence in sentences)

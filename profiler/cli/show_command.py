@@ -81,14 +81,16 @@ def show_run(
             runs = find_runs(source, selection)
         write_out(b"".join(run.json_line() + b"\n" for run in runs))
         return
-    prices = price_overrides()
+    prices, whole = price_overrides(), source_of_advice(options, source)
     pages = []
     with warned_notes(source):
         for run in find_runs(source, selection):
-            series = _series(run, source)
-            comparison = _comparison(run, against, source, source_of_advice(options, source))
-            advice = find_advice(run, source_of_advice(options, source), prices)
-            pages.append((run.report.record, series, page_lines(run, view, series, comparison, advice)))
+            record = run.report.record
+            steps = None if record.series else steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
+            series = record.series if steps is None else with_equal_steps(steps, run.started_at)
+            comparison = _comparison(run, against, source, whole)
+            page = page_lines(run, view, series, comparison, find_advice(run, whole, prices))
+            pages.append((record, series, page))
     for number, (record, series, lines) in enumerate(pages):
         write_lines([EMPTY, *lines] if number else lines)
         if log_count is not None:
@@ -110,14 +112,6 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
     for number, (record, stacks) in enumerate(found):
         lines = stacks_lines(record, stacks, view.width, view.glyphs)
         write_lines([EMPTY, *lines] if number else lines)
-
-
-def _series(run: PastRun, source: RunSource) -> Series | None:
-    """The record's series, else one made from the run's checkpoints."""
-    record = run.report.record
-    if record.series is not None:
-        return record.series
-    return with_equal_steps(steps_of_checkpoints(run.checkpoints or source.checkpoints(run)), run.started_at)
 
 
 def _comparison(run: PastRun, against: str | None, source: RunSource, whole: RunSource | None) -> Comparison | None:

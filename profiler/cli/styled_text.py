@@ -226,7 +226,14 @@ def table(
             for place, column in enumerate(columns)
         ]
         narrows = [column.folds or column.is_cut for column in columns]
-        _narrow(widths, longest_words, narrows, width - gap * (len(columns) - 1))
+        available = width - gap * (len(columns) - 1)
+        # The missing width is taken from the widest columns that fold. Words are broken only if nothing else is left.
+        for least in (longest_words, [_MIN_COLUMN_WIDTH] * len(widths)):
+            while sum(widths) > available:
+                foldable = [place for place in range(len(widths)) if narrows[place] and widths[place] > least[place]]
+                if not foldable:
+                    break
+                widths[max(foldable, key=widths.__getitem__)] -= 1
     return [aligned for row in cells for aligned in _aligned(columns, row, widths, " " * gap)]
 
 
@@ -249,16 +256,6 @@ class _Fold(textwrap.TextWrapper):
     """Folds a cell at spaces, and within names: after a hyphen, an underscore or a slash before a letter."""
 
     wordsep_re = re.compile(r"(\s+|(?<=[-_/])(?=[^\W\d_]))")
-
-
-def _narrow(widths: list[int], longest_words: Sequence[int], folds: Sequence[bool], available: int) -> None:
-    """Take the missing width from the widest columns that fold, and break words only if nothing else is left."""
-    for least in (longest_words, [_MIN_COLUMN_WIDTH] * len(widths)):
-        while sum(widths) > available:
-            foldable = [place for place in range(len(widths)) if folds[place] and widths[place] > least[place]]
-            if not foldable:
-                break
-            widths[max(foldable, key=widths.__getitem__)] -= 1
 
 
 def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:

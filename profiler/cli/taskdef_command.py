@@ -28,7 +28,7 @@ from profiler.settings import read_settings
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
 from profiler.task_definitions.definition_files import ChangeDefinition, change_text, read_bytes, write_definition
-from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText
+from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_monitor
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_container import STACKS_VARIABLE
@@ -329,7 +329,10 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
     for file, changed in changes.items():
         for note in changed.notes:
             warn(note if len(files) == 1 else f"{file}: {note}")
-        _print_diff(changed, source_name(file))
+        if is_terminal(STDERR):
+            old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
+            rows = difflib.unified_diff(old, new, source_name(file), f"{source_name(file)} (new)", lineterm="")
+            write_lines((line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows), STDERR)
         if out is not None:
             write_definition(Path(out), changed.after, remedy="name another file with -o")
         elif in_place and changed.is_changed:
@@ -347,12 +350,3 @@ def read_input(file: str) -> bytes:
 def source_name(file: str) -> str:
     """The name of a file, or of standard input, for messages."""
     return "standard input" if file == STANDARD_INPUT else file
-
-
-def _print_diff(changed: ChangedText, name: str) -> None:
-    """Print the difference on standard error if that is a terminal."""
-    if not is_terminal(STDERR):
-        return
-    old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
-    rows = difflib.unified_diff(old, new, name, f"{name} (new)", lineterm="")
-    write_lines((line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows), STDERR)

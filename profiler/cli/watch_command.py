@@ -36,7 +36,7 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.family_identity import family_key, place_columns
-from profiler.record.record_model import Report, known_status, outcome
+from profiler.record.record_model import Distribution, Report, known_status, outcome
 from profiler.record.run_outcome import PREDICATES
 from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
 from profiler.runs.past_runs.families import UsualDurations
@@ -89,8 +89,7 @@ def watch_runs(
 
 def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json: bool) -> None:
     problems = watched.refresh()
-    runs = watched.runs()
-    if problems and not runs:
+    if problems and not watched.runs():
         raise TaskProfilerError(problems[0])
     for sentence in (*problems, *watched.read_usual()):
         warn(sentence)
@@ -184,7 +183,7 @@ def open_watched_tasks(
 def run_document(watched: WatchedRun) -> dict[str, object]:
     """The document of ``--json``; what is unknown is null."""
     run, usual = watched.run, watched.usual
-    record = run.report.record
+    record, (vcpu_used, memory_used_mb) = run.report.record, _used(run)
     usual_ms = usual and {"medianMs": round(usual.median_ms), "p95Ms": round(usual.p95_ms), "runs": usual.runs}
     return {
         "taskId": record.task_id,
@@ -195,24 +194,18 @@ def run_document(watched: WatchedRun) -> dict[str, object]:
         "startedAt": record.started_at,
         "elapsedMs": None if watched.elapsed_ms is None else round(watched.elapsed_ms),
         "usual": usual_ms,
-        "vcpuUsed": _vcpu_used(run),
+        "vcpuUsed": vcpu_used,
         "vcpuSize": record.metrics.vcpu_size,
-        "memoryUsedMB": _memory_used_mb(run),
+        "memoryUsedMB": memory_used_mb,
         "memorySizeMB": record.metrics.memory_size_mb,
         "notices": [{"kind": one.kind, "at": one.at, "message": one.message} for one in run.notices],
     }
 
 
-def _vcpu_used(run: RunningRun) -> float | None:
-    """The mean of the newest checkpoint's interval."""
-    used = run.interval.vcpu_used
-    return None if used is None else used.avg
-
-
-def _memory_used_mb(run: RunningRun) -> float | None:
-    """The highest reading in the newest checkpoint's interval."""
-    used = run.interval.memory_used_mb
-    return None if used is None else used.avg if used.max is None else used.max
+def _used(run: RunningRun) -> tuple[float | None, float | None]:
+    """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval."""
+    vcpu, memory_mb = run.interval.vcpu_used or Distribution(), run.interval.memory_used_mb or Distribution()
+    return vcpu.avg, memory_mb.max
 
 
 def watch_lines(
@@ -234,11 +227,9 @@ def watch_lines(
     title = line(Span(f"{place}: {f'{running} running' if running else nothing}", "bold"))
     if not runs:
         return [title]
-    count = (
-        len(runs)
-        if height is None
-        else max(height - 3 - min(sum(len(one.run.notices) for one in runs), height // 3), 1)
-    )
+    count = len(runs)
+    if height is not None:
+        count = max(height - 3 - min(sum(len(one.run.notices) for one in runs), height // 3), 1)
     rows = _table(runs[:count], width, glyphs)
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1
@@ -261,27 +252,22 @@ def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> lis
     places = place_columns(keys)
     is_wide = width is None or width >= _WIDE
     columns = (Column("Run"), Column("Family", folds=True), *(Column(name) for name, _ in places), *_COLUMNS)
-    rows = (
-        (
-            watched.run.report.record.task_id[:_ID_LENGTH],
-            key.name or UNKNOWN,
-            *(get(key) or UNKNOWN for _, get in places),
-            *_cells(watched, _BAR_WIDTH if is_wide else _SHORT_BAR_WIDTH, glyphs),
+    bar_width = _BAR_WIDTH if is_wide else _SHORT_BAR_WIDTH
+    rows: list[tuple[str | Span, ...]] = []
+    for watched, key in zip(runs, keys, strict=True):
+        run, usual, record = watched.run, watched.usual, watched.run.report.record
+        metrics, (vcpu, memory_mb) = record.metrics, _used(run)
+        cells = (
+            UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms),
+            _bar(watched, bar_width, glyphs),
+            *((UNKNOWN, UNKNOWN) if usual is None else map(format_duration, (usual.median_ms, usual.p95_ms))),
+            _of_size(vcpu, metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU")),
+            _of_size(memory_mb, metrics.memory_size_mb, format_memory),
+            _state(run),
         )
-        for watched, key in zip(runs, keys, strict=True)
-    )
+        names = (key.name or UNKNOWN, *(get(key) or UNKNOWN for _, get in places))
+        rows.append((record.task_id[:_ID_LENGTH], *names, *cells))
     return table(columns, rows, gap=2 if is_wide else 1, width=width)
-
-
-def _cells(watched: WatchedRun, bar_width: int, glyphs: Glyphs) -> Iterator[str | Span]:
-    run, usual = watched.run, watched.usual
-    metrics = run.report.record.metrics
-    yield UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms)
-    yield _bar(watched, bar_width, glyphs)
-    yield from (UNKNOWN, UNKNOWN) if usual is None else map(format_duration, (usual.median_ms, usual.p95_ms))
-    yield _of_size(_vcpu_used(run), metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU"))
-    yield _of_size(_memory_used_mb(run), metrics.memory_size_mb, format_memory)
-    yield _state(run)
 
 
 def _bar(watched: WatchedRun, width: int, glyphs: Glyphs) -> Span | str:

@@ -126,24 +126,24 @@ def test_errors_of_aws_are_a_sentence(aws: FakeAws, environment: dict[str, str],
     assert sentence in done.stderr
 
 
+REPORTS = '$.type = "task.report"'
+
+
 @pytest.mark.parametrize(
     ("conditions", "pattern"),
     [
-        ({}, '{ $.type = "task.report" }'),
-        ({"families": ("a*", "b")}, '{ $.type = "task.report" && ($.record.family = "a*" || $.record.family = "b") }'),
-        ({"families": ("a?",)}, '{ $.type = "task.report" }'),
-        ({"tags": (("team", "x"), ("a b", "y"))}, '{ $.type = "task.report" && $.record.tags.team = "x" }'),
-        ({"clusters": ('"',)}, '{ $.type = "task.report" }'),
-        ({"statuses": ("unknown",)}, '{ $.type = "task.report" }'),
+        ({"families": ("a*", "b")}, f'{REPORTS} && ($.record.family = "a*" || $.record.family = "b")'),
+        ({"tags": (("team", "x"), ("a b", "y"))}, f'{REPORTS} && $.record.tags.team = "x"'),
         (
             {"run": "ab", "reads_checkpoints": True},
-            '{ $.type = "task.*" && ($.record.taskId = "ab*" || $.record.family = "ab") }',
+            '$.type = "task.*" && ($.record.taskId = "ab*" || $.record.family = "ab")',
         ),
-        ({"families": ("x" * 2000,)}, '{ $.type = "task.report" }'),
+        ({"families": ("a?",), "clusters": ('"',), "statuses": ("unknown",)}, REPORTS),
+        ({"families": ("x" * 2000,)}, REPORTS),
     ],
 )
 def test_what_cloudwatch_can_filter_it_filters(conditions: dict[str, Any], pattern: str) -> None:
-    assert filter_pattern(RunFilter(**conditions)) == pattern
+    assert filter_pattern(RunFilter(**conditions)) == f"{{ {pattern} }}"
 
 
 def test_several_sources_are_refused_and_a_missing_history_is_an_error(tmp_path: Path) -> None:
@@ -153,22 +153,26 @@ def test_several_sources_are_refused_and_a_missing_history_is_an_error(tmp_path:
         open_source(SourceOptions(history_file=str(tmp_path / "none")))
 
 
+def in_stream(stream: str, **record: Any) -> Report:
+    """A run of ten minutes that has just ended."""
+    started = format_ms(NOW_NS - 600 * 10**9)
+    return report(log_group=GROUP, log_stream=stream, started_at=started, finished_at=format_ms(NOW_NS), **record)
+
+
 def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> None:
     """In the region of the record; a missing permission or stream would be a sentence."""
     stream = "ecs/batch/shown"
     now_ms = NOW_NS // NS_PER_MS
     events = [{"timestamp": now_ms - 60_000 + number, "message": f"line {number}"} for number in range(30)]
     put(aws, GROUP, stream, *events)
-    times: dict[str, Any] = {"started_at": format_ms(NOW_NS - 600 * 10**9), "finished_at": format_ms(NOW_NS)}
-    times["region"] = aws.region
     path = tmp_path / "run.jsonl"
-    path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream=stream, **times)))
+    path.write_bytes(encode(in_stream(stream, task_id="shown", region=aws.region)))
     environment = {name: value for name, value in aws.environment().items() if "REGION" not in name}
     done = run_here(environment, "show", "--from", str(path), "--logs", "3")
     assert done.returncode == 0, done.stderr
     assert "nightly succeeded in 9m 50s." in done.stdout
     assert [line.split()[1:] for line in done.stdout.splitlines()[-3:]] == [["line", str(n)] for n in (27, 28, 29)]
-    path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream="none", **times)))
+    path.write_bytes(encode(in_stream("none", task_id="shown", region=aws.region)))
     done = run_here(environment, "show", "--from", str(path), "--logs")
     assert done.returncode == 1
     assert f"The log of shown cannot be read: {GROUP} has no stream none: check the retention" in done.stderr
@@ -178,8 +182,7 @@ def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
     """From the log group alone; of two tasks with stacks, those of the one that is shown."""
     stream = "ecs/batch/stacks"
     now_ms = NOW_NS // NS_PER_MS
-    times: dict[str, Any] = {"started_at": format_ms(NOW_NS - 600 * 10**9), "finished_at": format_ms(NOW_NS - 10**9)}
-    shown = report(task_id="withstacks", log_group=GROUP, log_stream=stream, **times)
+    shown = in_stream(stream, task_id="withstacks")
     lines = [
         msgspec.json.encode(replace(waiting_stacks(), task_id=task_id, container="batch")).decode()
         for task_id in ("withstacks", "another")

@@ -27,16 +27,7 @@ from profiler.aws_account.scheduled_targets import Schedules, is_timed, schedule
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import (
-    Column,
-    Line,
-    Span,
-    sentences_about,
-    table,
-    table_width,
-    write_lines,
-    write_paragraph,
-)
+from profiler.cli.styled_text import Column, Span, sentences_about, table, table_width, write_lines, write_paragraph
 from profiler.cli.taskdef_command import STANDARD_INPUT, read_input, source_name
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_pages, open_source
@@ -150,7 +141,7 @@ def _last_reports(
     return LastReports(newest_ns=newest_ns, unread=frozenset(pages.unread))
 
 
-def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[Line]:
+def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[tuple[Span, ...]]:
     """One row per family, then the problems, each with its families."""
     columns = tuple(Column(title, folds=True) for title in (*_TITLES, f"Last report ({local_zone()})"))
     yield from table(columns, map(_cells, judged), width=width)

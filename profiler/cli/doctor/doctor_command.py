@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
@@ -24,7 +25,7 @@ from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.linux.host import read_host, read_kernel_view
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, LogsClient, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
 _NETWORK_SECONDS = 15.0
 _DRIVER_SECONDS = 10.0
@@ -46,7 +47,10 @@ def run_doctor(
     options: SourceOptions,
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition."""
-    file, family = _definition_of(name, file, family)
+    if name is not None:
+        if file or family:
+            raise UsageError("FILE or FAMILY is given twice: omit the option.")
+        file, family = (name, None) if is_file_name(name) else (None, name)
     if sum(option is not None for option in (file, family, cluster, stack)) > 1:
         raise UsageError("--task, --family, --cluster and --deployed are different checks: use one of them.")
     if stack is None and (ui_url or (options.url and cluster is None)):
@@ -64,11 +68,7 @@ def run_doctor(
     elif stack is not None:
         findings = _findings_of_deployment(stack, options, ui_url, clock)
     else:
-
-        def connect_to(region_of_stream: str | None, on_failure: Callable[[str], None]) -> LogsClient:
-            return connect(region or region_of_stream, on_failure, profile=profile)
-
-        findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, connect_to))
+        findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, region, profile))
     problems = 0
     for finding in findings:
         problems += finding.level == "problem"
@@ -77,15 +77,6 @@ def run_doctor(
         else:
             write_lines(_lines(finding, terminal_columns()))
     sys.exit(1 if problems else 0)
-
-
-def _definition_of(name: str | None, file: str | None, family: str | None) -> tuple[str | None, str | None]:
-    """The file or the family of the argument, else of the options."""
-    if name is None:
-        return file, family
-    if file or family:
-        raise UsageError("FILE or FAMILY is given twice: omit the option.")
-    return (name, None) if is_file_name(name) else (None, name)
 
 
 def _findings_of_deployment(stack: str, options: SourceOptions, ui_url: str | None, clock: Clock) -> Iterator[Finding]:
@@ -128,7 +119,7 @@ def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
 
 
-def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -> Probes:
+def _probes(environment: Mapping[str, str], clock: Clock, region: str | None, profile: str | None) -> Probes:
     def read_gpus() -> DriverReading | Unavailable | None:
         if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None
@@ -136,7 +127,7 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
         return run_with_timeout(_DRIVER_SECONDS, lambda: source.read(counters=False)) or _DRIVER_TIMEOUT
 
     def may_put(target: LogTarget) -> DeliveryFailure | None:
-        sink = CloudWatchLogsSink(connect_to, clock)
+        sink = CloudWatchLogsSink(lambda place, warn: connect(region or place, warn, profile=profile), clock)
         answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
         if answers is not None:
             return answers[0]
@@ -168,12 +159,9 @@ def _py_spy_version() -> str | None:
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     if program is None:
         return None
-    py_spy = PySpy(program)
-    py_spy.start()
-    try:
+    with closing(PySpy(program)) as py_spy:
+        py_spy.start()
         return py_spy.version
-    finally:
-        py_spy.close()
 
 
 def _can_read_cgroup(docker_id: str) -> bool:

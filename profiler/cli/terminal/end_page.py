@@ -96,6 +96,8 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     # With options the sentence would be too long.
     recommend = "" if view.history else _command("recommend", record.family or "", view)
     advice = next_step(record, waits, view.glyphs, recommend)
+    room = view.width - len(INDENT) - _LABEL_WIDTH
+    change = change_spans(record, earlier, view.now_ns, room, view.glyphs) if earlier else ()
     parts = [
         (0, head),
         (1, _evidence(verdict, record, view)),
@@ -103,7 +105,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         *_usage(record, view),
         (6, () if advice is not None and advice.names_wait else _labelled("waits", waited_for, view)),
         (7, _labelled("I/O", io_text(metrics, view.glyphs) if most_bytes >= MIB else "", view)),
-        (5, _change(record, earlier, view)),
+        (5, (line(label("change", width=_LABEL_WIDTH), *change),) if change else ()),
         (3, _wrapped("advice", "" if advice is None else advice.text, view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
     ]
@@ -206,26 +208,18 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
 def _curves(record: Record, glyphs: Glyphs) -> Iterator[tuple[Curve, Sequence[str]]]:
     """The curves, each with its texts, from the longest to the shortest."""
     for curve in () if record.series is None else run_curves(record, record.series):
-        if curve.label == CPU:
-            yield curve, _cpu_texts(curve, record.metrics, glyphs)
-        elif curve.label == MEMORY:
+        if curve.label == MEMORY:
             yield curve, _memory_texts(curve, record.metrics, glyphs)
-        else:
+            continue
+        top, used = curve.limit_text(glyphs), record.metrics.vcpu_used
+        if curve.label == CPU and curve.is_to_limit:
+            top = top.replace(glyphs.limit, f"{glyphs.limit} limit")
+        if curve.label != CPU:
             totals = gpu_totals(record.gpus) if curve.label == GPU else neuron_totals(record.neuron)
-            average = None if totals is None else totals.utilization_percent.avg
-            yield curve, _with_average(curve.limit_text(glyphs), average, format_percent)
-
-
-def _cpu_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, ...]:
-    top = curve.limit_text(glyphs)
-    if curve.is_to_limit:
-        top = top.replace(glyphs.limit, f"{glyphs.limit} limit")
-    average = None if metrics.vcpu_used is None else metrics.vcpu_used.avg
-    return _with_average(top, average, lambda vcpu: format_vcpu(vcpu).removesuffix(" vCPU"))
-
-
-def _with_average(top: str, average: float | None, format_value: Callable[[float], str]) -> tuple[str, ...]:
-    return (top,) if average is None else (f"{top}, average {format_value(average)}", top)
+            used = None if totals is None else totals.utilization_percent
+        format_value = format_vcpu if curve.label == CPU else format_percent
+        average = "" if used is None or used.avg is None else format_value(used.avg).removesuffix(" vCPU")
+        yield curve, (f"{top}, average {average}", top) if average else (top,)
 
 
 def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, ...]:
@@ -248,12 +242,6 @@ def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, 
     top = f"{glyphs.limit} peak {peak}"
     of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
     return (f"{top}{of_size}{spike}", f"{top}{of_size}", top)
-
-
-def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
-    width = view.width - len(INDENT) - _LABEL_WIDTH
-    spans = change_spans(record, earlier, view.now_ns, width, view.glyphs) if earlier else ()
-    return (line(label("change", width=_LABEL_WIDTH), *spans),) if spans else ()
 
 
 def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:
@@ -312,28 +300,23 @@ def printed_end(
     return before + render_lines(lines, is_coloured=is_colourful, encoding=encoding)
 
 
-def printed_summary(sentence: str, *, is_file: bool) -> bytes:
-    """The sentence after several runs, below an empty line."""
+def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
+    """The median and range of duration, memory peak and CPU time, below an empty line. One run has none."""
+    durations, peaks_mb = [one.duration_ms for one in successes], [one.max_memory_used_mb for one in successes]
+    cpu_ms = [_MS_PER_SECOND * one.cpu_seconds for one in successes if one.cpu_seconds is not None]
+    memory, cpu = _median_and_range(peaks_mb, format_memory), _median_and_range(cpu_ms, format_duration)
+    duration = _median_and_range(durations, format_duration)
+    known = ", ".join(filter(None, (duration, memory and f"memory peak {memory}", cpu and f"CPU time {cpu}")))
+    if len(successes) < 2 or not known:  # noqa: PLR2004
+        return b""
+    sentence = f"Median of {len(successes)} runs: {known}."
     rows = wrapped(sentence, _PIPE_WIDTH if is_file else _stderr_width())
-    return b"\n" + render_lines(rows, is_coloured=False, encoding=_FILE_ENCODING) if rows else b""
+    return b"\n" + render_lines(rows, is_coloured=False, encoding=_FILE_ENCODING)
 
 
 def _stderr_width() -> int:
     """The used columns of the terminal, within limits; 80 in a pipe, and on a terminal without a size."""
     return min(max(terminal_columns(STDERR) or _PIPE_WIDTH, _LEAST_WIDTH), MAX_WIDTH)
-
-
-def summary_sentence(successes: Sequence[Metrics]) -> str:
-    """The median and the range of duration, memory peak and CPU time; "" of less than two runs."""
-    if len(successes) < 2:  # noqa: PLR2004
-        return ""
-    duration = _median_and_range([metrics.duration_ms for metrics in successes], format_duration)
-    memory = _median_and_range([metrics.max_memory_used_mb for metrics in successes], format_memory)
-    seconds = [metrics.cpu_seconds for metrics in successes if metrics.cpu_seconds is not None]
-    cpu = _median_and_range([_MS_PER_SECOND * one for one in seconds], format_duration)
-    parts = (duration, memory and f"memory peak {memory}", cpu and f"CPU time {cpu}")
-    known = ", ".join(part for part in parts if part)
-    return known and f"Median of {len(successes)} runs: {known}."
 
 
 def _median_and_range(values: Sequence[float | None], format_value: Callable[[float], str]) -> str:

@@ -28,16 +28,7 @@ from profiler.cli.terminal.time_bar import time_lines
 from profiler.cli.terminal.two_runs import Comparison, compared_lines
 from profiler.core.timestamps import with_local_times
 from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neuron_totals, short_processor_name
-from profiler.record.record_model import (
-    Distribution,
-    Number,
-    Process,
-    Record,
-    Series,
-    TaskSize,
-    is_sampled_each_minute,
-    known_status,
-)
+from profiler.record.record_model import Distribution, Record, Series, TaskSize, is_sampled_each_minute, known_status
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.units import (
     format_count,
@@ -50,7 +41,7 @@ from profiler.record.units import (
 )
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
-from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import Advice
 
 MAX_LINES = 40
@@ -72,9 +63,10 @@ def page_lines(
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record
-    moments = find_moments(record, series)
+    moments, verdict = find_moments(record, series), verdict_of(run, view.now_ns)
+    first = wrapped(verdict.text, view.width, Span(f"{view.glyphs.dot} ", verdict.tone), style=verdict.tone)
     sections: Sequence[Section] = (
-        (0, _head(verdict_of(run, view.now_ns), view)),
+        (0, (*first, *wrapped(verdict.evidence or "", view.width, INDENT))),
         (0, _facts(record, run.event, view)),
         (1, _usage(record, view)),
         (2, (*time_lines(record, view.width, view.glyphs), *_gpu_use(record, view))),
@@ -86,11 +78,6 @@ def page_lines(
     # The user requested a complete comparison, so it is never cut.
     extra = len(comparison.rows) if comparison is not None and comparison.is_complete else 0
     return arrange(sections, MAX_LINES + extra)
-
-
-def _head(verdict: Verdict, view: View) -> Iterator[Line]:
-    yield from wrapped(verdict.text, view.width, Span(f"{view.glyphs.dot} ", verdict.tone), style=verdict.tone)
-    yield from wrapped(verdict.evidence or "", view.width, INDENT)
 
 
 def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line]:
@@ -108,7 +95,12 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
         record.task_id[:_ID_LENGTH],
         f"container {record.container.name}" if record.task_arn else "",
         f"cluster {record.cluster}" if record.cluster else "",
-        *(f"{name} {value}" for name, value in _labels(record) if not record.cluster),
+        # Of a local run, the labels: host and commit differ between runs.
+        *(
+            f"commit {value[:_ID_LENGTH]}" if name == "gitCommit" else f"{name} {value}"
+            for name, value in (record.labels or {}).items()
+            if name != "user" and not record.cluster
+        ),
     )
     yield from labelled("run", separator.join(filter(None, identity)), view)
     others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
@@ -126,15 +118,6 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
     noticed = [(notice.kind, local(notice.at, view)) for notice in record.notices[:_MAX_NOTICES]]
     notices = (kind if at is None else f"{kind} at {at:%H:%M:%S}" for kind, at in noticed)
     yield from labelled("notices", separator.join(notices), view)
-
-
-def _labels(record: Record) -> Iterator[tuple[str, str]]:
-    """The labels of a local run, without the user: host and commit differ between runs."""
-    for name, value in (record.labels or {}).items():
-        if name == "gitCommit":
-            yield "commit", value[:_ID_LENGTH]
-        elif name != "user":
-            yield name, value
 
 
 def _devices(record: Record, glyphs: Glyphs) -> str:
@@ -256,7 +239,7 @@ def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
         yield _Bar("Neuron", neuron.utilization_percent, _PERCENT, format_percent, note)
 
 
-def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
+def _of_memory(used_mb: float | None, size_mb: float | None) -> str:
     if used_mb is None:
         return ""
     return format_memory(used_mb) + (f" of {format_memory(size_mb)}" if size_mb else "")
@@ -327,22 +310,16 @@ def _processes(record: Record, glyphs: Glyphs) -> str:
     texts = []
     for process in record.processes[:_MAX_PROCESSES]:
         count = "" if process.count in (None, 1) else f" {glyphs.times}{process.count}"
+        memory_mb, seconds = process.max_memory_used_mb, process.cpu_seconds
+        holders = process.max_memory_used_processes or 1  # the processes of this name that held the peak
+        together = "" if process.count in (None, holders) else f" in {holders} of them"
         values = (
-            _process_memory(process),
-            None if process.cpu_seconds is None else f"{format_duration(process.cpu_seconds * 1000)} of CPU",
+            "" if memory_mb is None else format_memory(memory_mb) + together,
+            "" if seconds is None else f"{format_duration(seconds * 1000)} of CPU",
         )
         known = ", ".join(filter(None, values))
         texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
     return glyphs.separator.join(texts)
-
-
-def _process_memory(process: Process) -> str | None:
-    """The peak memory of a process name, and how many processes held it if others have the name too."""
-    if process.max_memory_used_mb is None:
-        return None
-    holders = process.max_memory_used_processes or 1
-    together = "" if process.count in (None, holders) else f" in {holders} of them"
-    return format_memory(process.max_memory_used_mb) + together
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:

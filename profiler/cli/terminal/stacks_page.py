@@ -1,6 +1,6 @@
 """The call stacks of a run as text: the tree of its functions, the functions that ran most, and the moments."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from profiler.cli.printing import value_text
@@ -34,23 +34,18 @@ class Node:
 def function_tree(stacks: StacksLine) -> Node:
     """Add up the stacks of all steps, from the outermost function on. A function that calls itself is one node."""
     root = Node("")
-    for step in stacks.steps:
-        for folded, count in step.stacks.items():
-            if count > 0:
-                _add(root, folded, count, stacks.own_files)
-    return root
-
-
-def _add(root: Node, folded: str, count: int, own_files: Collection[str] | None) -> None:
-    functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
-    *outer, last = (name for name, _ in groupby(functions))
-    node = root
-    node.count += count
-    for name in (*outer, last + WAITING_SUFFIX if folded.endswith(WAITING_SUFFIX) else last):
-        if name not in node.below:
-            node.below[name] = Node(name, is_own=frame_of(name.removesuffix(WAITING_SUFFIX), own_files).is_own)
-        node = node.below[name]
+    for folded, count in (one for step in stacks.steps for one in step.stacks.items() if one[1] > 0):
+        functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
+        *outer, last = (name for name, _ in groupby(functions))
+        node = root
         node.count += count
+        for name in (*outer, last + WAITING_SUFFIX if folded.endswith(WAITING_SUFFIX) else last):
+            if name not in node.below:
+                frame = frame_of(name.removesuffix(WAITING_SUFFIX), stacks.own_files)
+                node.below[name] = Node(name, is_own=frame.is_own)
+            node = node.below[name]
+            node.count += count
+    return root
 
 
 def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs) -> list[Line]:

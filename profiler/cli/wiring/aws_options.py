@@ -30,27 +30,27 @@ def aws_environment(region: str | None, profile: str | None, environment: Mappin
 
 
 def search_session(sign_in: "SignIn") -> "requests.Session":
-    """A session with a search cluster, or with the server of its dashboards, that signs in according to the options."""
+    """A session with a search cluster, or with the server of its dashboards, that signs in according to the options.
+
+    Raises TaskProfilerError without valid credentials of AWS or a Region, if the options ask for them.
+    """
     from profiler.search_setup.search_servers import open_session as open_search_session  # requests
 
-    signature = _search_signature(sign_in.region, sign_in.profile) if sign_in.aws_auth else None
+    signature = None
+    if sign_in.aws_auth:
+        check_region(sign_in.region, sign_in.profile)
+        with aws_errors("The requests cannot be signed"):
+            from botocore.exceptions import NoCredentialsError, NoRegionError  # slow to import
+
+            session = open_session(region_of_environment(sign_in.region), sign_in.profile or None)
+            credentials = session.get_credentials()
+            if credentials is None:
+                raise NoCredentialsError
+            if session.region_name is None:
+                raise NoRegionError
+            credentials.get_frozen_credentials()  # an expired sign-in fails here
+            signature = AwsSignature(credentials, session.region_name, "es")
     return open_search_session(sign_in.api_key, sign_in.user, os.environ, sign_in.ca_file, signature)
-
-
-def _search_signature(region: str | None, profile: str | None) -> AwsSignature:
-    """Signs for Amazon OpenSearch Service. Raises TaskProfilerError without valid credentials or a Region."""
-    check_region(region, profile)
-    with aws_errors("The requests cannot be signed"):
-        from botocore.exceptions import NoCredentialsError, NoRegionError  # slow to import
-
-        session = open_session(region_of_environment(region), profile or None)
-        credentials = session.get_credentials()
-        if credentials is None:
-            raise NoCredentialsError
-        if session.region_name is None:
-            raise NoRegionError
-        credentials.get_frozen_credentials()  # an expired sign-in fails here
-        return AwsSignature(credentials, session.region_name, "es")
 
 
 def region_of_environment(region: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """``task-profiler monitor``: builds the sidecar."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, metadata_source, tag_lookup
@@ -18,15 +18,8 @@ from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.endpoint_client import check_address
-from profiler.readers.linux.host import (
-    Host,
-    read_host,
-    read_instance,
-    read_own_usage,
-    read_swap_counters,
-    with_processor,
-)
-from profiler.settings import MonitorSettings, read_settings
+from profiler.readers.linux.host import read_host, read_instance, read_own_usage, read_swap_counters, with_processor
+from profiler.settings import read_settings
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
 if TYPE_CHECKING:
@@ -55,7 +48,11 @@ def run_monitor(stop: SignalHandler) -> None:
     processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points, accelerators)
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
     host = with_processor(read_host())
-    stacks = _stacks(settings, clock, log, host, lambda: sampler)
+    stacks: tuple[Collector, ...] = ()
+    if settings.stacks != "off":
+        from profiler.cli.wiring.build_stacks import task_stacks  # only where it is enabled
+
+        stacks = (task_stacks(settings.stacks, clock, log, host, lambda: sampler),)
     read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
     tags = (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),) if settings.tags else ()
     collectors = (*warnings, processes, *accelerators, *stacks, *tags)
@@ -83,17 +80,6 @@ def run_monitor(stop: SignalHandler) -> None:
     stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
     for output in (stdout, stderr):
         output.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
-
-
-def _stacks(
-    settings: MonitorSettings, clock: SystemClock, log: JsonLog, host: Host, sampler: Callable[[], TaskSampler]
-) -> tuple[Collector, ...]:
-    """The collector of call stacks; none if it is off, and then its modules are not imported."""
-    if settings.stacks == "off":
-        return ()
-    from profiler.cli.wiring.build_stacks import task_stacks  # only where it is enabled
-
-    return (task_stacks(settings.stacks, clock, log, host, sampler),)
 
 
 def _exporter(reporter: Reporter, accelerators: Sequence[Collector], log: JsonLog) -> "PrometheusExporter | None":

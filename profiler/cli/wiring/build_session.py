@@ -134,9 +134,9 @@ class RunSession:
         """The lines to print after several runs: a sentence about the successes, for a person only."""
         if self._format != "human":
             return b""
-        from profiler.cli.terminal.end_page import printed_summary, summary_sentence  # most commands run once
+        from profiler.cli.terminal.end_page import printed_summary  # most commands run once
 
-        return printed_summary(summary_sentence(successes), is_file=self._options.output is not None)
+        return printed_summary(successes, is_file=self._options.output is not None)
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about failures."""

@@ -82,17 +82,14 @@ def addresses(**environment: str) -> dict[str, str]:
     return {signal: target.url for signal, target in standard_targets(environment).items()}
 
 
-def test_without_an_address_all_signals_whose_exporter_is_not_none_go_to_the_local_collector() -> None:
+def test_all_signals_whose_exporter_is_not_none_go_to_the_local_collector_and_grpc_is_refused() -> None:
     traces = {"traces": "http://localhost:4318/v1/traces"}
     others = {signal: f"http://localhost:4318/v1/{signal}" for signal in ("logs", "metrics")}
     assert addresses() == traces | others
     assert addresses(OTEL_LOGS_EXPORTER="none", OTEL_METRICS_EXPORTER="None", OTEL_TRACES_EXPORTER="otlp") == traces
-
-
-def test_grpc_is_refused_in_a_sentence() -> None:
     sentence = "^The run was not exported: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or"
     with pytest.raises(UsageError, match=sentence):
-        standard_targets({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+        addresses(OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
 
 
 @pytest.mark.parametrize(

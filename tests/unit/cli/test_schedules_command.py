@@ -1,6 +1,5 @@
 """The table of schedules; due times that ECS has forgotten, judged with the tasks of past runs; AWS's reasons."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.cli.schedules_command import ScheduleRow, judge_account, order_of, past_tasks, schedule_row, table_lines
-from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey, UsualDuration
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, TaskEvent
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, TaskEvent
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.schedule_model import DueTime, Schedule
 from tests.fakes import FakeClock
@@ -31,18 +29,16 @@ class Ecs:
     """A client of ECS whose cluster has a task of the rule, unless ``created_ns`` is None."""
 
     def __init__(self, created_ns: int | None = None) -> None:
-        self._created_ns = created_ns
+        created = datetime.fromtimestamp((created_ns or 0) / NS_PER_SECOND, UTC)
+        task = {"taskArn": "t/1", "taskDefinitionArn": "d/nightly:1", "startedBy": "events-rule/nightly"}
+        self._arns = [] if created_ns is None else ["t/1"]
+        self.describe_tasks = lambda **_given: {"tasks": [task | {"createdAt": created}]}
 
     def get_paginator(self, _operation: str) -> "Ecs":
         return self
 
     def paginate(self, **_given: Any) -> list[dict[str, Any]]:
-        return [{"taskArns": [] if self._created_ns is None else ["t/1"]}]
-
-    def describe_tasks(self, **_given: Any) -> dict[str, Any]:
-        created = datetime.fromtimestamp((self._created_ns or 0) / NS_PER_SECOND, UTC)
-        task = {"taskArn": "t/1", "taskDefinitionArn": "d/nightly:1", "startedBy": "events-rule/nightly"}
-        return {"tasks": [task | {"createdAt": created}]}
+        return [{"taskArns": self._arns}]
 
 
 def schedule(hours_ago: float, **more: Any) -> Schedule:
@@ -55,15 +51,13 @@ def schedule(hours_ago: float, **more: Any) -> Schedule:
 
 def judged(
     one: Schedule,
-    past: Sequence[PastRun] | None = None,
+    past: RunSource | None = None,
     cloudtrail: FakeCloudTrail | None = None,
     *,
     created_ns: int | None = None,
 ) -> DueTime:
     clients = {"ecs": Ecs(created_ns), "cloudtrail": cloudtrail or FakeCloudTrail()}
-    clock: Clock = FakeClock()
-    source = None if past is None else ListedRuns(past)
-    (found,) = judge_account([one], clients.__getitem__, source, clock, NOW_NS)
+    (found,) = judge_account([one], clients.__getitem__, past, FakeClock(), NOW_NS)
     (due,) = found.due_times
     return due
 
@@ -75,10 +69,10 @@ def past_run(hours_ago: float, started_by: str | None = "chronos-schedule/nightl
 
 def test_a_due_time_that_ecs_has_forgotten_is_answered_by_a_past_run_which_does_not_prove_a_late_task() -> None:
     assert judged(schedule(5)).outcome == "unknown"
-    assert judged(schedule(5), [past_run(4.99)]).outcome == "ran"
+    assert judged(schedule(5), ListedRuns([past_run(4.99)])).outcome == "ran"
     for other in (past_run(4.99, None), past_run(4.99, "someone"), past_run(6)):
-        assert judged(schedule(5), [other]).outcome == "unknown"
-    late = judged(schedule(5), [past_run(4.5)])
+        assert judged(schedule(5), ListedRuns([other])).outcome == "unknown"
+    late = judged(schedule(5), ListedRuns([past_run(4.5)]))
     assert (late.outcome, late.task) == ("unknown", None)
 
 
@@ -87,9 +81,7 @@ def test_a_source_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) ->
         def runs(self, selection: RunFilter) -> Any:
             raise TaskProfilerError("The cluster does not answer.")
 
-    clients = {"ecs": Ecs(), "cloudtrail": FakeCloudTrail()}
-    (found,) = judge_account([schedule(5)], clients.__getitem__, Failing([]), FakeClock(), NOW_NS)
-    assert found.due_times[0].outcome == "unknown"
+    assert judged(schedule(5), Failing([])).outcome == "unknown"
     assert "The cluster does not answer." in capsys.readouterr().err
 
 

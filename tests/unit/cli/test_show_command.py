@@ -247,37 +247,30 @@ def test_a_number_that_is_usual_for_the_family_has_not_changed() -> None:
     assert not [one for one in shown if one.startswith("  memory peak ") and "%" in one]
 
 
-@pytest.mark.parametrize(
-    ("this", "that", "exact"), [("kernel", "sampled", "this"), ("sampled", "kernel", "that"), ("sampled", None, None)]
-)
-def test_peaks_that_were_found_differently_are_compared_with_a_note(
-    this: str, that: str | None, exact: str | None
-) -> None:
-    run = etl_with(memory_peak_source=this)
-    found = compared(run, etl_with(memory_peak_source=that), is_complete=True)
-    notes = re.findall(r"The peak of (\w+) run is the kernel's; ", "\n".join(texts(drawn(run, found, width=120))))
-    assert notes == ([] if exact is None else [exact])
+def test_peaks_that_were_found_differently_are_compared_with_a_note() -> None:
+    for this, that, exact in (("kernel", "sampled", ["this"]), ("sampled", "kernel", ["that"]), ("sampled", None, [])):
+        run = etl_with(memory_peak_source=this)
+        found = compared(run, etl_with(memory_peak_source=that), is_complete=True)
+        shown = "\n".join(texts(drawn(run, found, width=120)))
+        assert re.findall(r"The peak of (\w+) run is the kernel's; ", shown) == exact
 
 
-DIGESTS = ("sha256:" + "a1b2c3d4e5f6" * 5, "sha256:" + "0f9e8d7c6b5a" * 5)
+NEW, OLD = ("sha256:" + beginning * 5 for beginning in ("a1b2c3d4e5f6", "0f9e8d7c6b5a"))
 
 
 @pytest.mark.parametrize(
-    ("new", "old", "expected"),
+    ("images", "digests", "shown"),
     [
-        ((f"etl@{DIGESTS[0]}", None), (f"etl@{DIGESTS[1]}", None), ("a1b2c3d4e5", "0f9e8d7c6b")),
-        (("reg:5000/etl:latest", DIGESTS[0]), ("reg:5000/etl:latest", DIGESTS[1]), ("a1b2c3d4e5", "0f9e8d7c6b")),
-        (("etl:8", DIGESTS[0]), ("etl:7", DIGESTS[1]), ("8", "7")),
+        ((f"etl@{NEW}", f"etl@{OLD}"), (None, None), ("a1b2c3d4e5", "0f9e8d7c6b")),
+        (("reg:5000/etl:latest",) * 2, (NEW, OLD), ("a1b2c3d4e5", "0f9e8d7c6b")),
+        (("etl:8", "etl:7"), (NEW, OLD), ("8", "7")),
     ],
 )
-def test_a_changed_image_is_shown_by_its_tag_or_its_digest(
-    new: tuple[str, str | None], old: tuple[str, str | None], expected: tuple[str, str] | None
-) -> None:
-    this, that = (
-        etl(container=Container(name="batch", image=image, image_digest=digest)) for image, digest in (new, old)
-    )
+def test_a_changed_image_is_shown_by_its_tag_or_its_digest(images: Any, digests: Any, shown: tuple[str, str]) -> None:
+    pairs = zip(images, digests, strict=True)
+    this, that = (etl(container=Container(name="batch", image=one, image_digest=digest)) for one, digest in pairs)
     rows = compared(this, that, is_complete=True).rows
-    assert [(row.this, row.other) for row in rows if row.name == "image"] == ([] if expected is None else [expected])
+    assert [(row.this, row.other) for row in rows if row.name == "image"] == [shown]
 
 
 def test_a_number_that_only_one_run_has_one_that_was_zero_and_those_that_look_alike() -> None:

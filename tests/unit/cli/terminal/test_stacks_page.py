@@ -135,9 +135,7 @@ def test_the_command_prints_the_tree_and_the_line(file: Path, cli: Cli) -> None:
 
 
 def test_a_run_without_stacks_is_a_sentence(file: Path, cli: Cli) -> None:
-    with pytest.raises(
-        TaskProfilerError, match=r"run --stacks.*TASK_PROFILER_STACKS=on|TASK_PROFILER_STACKS=on.*run --stacks"
-    ):
+    with pytest.raises(TaskProfilerError, match=r"TASK_PROFILER_STACKS=on.*run --stacks"):
         cli("show", "158d", "--from", str(file), "--stacks")
 
 
