@@ -14,10 +14,7 @@ NO_SERVERLESS = (
 
 def is_serverless(url: str) -> bool:
     """Whether it is the address of a collection of OpenSearch Serverless, such as ``ID.REGION.aoss.amazonaws.com``."""
-    try:
-        return ".aoss." in (urlsplit(url).hostname or "")
-    except ValueError:
-        return False
+    return ".aoss." in url
 
 
 class AwsSignature(Struct, eq=False):

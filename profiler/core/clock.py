@@ -9,12 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-
-# A clock that NTP slews drifts by far less between two checks.
-_MIN_JUMP_NS = 5 * NS_PER_SECOND
-# The clocks are read one after the other. If the process was suspended in between, they cannot be compared.
-_MAX_READ_NS = NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_SECOND
 
 
 class Clock(Protocol):
@@ -95,17 +90,13 @@ class ClockJumpDetector(Struct):
         """The jump since the last check in nanoseconds, 0 if there was none."""
         before_ns = self._clock.monotonic_ns()
         wall_ns = self._clock.wall_ns()
-        if self._clock.monotonic_ns() - before_ns > _MAX_READ_NS:
+        # If the process was suspended between the readings of both clocks, they cannot be compared.
+        if self._clock.monotonic_ns() - before_ns > NS_PER_SECOND:
             return 0
         offset_ns = wall_ns - before_ns
         moved_ns = 0 if self._offset_ns is None else offset_ns - self._offset_ns
         self._offset_ns = offset_ns
-        if abs(moved_ns) < _MIN_JUMP_NS:
+        if abs(moved_ns) < 5 * NS_PER_SECOND:  # a clock that NTP slews drifts by far less between two checks
             return 0
         self.jumped_ns += moved_ns
         return moved_ns
-
-
-def milliseconds(duration_ns: int) -> int:
-    """A duration in whole milliseconds, rounded to the nearest."""
-    return (duration_ns + NS_PER_MS // 2) // NS_PER_MS

@@ -21,8 +21,6 @@ _LOG_ROUTER_IMAGES = ("*fluent-bit*", "*fluentbit*", "*fluentd*")
 _PROGRAM = r"(?<![\w.-])(?:task-profiler|-m\s+profiler)\s+"
 _STARTS_MONITOR = re.compile(_PROGRAM + r"monitor(?![\w.-])")
 _WRAPS_BATCH = re.compile(_PROGRAM + r"run(?![\w.-])")
-# The first word of the command with the monitor's own image, whose entry point is the program.
-_MONITOR_COMMAND, _RUN_COMMAND = "monitor", "run"
 
 
 class TaskContainer(Struct, frozen=True, kw_only=True):
@@ -46,9 +44,9 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
 
     @property
     def wraps_batch(self) -> bool:
-        """Whether the command starts a batch by ``task-profiler run``."""
+        """Whether the command starts a batch by ``task-profiler run``: ``run`` is enough with the monitor's image."""
         words = self.command or ()
-        is_run = self.has_monitor_image and words[:1] == (_RUN_COMMAND,)
+        is_run = self.has_monitor_image and words[:1] == ("run",)
         return is_run or _WRAPS_BATCH.search(" ".join(words)) is not None
 
     @property
@@ -56,7 +54,7 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
         """Whether the command starts the monitor, which the monitor's image does by default."""
         if self.command is None or self.wraps_batch:
             return False
-        is_default = self.has_monitor_image and self.command[:1] in {(), (_MONITOR_COMMAND,)}
+        is_default = self.has_monitor_image and self.command[:1] in {(), ("monitor",)}
         return is_default or _STARTS_MONITOR.search(" ".join(self.command)) is not None
 
     @property

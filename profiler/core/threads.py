@@ -22,7 +22,6 @@ from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 
 _T = TypeVar("_T")
-_MAX_REASON_CHARS = 200
 _LOOK_SECONDS = 0.05
 
 
@@ -156,7 +155,7 @@ class StoppableThread:
             self._run()
         except Exception as error:  # noqa: BLE001  whatever it is, the other numbers go on and the record names it
             text = " ".join(f"{type(error).__name__}: {error}".split())
-            self.failure = ThreadFailure(self._clock.wall_ns(), text[:_MAX_REASON_CHARS])
+            self.failure = ThreadFailure(self._clock.wall_ns(), text[:200])
 
     def start(self) -> None:
         """Start the thread and return at once. Only the first call does anything, and only before a stop."""

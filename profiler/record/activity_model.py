@@ -14,7 +14,6 @@ from profiler.record.model_base import Model
 
 WaitKind = Literal["disk", "network", "sleep", "lock", "pipe", "child", "other"]
 MomentKind = Literal["memory", "idle", "saturated"]
-STACKS_FORMAT = "folded"
 # Follows a folded stack of threads that were not on a CPU.
 WAITING_SUFFIX = " [waiting]"
 # How the lines of the sampler begin.
@@ -133,7 +132,7 @@ class StacksLine(Model, frozen=True, kw_only=True):
     type: Literal["task.stacks"]
     task_id: str
     container: str
-    format: str = field(default_factory=lambda: STACKS_FORMAT)
+    format: str = field(default_factory=lambda: "folded")
     steps: tuple[StackStep, ...] = ()
     own_files: tuple[str, ...] | None = None
 

@@ -32,7 +32,6 @@ _MS_PER_SECOND = 1000
 _PROCESSOR_WORDS = r"(?i)\((?:R|TM)\)|\b(?:Intel|AMD|CPU|Processor|Platinum|Gold|Silver|Bronze|\d+-Core)\b"
 _ON_CPU = "on_cpu"
 _ACTIVITIES = {**PAST_WAITS, _ON_CPU: "used one CPU", "disk": "read files"}
-_MAX_ACTIVITIES = 3
 _MIN_SHOWN_PERCENT = 1
 # A run that used fewer vCPUs for 95 % of its time worked on one of them.
 _MAX_ONE_VCPU, _TWO_VCPU = 1.5, 2
@@ -198,7 +197,7 @@ def gpu_idle_sentence(record: Record) -> str | None:
     gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ") if several else f"the GPU{whose} was"
     text = f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the run{' on average' if several else ''}"
     times = idle.waiting_for or TimeBreakdown()
-    largest = [activity for activity in _activities(times)[:_MAX_ACTIVITIES] if activity[0] >= MIN_WAIT_PERCENT]
+    largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
     if not largest:
         return text
     *others, last = (_in_words(kind, percent, times, record) for percent, kind in largest)

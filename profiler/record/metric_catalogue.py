@@ -34,8 +34,6 @@ SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8", "16", "32")
 TIME_PARTS = ("on_cpu", "waiting_for_cpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
 _NO_INTERVAL, _NO_GPUS, _NO_NEURON = Interval(), GpuTotals(), NeuronTotals()
 _NO_NAMES: Mapping[str, str] = {}
-# The parts of the view that the record does not contain.
-_CALCULATED_PARTS = ("gpus", "neuron")
 
 
 class RunView(Struct, frozen=True):
@@ -98,7 +96,7 @@ def reader(path: str) -> Callable[[RunView], Any]:
 def json_path(path: str) -> str | None:
     """Where the record's JSON contains the value at a path of the view; None for a value of all devices together."""
     names = path.removeprefix("record.").split(".")
-    return None if names[0] in _CALCULATED_PARTS else ".".join(map(json_name, names))
+    return None if names[0] in ("gpus", "neuron") else ".".join(map(json_name, names))
 
 
 def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401

@@ -16,7 +16,6 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
 from profiler.record.record_model import Number, Report
 
-_SEPARATOR = "\t"
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the catalogue's order.
 _FIRST_LABELS = (
     "Duration",
@@ -31,11 +30,9 @@ _FIRST_LABELS = (
 _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
 _LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label is not None}
 _MEASURED_LABELS = (*_FIRST_LABELS, *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}))
-_UNITS_WITHOUT_SYMBOL = {"vCPU", "count"}
 EmfUnit = Literal["Milliseconds", "Seconds", "Megabytes", "Bytes", "Percent", "Count", "None"]
 NAMESPACE = "TaskProfiler"
 DIMENSION = "family"
-_DIGITS = 3
 # CloudWatch has no unit for MiB, vCPU, joules and dollars.
 _EMF_UNITS: Mapping[Unit, EmfUnit] = {
     "ms": "Milliseconds",
@@ -64,7 +61,7 @@ def report_text(report: Report) -> str:
         *((label, texts[label]) for label in _LAST_LABELS),
         ("Advice", _one_line(" ".join(reasons)) or None),
     )
-    return _SEPARATOR.join(f"{label}: {text}" for label, text in fields if text is not None)
+    return "\t".join(f"{label}: {text}" for label, text in fields if text is not None)
 
 
 def _format(metric: Metric, value: Number | str | None) -> str | None:
@@ -77,7 +74,7 @@ def _format(metric: Metric, value: Number | str | None) -> str | None:
         # At least four digits after the point, four of them significant: most runs cost less than a cent.
         return f"{value:.{max(4, 3 - math.floor(math.log10(value)))}f} USD" if value > 0 else "0 USD"
     text = _format_number(value) if metric.text_digits is None else f"{value:.{metric.text_digits}f}"
-    return text if metric.unit in _UNITS_WITHOUT_SYMBOL else f"{text} {metric.unit}"
+    return text if metric.unit in ("vCPU", "count") else f"{text} {metric.unit}"
 
 
 def _format_number(value: Number) -> str:
@@ -101,7 +98,7 @@ def _read(metric: Metric, run: RunView) -> Number | None:
     if isinstance(value, str) or value is None:
         return None
     # The record's own numbers are rounded already.
-    return round(value, _DIGITS) if metric.record_path is None else value
+    return round(value, 3) if metric.record_path is None else value
 
 
 def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:

@@ -10,17 +10,15 @@ from typing import Final
 from profiler.record.record_model import Cost
 
 FARGATE_SPOT: Final = "FARGATE_SPOT"
-# How the settings of the user's own prices begin, as in a price basis.
-PRICE_SETTINGS: Final = "TASK_PROFILER_PRICE"
 # How the price basis of AWS's list prices ends.
 ON_DEMAND_PRICE: Final = "on-demand price"
 SPOT_FRACTION: Final = 0.3
-_USD_DIGITS: Final = 8
 
 
 def spot_fraction(cost: Cost | None) -> float:
     """The price on Spot as a fraction of the cost; 1 if it was calculated with the user's own prices."""
-    is_own = cost is not None and PRICE_SETTINGS in (cost.price_basis or "")
+    # The price basis names the settings of the user's own prices.
+    is_own = cost is not None and "TASK_PROFILER_PRICE" in (cost.price_basis or "")
     return 1.0 if is_own else SPOT_FRACTION
 
 
@@ -40,4 +38,4 @@ def is_on_spot(cost: Cost | None) -> bool:
 
 def on_spot(usd: float, fraction: float) -> float:
     """An amount on Spot."""
-    return round(usd * fraction, _USD_DIGITS)
+    return round(usd * fraction, 8)

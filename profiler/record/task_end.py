@@ -68,10 +68,6 @@ _RESOURCES = (
     "fetching secret data",
     "unexpected ec2 error",
 )
-_STOPPED = "STOPPED"
-_SERVICE_STARTER = "ecs-svc/"
-_ARCHITECTURE = "ecs.cpu-architecture"
-_CPU_UNITS = 1024  # of one vCPU
 _MAX_DIGITS = 9
 
 
@@ -137,7 +133,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def is_service_task(self) -> bool:
-        return (self.group or "").startswith(SERVICE_GROUP) or (self.started_by or "").startswith(_SERVICE_STARTER)
+        return (self.group or "").startswith(SERVICE_GROUP) or (self.started_by or "").startswith("ecs-svc/")
 
     @property
     def duration_ms(self) -> float | None:
@@ -283,7 +279,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     """Return the stopped task of an event; None for any other event, and for other states of a task."""
     root, detail = mapping(event), mapping(mapping(event).get("detail"))
     arn = _text(detail, "taskArn")
-    if arn is None or detail.get("lastStatus") != _STOPPED:
+    if arn is None or detail.get("lastStatus") != "STOPPED":
         return None
     overrides = {
         item.get("name"): item for item in mappings(mapping(detail.get("overrides")).get("containerOverrides"))
@@ -293,7 +289,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     architectures = (  # as a record writes them: X86_64, ARM64
         value.upper()
         for item in mappings(detail.get("attributes"))
-        if item.get("name") == _ARCHITECTURE and (value := text(item.get("value"))) is not None
+        if item.get("name") == "ecs.cpu-architecture" and (value := text(item.get("value"))) is not None
     )
     return StoppedTask(
         arn=arn,
@@ -304,7 +300,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         availability_zone=_text(detail, "availabilityZone"),
         launch_type=_text(detail, "launchType"),
         cpu_architecture=next(architectures, None),
-        vcpu=None if cpu_units is None else cpu_units / _CPU_UNITS,
+        vcpu=None if cpu_units is None else cpu_units / 1024,
         memory_mb=_amount(detail, "memory"),
         capacity_provider=_text(detail, "capacityProviderName"),
         group=_text(detail, "group"),

@@ -28,10 +28,6 @@ _PARTS = [
 ]
 
 
-def no_stacks(_report: Report) -> None:
-    """Return no stacks."""
-
-
 def activity_fields(record: Record) -> dict[str, Any]:
     """Return the fields of an opened run: the parts of its time, and a summary of its stacks.
 

@@ -18,7 +18,7 @@ from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import TaskSize
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
-from profiler.report_page.page_activity import StacksOf, activity_texts, no_stacks
+from profiler.report_page.page_activity import StacksOf, activity_texts
 from profiler.report_page.page_series import (
     Run,
     compressed,
@@ -65,7 +65,7 @@ def build_page_data(
     price_overrides: PriceOverrides | None = None,
     on_fargate: str | None = None,
     evidence: Iterable[Evidence | None] | None = None,
-    stacks_of: StacksOf = no_stacks,
+    stacks_of: StacksOf = lambda _: None,
     notices: Sequence[ScheduleNoticeLine] = (),
     max_bytes: int = MAX_BYTES,
 ) -> PageData:

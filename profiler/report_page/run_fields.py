@@ -71,10 +71,15 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
     """Return the fields that only an opened run shows."""
     record = run.record
     verdict, kills = verdict_of(run.past, now_ns), record.memory_kills
+    series = record.series or with_equal_steps(run.steps, run.past.started_at)
+    moments = [
+        [moment.kind, round(moment.start_ms), round(moment.end_ms), moment.text]  # the times in ms after the start
+        for moment in find_moments(record, series)
+    ]
     return without_none(
         {
             "verdict": [verdict.tone, verdict.text, *([verdict.evidence] if verdict.evidence else [])],
-            "moments": _moments(run) or None,
+            "moments": moments or None,
             "peakAt": _ms_after(record.started_at, record.metrics.max_memory_used_at),
             "image": record.container.image,
             "logGroup": record.log_group,
@@ -96,15 +101,6 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
             **activity_fields(record),
         }
     )
-
-
-def _moments(run: Run) -> list[list[object]]:
-    """Kind, start and end in ms after the start, and text of each moment."""
-    series = run.record.series or with_equal_steps(run.steps, run.past.started_at)
-    return [
-        [moment.kind, round(moment.start_ms), round(moment.end_ms), moment.text]
-        for moment in find_moments(run.record, series)
-    ]
 
 
 def _ms_after(started_at: str | None, at: str | None) -> int | None:

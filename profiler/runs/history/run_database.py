@@ -109,7 +109,9 @@ class HistoryStore:
         """The open file, or None if it is missing or empty."""
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            if _is_missing(self.path):
+            try:
+                os.lstat(self.path)  # in a folder that may not be searched, the file may be there
+            except (FileNotFoundError, NotADirectoryError):
                 yield None
                 return
             with self._connect() as connection:
@@ -324,15 +326,6 @@ class HistoryStore:
             for report in reports:
                 found = connection and connection.execute(query, (report.record.task_id, _start(report))).fetchone()
                 yield found[0] if found else None
-
-
-def _is_missing(path: str) -> bool:
-    """Whether nothing has this name. A folder that may not be searched raises OSError: the file may be there."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    return False
 
 
 def _query_int(connection: sqlite3.Connection, question: str) -> int:

@@ -38,7 +38,6 @@ _MS_PER_DAY = 86_400_000
 # The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
 _BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
 _MAX_PATTERN_LENGTH = 1024
-_NAME = re.compile(r"\w+", re.ASCII)
 
 # Yields the pages of FilterLogEvents for the parameters that boto3 takes.
 ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
@@ -179,7 +178,7 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
         if values and all(map(_is_simple, values)):
             conditions.append(_any_of(f'$.record.{field} = "{value}"' for value in values))
     for name, value in selection.tags:
-        if _NAME.fullmatch(name) and _is_simple(value):
+        if re.fullmatch(r"\w+", name, re.ASCII) and _is_simple(value):
             conditions.append(f'$.record.tags.{name} = "{value}"')
     if selection.statuses and "unknown" not in selection.statuses:
         conditions.append(_any_of(f'$.record.status = "{status}"' for status in selection.statuses))

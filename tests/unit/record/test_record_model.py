@@ -268,27 +268,15 @@ def test_nan_and_infinities_count_as_missing(number: str) -> None:
         decode(line[:-1])
 
 
-def test_the_line_is_recognized_and_decoded() -> None:
+def test_the_line_of_stacks_is_recognized_and_decoded() -> None:
     assert LINE.startswith(STACKS_BEGINNING)
     assert decode_stacks(LINE) == waiting_stacks()
     for line in (LINE, LINE.replace(b'":', b'": '), b"  " + LINE, LINE[:500]):
         assert is_stacks_line(line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        encode(waiting()),
-        b"",
-        b"{}",
-        b'"task.stacks"',
-        b'a log line with {"type":"task.stacks"}',
-        b'{"topic":"task.stacks","text":"of another program"}',
-        b'{"text":"\\"type\\":\\"task.stacks\\""}',
-    ],
-)
-def test_other_lines_are_not(line: bytes) -> None:
-    assert not is_stacks_line(line)
+    in_text = (b'"task.stacks"', b'a log line with {"type":"task.stacks"}', b'{"text":"\\"type\\":\\"task.stacks\\""}')
+    foreign = b'{"topic":"task.stacks","text":"of another program"}'
+    for line in (encode(waiting()), b"", b"{}", *in_text, foreign):
+        assert not is_stacks_line(line)
 
 
 @given(st.binary() | st.integers(0, len(LINE) - 1).map(lambda length: LINE[:length]))

@@ -21,9 +21,7 @@ def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_
     assert family_labels([live, far]) == {live: "etl (eu-west-1)", far: "etl (us-east-1)"}
     unknown = FamilyKey("etl")
     assert family_labels([dev, unknown])[unknown] == "etl (unknown account, unknown Region)"
-
-
-def test_an_empty_account_is_an_unknown_one_and_a_run_without_a_family_has_its_containers_name() -> None:
+    # An empty account is an unknown one, and a run without a family has its container's name.
     assert family_key(report(family=None, account_id="", region="").record) == FamilyKey("batch")
 
 

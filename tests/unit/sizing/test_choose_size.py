@@ -130,28 +130,17 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
     assert "32 vCPU is the largest size that Fargate has: split the work." in reasons(local)
 
 
-@pytest.mark.parametrize(
-    ("launch_type", "given_size", "changes"),
-    [
-        ("FARGATE", (0.5, 1024), False),
-        ("FARGATE", (1, 1024), True),
-        ("FARGATE", (0.25, 1024), False),
-        ("FARGATE", (0.25, 512), True),
-        ("FARGATE", (0.5, 2048), True),
-        ("EC2", (0.5, 640), False),
-        ("EC2", (0.5, 639), True),
-        ("EC2", (0.25, 640), False),  # no task uses more than its vCPUs, so 0.26 is 0.25
-        ("EC2", (8, 8192), False),
-    ],
-)
-def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_too_small(
-    launch_type: str, given_size: tuple[float, float], *, changes: bool
-) -> None:
-    """500 x 1.2 = 600 -> 640 or 1024; 0.26 -> 0.5."""
-    found = advice([report(peak_mb=500, p95=0.26, size=given_size, launch_type=launch_type)]).choice
-    assert found.is_fargate is (launch_type == "FARGATE")
-    assert found.current == TaskSize(vcpu=given_size[0], memory_mb=given_size[1])
-    assert found.changes is changes
+def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_too_small() -> None:
+    """500 x 1.2 = 600 -> 640 or 1024; 0.26 -> 0.5, but no task uses more than its vCPUs: with 0.25, 0.26 is 0.25."""
+    on_fargate = {(0.5, 1024): False, (1, 1024): True, (0.25, 1024): False, (0.25, 512): True, (0.5, 2048): True}
+    elsewhere = {(0.5, 640): False, (0.5, 639): True, (0.25, 640): False, (8, 8192): False}
+    for launch_type, sizes in (("FARGATE", on_fargate), ("EC2", elsewhere)):
+        for (vcpu, memory_mb), changes in sizes.items():
+            run = report(peak_mb=500, p95=0.26, size=(vcpu, memory_mb), launch_type=launch_type)
+            found = advice([run]).choice
+            assert found.is_fargate is (launch_type == "FARGATE")
+            assert found.current == TaskSize(vcpu=vcpu, memory_mb=memory_mb)
+            assert found.changes is changes, found.current
 
 
 @pytest.mark.parametrize("launch_type", ["EC2", "LOCAL", "EXTERNAL", None])

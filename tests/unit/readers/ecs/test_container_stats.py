@@ -173,7 +173,6 @@ OF_252 = reads((252, 0, 280), (252, 1, 290))
         (OF_252, {252}, 290),
         ([{"major": 252, "op": "Read", "value": 20}, *OF_252], {252}, 300),  # node 0 by default
         ([*reads((253, 1, 300), (253, 2, 400)), *reads((253, 1, 200))], {253}, 500),
-        ([{"major": 8, "minor": 0, "op": "Read", "value": 500.0}], None, 500),
     ],
 )
 def test_a_stack_of_block_devices_counts_once(

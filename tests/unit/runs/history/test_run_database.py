@@ -123,14 +123,12 @@ def test_any_points_are_read_as_they_were_written(
 ) -> None:
     history = HistoryStore(tmp_path_factory.mktemp("any") / "h", FakeClock())
     history.add(encode(report("a")), report("a"), encode_points(points), max_runs=1)
-    read = rows(next(history.steps([report("a")])))
-    assert [one.ends_ms for one in read] == [point.elapsed_ms for point in points]
-    assert [(one.vcpu_used, one.gpu_percent) for one in read] == [(one.vcpu_used, one.gpu_percent) for one in points]
-    assert [(one.block_read_bytes, one.block_write_bytes) for one in read] == [
-        (point.block_read_bytes, point.block_write_bytes) for point in points
-    ]
-    sizes = [(one.memory_mb and one.memory_mb * 2**20, one.gpu_memory_mb and one.gpu_memory_mb * 2**20) for one in read]
-    assert sizes == [(point.memory_used_bytes, point.gpu_memory_bytes) for point in points]
+    (read,) = history.steps([report("a")])
+    assert list(read.ends_ms) == [point.elapsed_ms for point in points]
+    for name in ("vcpu_used", "gpu_percent", "block_read_bytes", "block_write_bytes"):
+        assert list(getattr(read, name)) == [getattr(point, name) for point in points]
+    for column, name in ((read.memory_mb, "memory_used_bytes"), (read.gpu_memory_mb, "gpu_memory_bytes")):
+        assert [size and size * 2**20 for size in column] == [getattr(point, name) for point in points]
 
 
 # --- call stacks ---------------------------------------------------------------------------------

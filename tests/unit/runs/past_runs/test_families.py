@@ -24,7 +24,7 @@ from profiler.runs.past_runs.run_source import PastRun, RunFilter, TaskEvent, fi
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.template_install import Method, ServerResponse
 from tests.run_sources import ListedRuns
-from tests.runs import checkpoint, lines, report
+from tests.runs import checkpoint, report
 from tests.values import present
 
 NIGHTLY, OTHER = FamilyKey("nightly", None, "us-east-1"), FamilyKey("other", None, "us-east-1")
@@ -163,10 +163,12 @@ def families_in(document: Mapping[str, Any]) -> FoundFamilies:
     return read_families(IndexedRuns(PlayedCluster(document), "task"), RunFilter(), 50)
 
 
-def test_the_record_of_a_document_is_the_evidence() -> None:
-    families = families_in(document(lines([report()]).decode()))
+def test_the_record_of_a_document_is_the_evidence_with_the_price_on_spot() -> None:
+    text = encode(report(cost=Cost(usd=0.02, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))).decode()
+    task = {"id": "a", "family": "nightly", "capacity_provider": "FARGATE_SPOT"}
+    families = families_in(document(text, task=task))
     found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
-    assert (found.runs, found.latest.container.name) == (1, "batch")
+    assert (found.runs, found.latest.container.name, present(found.latest.cost).usd) == (1, "batch", 0.006)
     assert families.notes == ()
 
 
@@ -204,10 +206,3 @@ def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
     cluster = PlayedCluster(families=families)
     assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), last)) == []
     assert (cluster.found_by_search, cluster.family_pages) == (searches, family_pages)
-
-
-def test_a_run_on_spot_has_its_price() -> None:
-    text = encode(report(cost=Cost(usd=0.02, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))).decode()
-    task = {"id": "a", "family": "nightly", "capacity_provider": "FARGATE_SPOT"}
-    (run,) = IndexedRuns(PlayedCluster(document(text, task=task)), "task").last_runs(RunFilter(), 50)
-    assert present(run.report.record.cost).usd == 0.006
