@@ -57,7 +57,7 @@ class FakeSlack(FakeHttpServer):
         return [received.body for received in self.received]
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
-        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        body = self.read(request)
         self.requests += 1
         answer = self.script.pop(0) if self.script else self._taken(request, body)
         if answer.hang:

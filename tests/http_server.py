@@ -43,14 +43,17 @@ class FakeHttpServer:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
-        length = int(request.headers.get("Content-Length") or 0)
-        status, headers, body = self.answer(request, request.rfile.read(length))
+        status, headers, body = self.answer(request, self.read(request))
         with suppress(ConnectionError):  # the client has given up
             request.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 request.send_header(name, value)
             request.end_headers()
-            request.wfile.write(body)
+            if request.command != "HEAD":
+                request.wfile.write(body)
+
+    def read(self, request: BaseHTTPRequestHandler) -> bytes:
+        return request.rfile.read(int(request.headers.get("Content-Length") or 0))
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         raise NotImplementedError
