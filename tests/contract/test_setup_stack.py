@@ -5,14 +5,13 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 import requests
-from msgspec.structs import replace as replace_fields
+from msgspec.structs import replace
 
 import profiler
 from profiler.aws_account.setup.stack_deployment import StackRequest, store_secret
@@ -303,7 +302,7 @@ def test_a_log_group_that_does_not_exist_is_named_before_anything_is_made(accoun
     def open_denied(service: str) -> Any:
         return denied(service) if service == "logs" else account.client(service)
 
-    everywhere = replace_fields(request, settings={**request.settings, "Subscribe": "account"})
+    everywhere = replace(request, settings={**request.settings, "Subscribe": "account"})
     deploy(request, open_denied, None, PLAN)
     deploy(everywhere, account.client, None, PLAN)
     assert proxy.operations == ["DescribeLogGroups"]
