@@ -1,6 +1,6 @@
 """The rows and panels of the dashboard: tasks, their instance, GPUs, NeuronCores and the monitor."""
 
-from typing import Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -37,30 +37,19 @@ class Row(Struct, frozen=True, kw_only=True):
     is_collapsed: bool = False
 
 
-class Options(TypedDict, total=False):
-    """What a panel may have in addition to its texts, unit and queries: see ``Panel``."""
-
-    is_stacked: bool
-    axis_max: float
-    width: int
-    height: int
-
-
-def chart(title: str, description: str, unit: Unit, *queries: Query, **options: Unpack[Options]) -> Panel:
-    """Lines over time."""
+def chart(title: str, description: str, unit: Unit, *queries: Query, **options: Any) -> Panel:  # noqa: ANN401  fields
+    """Lines over time; ``options`` are other fields of the panel."""
     return Panel(title=title, description=description, unit=unit, queries=queries, **options)
 
 
-def ratio(title: str, description: str, *queries: Query, **options: Unpack[Options]) -> Panel:
+def ratio(title: str, description: str, *queries: Query, **options: Any) -> Panel:  # noqa: ANN401  as of chart
     """Lines over time, from 0 to 100 %."""
-    options["axis_max"] = 1
-    return chart(title, description, "percentunit", *queries, **options)
+    return chart(title, description, "percentunit", *queries, axis_max=1, **options)
 
 
-def number(title: str, description: str, unit: Unit, query: Query, **options: Unpack[Options]) -> Panel:
+def number(title: str, description: str, unit: Unit, query: Query, **options: Any) -> Panel:  # noqa: ANN401  as of chart
     """One large number."""
-    size: Options = {"width": 4, "height": 5}
-    return Panel(title=title, description=description, unit=unit, queries=(query,), kind="stat", **(size | options))
+    return chart(title, description, unit, query, **({"kind": "stat", "width": 4, "height": 5} | options))
 
 
 _SELECTED_TASKS: Final = '{task_family=~"$family",task_id=~"$task"}'

@@ -42,8 +42,7 @@ _COLUMN_LABELS: Final[Mapping[str, str]] = {
     "usage.duration_ms": "Duration",
     "usage.cpu.percent.max": "CPU peak %",
     "usage.memory.percent.max": "Memory peak %",
-    "links.run": "Charts",
-    "links.logs": "Log",
+    **_LINK_LABELS,
     "links.task": "ECS",
 }
 _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {

@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, TypedDict, Unpack
+from typing import Any, Final
 
 from kibana import dashboard_model as model
 from kibana.dashboard_model import (
     AllOf,
     AnyOf,
-    Band,
     Case,
-    Condition,
     Control,
     Exists,
-    Index,
     Is,
     Kind,
     Metric,
@@ -76,25 +73,7 @@ highest = partial(Metric, "max")
 average = partial(Metric, "average")  # unweighted
 
 
-class Options(TypedDict, total=False):
-    """What a panel may have in addition to its kind, texts and metrics: see ``Panel``."""
-
-    index: Index
-    terms: tuple[Terms, ...]
-    cases: tuple[Case, ...]
-    has_time_axis: bool
-    time_field: str
-    condition: Condition | None
-    bands: tuple[Band, ...]
-    is_logarithmic: bool
-    is_stacked: bool
-    limit: int | None
-    axis: str
-    width: int
-    height: int
-
-
-_DEFAULTS: Final[Mapping[Kind, Options]] = {
+_DEFAULTS: Final[Mapping[Kind, model.Json]] = {
     "number": {"height": 7},
     "bars": {"terms": (LARGEST_FAMILIES,), "has_time_axis": True},
     "ranking": {"terms": (FAMILIES,)},
@@ -104,15 +83,15 @@ _DEFAULTS: Final[Mapping[Kind, Options]] = {
 """The options of each kind of panel: bars and heatmaps are over the end times of runs, or the times of notices."""
 
 
-def panel(kind: Kind, key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
-    """A panel of this kind.
+def panel(kind: Kind, key: str, title: str, description: str, *metrics: Metric, **options: Any) -> Panel:  # noqa: ANN401  fields
+    """A panel of this kind, with these other fields.
 
     Without another condition, a ranking and a heatmap leave out families and runs without the first value: they would
     be first, or the lowest values.
     """
     if kind in {"ranking", "heatmap"}:
         options.setdefault("condition", Exists(metrics[0].field))
-    options = {**_DEFAULTS.get(kind, {}), **options}
+    options = _DEFAULTS.get(kind, {}) | options
     return Panel(kind=kind, key=key, title=title, description=description, metrics=metrics, **options)
 
 

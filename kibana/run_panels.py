@@ -26,9 +26,14 @@ def _device_chart(key: str, title: str, description: str, metric: Metric) -> Pan
     Buckets of elapsed time suit the runs in any time range. Lines over the clock would join runs of different days.
     """
     description = f"{description} by the time since the start. All runs of a family are combined."
-    options: parts.Options = {"index": "checkpoints", "terms": (_FAMILIES_OF_CHART,), "condition": Exists(metric.field)}
-    options |= {"has_time_axis": True, "time_field": model.ELAPSED_FIELD}
-    return parts.line(key, title, description, metric, **options)
+    return parts.line(
+        *(key, title, description, metric),
+        index="checkpoints",
+        terms=(_FAMILIES_OF_CHART,),
+        condition=Exists(metric.field),
+        has_time_axis=True,
+        time_field=model.ELAPSED_FIELD,
+    )
 
 
 _RUN_COLUMNS: Final = (

@@ -85,15 +85,15 @@ class AwsProxy(FakeHttpServer):
         """One page of moto's complete list; the token is the index of the page's first item."""
         field, token = _LISTS[operation]
         path = request.path.partition("?")[0]
-        if request.command == "GET":
-            given = {name: values[0] for name, values in parse_qs(query).items()}
-            start = int(given.pop(token, 0))
-            status, headers, content = self._passed(request, f"{path}?{urlencode(given)}", body)
+        is_get = request.command == "GET"
+        given = {name: values[0] for name, values in parse_qs(query).items()} if is_get else json.loads(body)
+        start = int(given.pop(token, 0))
+        if is_get:
+            path = f"{path}?{urlencode(given)}"
         else:
-            given = json.loads(body)
-            start = int(given.pop(token, 0))
+            body = json.dumps(given).encode()
             del request.headers["Content-Length"]
-            status, headers, content = self._passed(request, request.path, json.dumps(given).encode())
+        status, headers, content = self._passed(request, path, body)
         answered = json.loads(content)
         if status != requests.codes.ok:
             return status, headers, content

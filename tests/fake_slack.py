@@ -56,23 +56,16 @@ class FakeSlack(FakeHttpServer):
         """The bodies that were taken."""
         return [received.body for received in self.received]
 
-    def serve(self, request: BaseHTTPRequestHandler) -> None:
-        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         self.requests += 1
         answer = self.script.pop(0) if self.script else self._taken(request, body)
         if answer.hang:
             self.closed.wait()
         if answer.hang or answer.drop:
-            request.close_connection = True
-            return
+            self.hang_up(request)
         kind = "text/html" if answer.data is None else "application/json; charset=utf-8"
         text = (answer.text or "") if answer.data is None else json.dumps(answer.data)
-        encoded = text.encode()
-        request.send_response(answer.status)
-        for name, value in {"Content-Type": kind, **answer.headers, "Content-Length": str(len(encoded))}.items():
-            request.send_header(name, value)
-        request.end_headers()
-        request.wfile.write(encoded)
+        return answer.status, {"Content-Type": kind, **answer.headers}, text.encode()
 
     def _taken(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
         received = Received(request.path, _decoded(body), request.headers.get("Authorization"))

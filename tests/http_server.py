@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, Never, Self
 
 
 class FakeHttpServer:
@@ -43,14 +43,23 @@ class FakeHttpServer:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
-        length = int(request.headers.get("Content-Length") or 0)
-        status, headers, body = self.answer(request, request.rfile.read(length))
-        with suppress(ConnectionError):  # the client has given up
+        with suppress(ConnectionError):  # the client has given up, or gets no answer
+            status, headers, body = self.answer(request, self.read(request))
             request.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 request.send_header(name, value)
             request.end_headers()
-            request.wfile.write(body)
+            if request.command != "HEAD":
+                request.wfile.write(body)
+
+    @staticmethod
+    def hang_up(request: BaseHTTPRequestHandler) -> Never:
+        """Close the connection instead of an answer."""
+        request.close_connection = True
+        raise ConnectionError
+
+    def read(self, request: BaseHTTPRequestHandler) -> bytes:
+        return request.rfile.read(int(request.headers.get("Content-Length") or 0))
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         raise NotImplementedError

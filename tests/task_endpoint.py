@@ -128,24 +128,25 @@ class Task:
         }
 
 
-class TaskEndpoint(FakeHttpServer):
-    def __init__(self, task: Task) -> None:
+T = TypeVar("T", bound=Task)
+
+
+class TaskEndpoint(FakeHttpServer, Generic[T]):
+    """Serves a task to any of its containers."""
+
+    def __init__(self, task: T) -> None:
         super().__init__()
-        self._task = task
-        self.address = f"{self.url}/v4/own"
+        self.task = task
+        self.address = self.address_of("task-monitor")
+
+    def address_of(self, container: str) -> str:
+        return f"{self.url}/v4/{container}"
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        task = self._task
-        documents = {
-            "/v4/own": lambda: task.container("task-monitor"),
-            "/v4/own/task": task.task,
-            "/v4/own/taskWithTags": task.task_with_tags,
-        }
-        document = documents.get(request.path, task.stats)()
+        task, (_, _, own, *rest) = self.task, request.path.split("/")
+        documents = {"": lambda: task.container(own), "task": task.task, "taskWithTags": task.task_with_tags}
+        document = documents.get("/".join(rest), task.stats)()
         return 200, {"Content-Type": "application/json"}, json.dumps(document).encode()
-
-
-T = TypeVar("T", bound=Task)
 
 
 class Served(Struct, Generic[T], frozen=True):

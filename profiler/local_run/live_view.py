@@ -92,27 +92,26 @@ _ASCII = _Glyphs("#", "^", "x", ", ", "...", is_ascii=True)
 def live_rows(figures: LiveFigures, terminal: terminal_size, *, ascii_only: bool) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
     glyphs = _ASCII if ascii_only else _BLOCKS
-    cpu = _Curve("CPU", figures.vcpu_course, figures.vcpu_limit, format_vcpu, limit_colour=YELLOW, least_top=LEAST_VCPU)
-    memory = _Curve(
-        "Memory",
-        figures.memory_course,
-        figures.memory_limit_bytes,
-        _format_bytes,
+    vcpu = _head("CPU", _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU")
+    used = _head("Memory", _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes))
+    cpu_top, draw_cpu = _curve(
+        vcpu, figures.vcpu_course, figures.vcpu_limit, format_vcpu, glyphs, limit_colour=YELLOW, least_top=LEAST_VCPU
+    )
+    memory_top, draw_memory = _curve(
+        *(used, figures.memory_course, figures.memory_limit_bytes, _format_bytes, glyphs),
         limit_colour=RED,
         least_top=LEAST_MB * MIB,
     )
     notices = "  ".join(figures.notices)
-    vcpu = _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU"
-    memory_now = _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes)
-    texts = f"{notices} {cpu.text(glyphs)}".lstrip(), memory.text(glyphs), _time_text(figures)
+    texts = f"{notices} {cpu_top}".lstrip(), memory_top, _time_text(figures)
     room = terminal.columns - _LABEL_WIDTH - _VALUE_WIDTH - 1
     width = min(room - -(-max(map(len, texts)) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP, MAX_PICTURE_WIDTH)
     if width < _MIN_PICTURE_WIDTH:  # a narrow terminal has the curves alone
         texts, width = (notices, "", ""), max(room - len(notices), 0)
     cpu_text, memory_text, time_text = texts
     rows: list[Row] = [
-        (*cpu.parts(vcpu, width, glyphs), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
-        (*memory.parts(memory_now, width, glyphs), (f" {memory_text}", DIM)),
+        (*draw_cpu(width), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
+        (*draw_memory(width), (f" {memory_text}", DIM)),
         _time_row(figures, width if time_text else 0, glyphs),
         _processes_row(figures.processes, terminal.columns, glyphs),
     ]
@@ -123,43 +122,34 @@ def _head(label: str, value: str) -> tuple[Part, Part]:
     return (f"{label:<{_LABEL_WIDTH}}", BOLD), (f"{value:<{_VALUE_WIDTH}}", "")
 
 
-class _Curve:
-    """A course and its scale."""
+def _curve(
+    head: Sequence[Part],
+    course: Sequence[float | None],
+    limit: float | None,
+    format_value: Callable[[float], str],
+    glyphs: _Glyphs,
+    *,
+    limit_colour: str,
+    least_top: float,
+) -> tuple[str, Callable[[int], list[Part]]]:
+    """The text for the top of a curve, and a function that draws the head and the curve in a width.
 
-    def __init__(
-        self,
-        label: str,
-        course: Sequence[float | None],
-        limit: float | None,
-        format_value: Callable[[float], str],
-        *,
-        limit_colour: str,
-        least_top: float,
-    ) -> None:
-        self._label = label
-        self._course = course
-        self._limit = limit
-        self._format = format_value
-        self._peak = max((value for value in course if value is not None), default=0.0)
-        self._top, self._is_to_limit = curve_top(self._peak, limit, least_top)
-        self._limit_colour = limit_colour if self._is_to_limit else GREEN
+    The top is the limit, or the peak if that is far below the limit. Values at the limit have another colour.
+    """
+    peak = max((value for value in course if value is not None), default=0.0)
+    top, is_to_limit = curve_top(peak, limit, least_top)
+    shown = format_value(top)
+    if limit is not None and not is_to_limit:
+        shown = format_part(shown, format_value(limit))
+    name = "limit " if is_to_limit else "peak " if peak == top else ""
+    full_colour = limit_colour if is_to_limit else GREEN
 
-    def text(self, glyphs: _Glyphs) -> str:
-        """The text for the top of the curve: the limit, or the peak if the peak is far below the limit."""
-        shown = self._format(self._top)
-        if self._limit is not None and not self._is_to_limit:
-            shown = format_part(shown, self._format(self._limit))
-        name = "limit " if self._is_to_limit else "peak " if self._peak == self._top else ""
-        return f"{glyphs.top} {name}{shown}"
-
-    def parts(self, value: str, width: int, glyphs: _Glyphs) -> list[Part]:
-        """The label, the value and the curve; values at the limit have another colour."""
-        drawn = sparkline(self._course, width=width, top=self._top, ascii_only=glyphs.is_ascii)
+    def draw(width: int) -> list[Part]:
+        drawn = sparkline(course, width=width, top=top, ascii_only=glyphs.is_ascii)
         runs = groupby(f"{drawn:<{width}}", key=lambda character: character == glyphs.full)
-        return [
-            *_head(self._label, value),
-            *(("".join(run), self._limit_colour if is_full else GREEN) for is_full, run in runs),
-        ]
+        return [*head, *(("".join(run), full_colour if is_full else GREEN) for is_full, run in runs)]
+
+    return f"{glyphs.top} {name}{shown}", draw
 
 
 def _format_bytes(size_bytes: float) -> str:

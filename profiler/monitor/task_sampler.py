@@ -1,6 +1,8 @@
 """Samples the task for the monitor: its metadata, the usage of each container, and warnings about the measurement."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
@@ -75,17 +77,16 @@ def _clock_was_set(jumped_ns: int) -> str:
     )
 
 
-class BatchLoad:
+class BatchLoad(Struct, eq=False):
     """The data of a batch beyond the usage of its container.
 
     ``demand`` covers all containers of the task, in the steps of the batch. ``interval_devices`` are the readings of
     the devices since the last checkpoint. ``vcpu_size`` is the task's size, else the host's.
     """
 
-    def __init__(self, vcpu_size: float | None) -> None:
-        self.vcpu_size = vcpu_size
-        self.demand = CpuDemand(vcpu_size)
-        self.interval_devices = DeviceReadings()
+    vcpu_size: float | None
+    demand: CpuDemand
+    interval_devices: DeviceReadings = field(default_factory=DeviceReadings)
 
 
 class TaskSampler:
@@ -282,7 +283,12 @@ class TaskSampler:
                     stale_ns = _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
                     self._stale_at_ns[container.name] = received_ns + stale_ns
                 self._on_sample(container.name, sample)
-        self._add_demand(present)
+        # The vCPUs of all containers, for the steps that the batches' samples have ended.
+        task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
+        for name, load in self.loads.items():
+            held_ns = self.usages[name].take_ended_step_ns()
+            if held_ns:
+                load.demand.add(task_vcpu, held_ns)
 
     def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
@@ -291,7 +297,8 @@ class TaskSampler:
             usage.keep_totals_only()
             return usage
         task_vcpu = None if self.task is None else self.task.vcpu_limit
-        self.loads[container.name] = BatchLoad(self.host.vcpu if task_vcpu is None else task_vcpu)
+        vcpu_size = self.host.vcpu if task_vcpu is None else task_vcpu
+        self.loads[container.name] = BatchLoad(vcpu_size, CpuDemand(vcpu_size))
         return ContainerUsage(self._interval_ns, self._series_points, self.host)
 
     def _follow_only(self, watched: Collection[str]) -> None:
@@ -300,13 +307,3 @@ class TaskSampler:
         for name in self.loads.keys() - self._watched_names:
             del self.loads[name]
             self.usages[name].keep_totals_only()
-
-    def _add_demand(self, present: Iterable[ContainerUsage]) -> None:
-        """Add the vCPUs of all present containers for the steps that the batches' samples have ended."""
-        task_vcpu: float | None = None
-        for name, load in self.loads.items():
-            held_ns = self.usages[name].take_ended_step_ns()
-            if held_ns:
-                if task_vcpu is None:
-                    task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
-                load.demand.add(task_vcpu, held_ns)

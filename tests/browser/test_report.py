@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from profiler.record.record_model import Container, Distribution, Metrics, Record, Report
-from tests.browser.conftest import MANY, MISSED, RUNS, Opener, make_page, page_of, ready
+from tests.browser.conftest import MANY, MISSED, RUNS, Opener, page_of, ready
 from tests.runs import report as sized_run
 from tools.example_runs import runs
 
@@ -56,16 +56,6 @@ def test_the_overview_is_drawn_without_the_chart_library(opened: Opener, dashboa
 def open_run(tab: Page, family: str) -> None:
     tab.click(f"#runs tbody tr:has-text('{family}') a >> nth=0")
     tab.wait_for_selector("#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached")
-
-
-def test_one_run_alone(opened: Opener, history: Path, tmp_path: Path) -> None:
-    *_, (last, _) = runs(RUNS, max_points=300)
-    page = make_page(tmp_path / "one.html", "--history", str(history), "--run", last.record.task_id)
-    tab = opened(page, width=400)
-    assert tab.is_hidden("#all")
-    assert tab.inner_text("#one h2 >> nth=0") == last.record.family
-    assert tab.locator("#run-plot .scatterlayer path.js-line").count() > 2
-    assert tab.evaluate(OVERFLOW) <= 0
 
 
 def test_dark_and_light(opened: Opener, dashboard: Path) -> None:

@@ -183,6 +183,9 @@ def test_what_was_recorded_is_shown(opened: Opener, ecs_dashboard: Path) -> None
 def test_a_run_fits_a_phone_without_broken_words(opened: Opener, tmp_path: Path) -> None:
     page = page_of(tmp_path, *shown_runs.night(), options=("--run", KILLED.task_id))
     tab = opened(page, width=390, theme="dark")
+    assert tab.is_hidden("#all")
+    assert tab.inner_text("#one h2 >> nth=0") == f"{KILLED.family}:{KILLED.revision}"
+    assert tab.locator("#run-plot .scatterlayer path.js-line").count() > 2
     assert tab.evaluate(OVERFLOW) <= 0
     narrow: list[Any] = tab.evaluate(
         """[...document.querySelectorAll('td, th, dt')].filter((one) => {

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
-from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, TaskSpec, batch_container, monitor_container
+from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, batch_container, monitor_container
 from tests.e2e.task import Task
 from tests.waiting import wait_until
 
@@ -386,8 +386,7 @@ def _perform(batch: ContainerSpec, *, as_root: bool = True) -> dict[str, Any]:
         memory_mib=256,
     )
     containers = tuple(replace(spec, read_only_mounts=(*spec.read_only_mounts, *_MOUNTS)) for spec in (batch, monitor))
-    spec = TaskSpec(containers=containers, limit_vcpu=2, limit_memory_mib=2048, pid_mode_task=True)
-    with Task(_engine(), spec) as task:
+    with Task(_engine(), *containers, pid_mode_task=True) as task:
         task.start()
         task.wait_stopped(LIMIT_SECONDS)
         output, errors = task[MONITOR].logs()

@@ -187,7 +187,7 @@ def test_a_port_in_use_is_a_sentence_and_publishing_does_nothing(exported: Expor
         "metrics: set TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is free in the task."
     )
     second.exporter.publish()
-    assert (second.exporter.current(), second.exporter.port) == (None, None)
+    assert (second.exporter._snapshot, second.exporter.port) == (None, None)
     second.exporter.close()
 
 

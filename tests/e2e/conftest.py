@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from tests.e2e.images import (
     remove_image,
 )
 from tests.e2e.reports import LOG_GROUP, Start
-from tests.e2e.specs import BATCH, ContainerSpec, TaskSpec, monitor_container
+from tests.e2e.specs import BATCH, ContainerSpec, monitor_container
 from tests.e2e.task import Task
 from tests.prerequisites import skip_or_fail
 
@@ -104,22 +105,9 @@ def start(engine: Engine, monitor_image: str, aws: FakeAws) -> Iterator[Start]:
     assert monitor_image
     with contextlib.ExitStack() as stack:
 
-        def start_task(
-            batch: ContainerSpec,
-            monitor: ContainerSpec | None = None,
-            *,
-            pid_mode_task: bool = False,
-            stats_period_seconds: float = 0,
-        ) -> Task:
+        def start_task(batch: ContainerSpec, monitor: ContainerSpec | None = None, **mode: Any) -> Task:
             beside = monitor or monitor_container(aws.environment())
-            spec = TaskSpec(
-                containers=(replace(batch, log_group=LOG_GROUP), beside),
-                limit_vcpu=1,
-                limit_memory_mib=1024,
-                pid_mode_task=pid_mode_task,
-                stats_period_seconds=stats_period_seconds,
-            )
-            task = stack.enter_context(Task(engine, spec))
+            task = stack.enter_context(Task(engine, replace(batch, log_group=LOG_GROUP), beside, **mode))
             aws.create_log_stream(LOG_GROUP, task.log_stream(BATCH))
             task.start()
             return task

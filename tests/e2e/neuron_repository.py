@@ -4,19 +4,17 @@ Repository format: https://wiki.debian.org/DebianRepository/Format .
 """
 
 import contextlib
-import functools
 import hashlib
-import http.server
 import shutil
-import stat
 import subprocess
-import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from msgspec import Struct
 
 from tests.e2e.engine import run_command
+from tests.http_server import FakeHttpServer
 from tests.prerequisites import skip_or_fail
 
 SUITE = "jammy"
@@ -52,20 +50,18 @@ def neuron_repository(folder: Path) -> Iterator[NeuronRepository]:
     control = _make_package(folder / "package", root / "pool")
     _write_indexes(root, control)
     _sign(folder / "gpg", root)
-    handler = functools.partial(_QuietHandler, directory=str(root))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield NeuronRepository(url=f"http://127.0.0.1:{server.server_port}", folder=root)
-        finally:
-            server.shutdown()
-            thread.join()
+    with _Files(root) as server:
+        yield NeuronRepository(url=server.url, folder=root)
 
 
-class _QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+class _Files(FakeHttpServer):
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = root
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        file = self._root / request.path.lstrip("/")
+        return (200, {}, file.read_bytes()) if file.is_file() else (404, {}, b"")
 
 
 def _make_package(source: Path, pool: Path) -> str:
@@ -73,7 +69,7 @@ def _make_package(source: Path, pool: Path) -> str:
     program = source / "opt" / "aws" / "neuron" / "bin" / "neuron-monitor"
     program.parent.mkdir(parents=True)
     program.write_text(_PROGRAM)
-    program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    program.chmod(0o755)
     architecture = run_command("dpkg", "--print-architecture").strip()
     control = (
         f"Package: {_PACKAGE}\nVersion: {_VERSION}\nArchitecture: {architecture}\n"

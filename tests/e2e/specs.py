@@ -1,4 +1,4 @@
-"""What a test asks for: tasks and containers, in the words of an ECS task definition."""
+"""What a test asks for: containers, in the words of an ECS task definition."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,19 +33,6 @@ class ContainerSpec(Struct, frozen=True, kw_only=True):
     read_only_mounts: tuple[tuple[Path, str], ...] = ()
     log_group: str | None = None
     type: str = "NORMAL"
-
-
-class TaskSpec(Struct, frozen=True, kw_only=True):
-    """A task; `pid_mode_task` lets all its containers share one process namespace, as `"pidMode": "task"` does.
-
-    `stats_period_seconds` holds stats back for so long, as Fargate does.
-    """
-
-    containers: tuple[ContainerSpec, ...]
-    limit_vcpu: float | None = None
-    limit_memory_mib: int | None = None
-    pid_mode_task: bool = False
-    stats_period_seconds: float = 0
 
 
 def batch_container(

@@ -9,17 +9,16 @@ import graphlib
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.e2e.container import ContainerFacts, Placement, RealContainer
+from tests.e2e.container import Placement, RealContainer
 from tests.e2e.engine import DockerError, Engine
 from tests.e2e.images import BASE_IMAGE
-from tests.e2e.specs import ContainerSpec, TaskSpec
+from tests.e2e.specs import ContainerSpec
 from tests.http_server import FakeHttpServer
 from tests.waiting import wait_until
 
@@ -33,77 +32,6 @@ _FAMILY = _CLUSTER = "e2e"
 _REGION = "us-east-1"
 _ARN = f"arn:aws:ecs:{_REGION}:123456789012"
 _LEAST_CPU_UNITS = 2  # what the agent reports for a container without CPU setting
-
-
-class TaskIdentity(Struct, frozen=True, kw_only=True):
-    """A task definition with the id of one run."""
-
-    spec: TaskSpec
-    task_id: str
-
-    def docker_name(self, container_name: str) -> str:
-        plain = "".join(letter for letter in container_name if letter.isalnum() or letter == "-")
-        return f"ecs-{_FAMILY}-1-{plain}-{self.task_id[:20]}"
-
-    def log_stream(self, container_name: str) -> str:
-        """Return the stream into which the awslogs driver would write."""
-        return f"ecs/{container_name}/{self.task_id}"
-
-
-def container_document(
-    task: TaskIdentity, spec: ContainerSpec, facts: ContainerFacts, desired_status: str
-) -> dict[str, Any]:
-    """Return one entry of `Containers`, which is also the answer at the endpoint's root."""
-    document: dict[str, Any] = {
-        "DockerId": facts.docker_id,
-        "Name": spec.name,
-        "DockerName": task.docker_name(spec.name) if facts.docker_id else "",
-        "Image": spec.image,
-        "ImageID": facts.image_id,
-        "DesiredStatus": desired_status,
-        "KnownStatus": facts.known_status,
-        "Limits": {
-            "CPU": round(spec.cpus * _UNITS_PER_CPU) if spec.cpus else _LEAST_CPU_UNITS,
-            "Memory": spec.memory_mib or 0,
-        },
-        "Type": spec.type,
-        "ContainerARN": f"{_ARN}:container/{_CLUSTER}/{task.task_id}/{spec.name}",
-        "Networks": [{"NetworkMode": "host", "IPv4Addresses": [""]}],
-    }
-    late = {
-        "ExitCode": facts.exit_code,
-        "CreatedAt": facts.created_at,
-        "StartedAt": facts.started_at,
-        "FinishedAt": facts.finished_at,
-    }
-    document |= {name: value for name, value in late.items() if value is not None}
-    if spec.read_only_mounts:
-        document["Volumes"] = [{"Source": str(one), "Destination": target} for one, target in spec.read_only_mounts]
-    if spec.log_group is not None:
-        stream = {"awslogs-region": _REGION, "awslogs-stream": task.log_stream(spec.name)}
-        document |= {"LogDriver": "awslogs", "LogOptions": {"awslogs-group": spec.log_group, **stream}}
-    return document
-
-
-def task_document(
-    task: TaskIdentity, times: Mapping[str, str], desired_status: str, containers: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return the answer of `/task`; `containers` holds documents of `container_document`."""
-    document: dict[str, Any] = {
-        "Cluster": _CLUSTER,
-        "TaskARN": f"{_ARN}:task/{_CLUSTER}/{task.task_id}",
-        "Family": _FAMILY,
-        "Revision": "1",
-        "DesiredStatus": desired_status,
-        "KnownStatus": _known_status([container["KnownStatus"] for container in containers]),
-        "AvailabilityZone": f"{_REGION}a",
-        "LaunchType": "EC2",
-        "Containers": containers,
-        **times,
-    }
-    limits = {"CPU": task.spec.limit_vcpu, "Memory": task.spec.limit_memory_mib}
-    known = {name: value for name, value in limits.items() if value is not None}
-    return document | ({"Limits": known} if known else {})
 
 
 def _known_status(containers: list[str]) -> str:
@@ -134,13 +62,24 @@ class MetadataEndpoint(FakeHttpServer):
 
 
 class Task:
-    """One run of a task definition; use it as a context manager, so that nothing is left when a test fails."""
+    """One run of some containers; use it as a context manager, so that nothing is left when a test fails.
 
-    def __init__(self, engine: Engine, spec: TaskSpec) -> None:
-        self.identity = TaskIdentity(spec=spec, task_id=uuid.uuid4().hex)
+    ``pid_mode_task`` lets all containers share one process namespace, as `"pidMode": "task"` does.
+    ``stats_period_seconds`` holds stats back for so long, as Fargate does.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *containers: ContainerSpec,
+        pid_mode_task: bool = False,
+        stats_period_seconds: float = 0,
+    ) -> None:
+        self.task_id = uuid.uuid4().hex
         self.endpoint = MetadataEndpoint(self._answer)
         self._engine = engine
-        self._specs = {container.name: container for container in _with_pause(spec)}
+        self._stats_period_seconds = stats_period_seconds
+        self._specs = {one.name: one for one in (_with_pause(containers) if pid_mode_task else containers)}
         self._containers: dict[str, RealContainer] = {}
         self._endpoint_ids = {uuid.uuid4().hex: name for name in self._specs}
         self._times = {"PullStartedAt": _now(), "PullStoppedAt": _now()}
@@ -166,7 +105,8 @@ class Task:
         return self._containers[name]
 
     def log_stream(self, container: str) -> str:
-        return self.identity.log_stream(container)
+        """Return the stream into which the awslogs driver would write."""
+        return f"ecs/{container}/{self.task_id}"
 
     def start(self) -> None:
         """Start all containers, each after those it depends on; return when the last one runs."""
@@ -199,8 +139,7 @@ class Task:
             case "":
                 return self._document(own)
             case "/task":
-                containers = [self._document(container) for container in self._containers.values()]
-                return task_document(self.identity, self._times, self._desired_status, containers)
+                return self._task_document([self._document(container) for container in self._containers.values()])
             case "/task/stats":
                 return stats
             case "/stats":
@@ -208,27 +147,72 @@ class Task:
         return None
 
     def _document(self, container: RealContainer) -> dict[str, Any]:
-        return container_document(self.identity, container.spec, container.facts, self._desired_status)
+        """Return one entry of `Containers`, which is also the answer at the endpoint's root."""
+        spec, facts = container.spec, container.facts
+        document: dict[str, Any] = {
+            "DockerId": facts.docker_id,
+            "Name": spec.name,
+            "DockerName": self._docker_name(spec.name) if facts.docker_id else "",
+            "Image": spec.image,
+            "ImageID": facts.image_id,
+            "DesiredStatus": self._desired_status,
+            "KnownStatus": facts.known_status,
+            "Limits": {
+                "CPU": round(spec.cpus * _UNITS_PER_CPU) if spec.cpus else _LEAST_CPU_UNITS,
+                "Memory": spec.memory_mib or 0,
+            },
+            "Type": spec.type,
+            "ContainerARN": f"{_ARN}:container/{_CLUSTER}/{self.task_id}/{spec.name}",
+            "Networks": [{"NetworkMode": "host", "IPv4Addresses": [""]}],
+        }
+        late = {
+            "ExitCode": facts.exit_code,
+            "CreatedAt": facts.created_at,
+            "StartedAt": facts.started_at,
+            "FinishedAt": facts.finished_at,
+        }
+        document |= {name: value for name, value in late.items() if value is not None}
+        if spec.read_only_mounts:
+            document["Volumes"] = [{"Source": str(one), "Destination": target} for one, target in spec.read_only_mounts]
+        if spec.log_group is not None:
+            stream = {"awslogs-region": _REGION, "awslogs-stream": self.log_stream(spec.name)}
+            document |= {"LogDriver": "awslogs", "LogOptions": {"awslogs-group": spec.log_group, **stream}}
+        return document
+
+    def _task_document(self, containers: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "Cluster": _CLUSTER,
+            "TaskARN": f"{_ARN}:task/{_CLUSTER}/{self.task_id}",
+            "Family": _FAMILY,
+            "Revision": "1",
+            "DesiredStatus": self._desired_status,
+            "KnownStatus": _known_status([container["KnownStatus"] for container in containers]),
+            "AvailabilityZone": f"{_REGION}a",
+            "LaunchType": "EC2",
+            "Containers": containers,
+            "Limits": {"CPU": 1, "Memory": 1024},
+            **self._times,
+        }
+
+    def _docker_name(self, container: str) -> str:
+        plain = "".join(letter for letter in container if letter.isalnum() or letter == "-")
+        return f"ecs-{_FAMILY}-1-{plain}-{self.task_id[:20]}"
 
     def _start_order(self) -> tuple[str, ...]:
         graph = {name: spec.depends_on for name, spec in self._specs.items()}
         return tuple(graphlib.TopologicalSorter(graph).static_order())
 
     def _placement(self, spec: ContainerSpec) -> Placement:
-        group = f"/e2e-task-profiler/{self.identity.docker_name(spec.name)}"
-        return Placement(
-            docker_name=self.identity.docker_name(spec.name),
-            environment=self._environment(spec),
-            cgroup_parent=group if self._engine.owns_cgroups else None,
-            stats_period_seconds=self.identity.spec.stats_period_seconds,
-            pid_mode=f"container:{self.identity.docker_name(PAUSE)}" if PAUSE in spec.depends_on else "",
-        )
-
-    def _environment(self, spec: ContainerSpec) -> Mapping[str, str]:
+        name = self._docker_name(spec.name)
         endpoint_id = next(one for one, name in self._endpoint_ids.items() if name == spec.name)
         url = f"{self.endpoint.url}/v4/{endpoint_id}"
-        given = {"AWS_EXECUTION_ENV": "AWS_ECS_EC2", "ECS_CONTAINER_METADATA_URI_V4": url}
-        return given | dict(spec.environment)
+        return Placement(
+            docker_name=name,
+            environment={"AWS_EXECUTION_ENV": "AWS_ECS_EC2", "ECS_CONTAINER_METADATA_URI_V4": url, **spec.environment},
+            cgroup_parent=f"/e2e-task-profiler/{name}" if self._engine.owns_cgroups else None,
+            stats_period_seconds=self._stats_period_seconds,
+            pid_mode=f"container:{self._docker_name(PAUSE)}" if PAUSE in spec.depends_on else "",
+        )
 
     def _on_stopped(self, container: RealContainer) -> None:
         """React to an end: its facts are known already, and only then does the task's desired status change."""
@@ -262,13 +246,11 @@ class Task:
             worker.join(_JOIN_SECONDS)
 
 
-def _with_pause(spec: TaskSpec) -> tuple[ContainerSpec, ...]:
-    """Return the task's containers, with the pause container whose process namespace they share if they do."""
-    if not spec.pid_mode_task:
-        return spec.containers
+def _with_pause(containers: tuple[ContainerSpec, ...]) -> tuple[ContainerSpec, ...]:
+    """Return the containers with the pause container whose process namespace they share."""
     sleep = ("sleep", "infinity")
     pause = ContainerSpec(name=PAUSE, image=BASE_IMAGE, command=sleep, stop_timeout_seconds=0, type="NAMESPACE_PAUSE")
-    joined = (replace(one, depends_on=(*one.depends_on, PAUSE)) for one in spec.containers)
+    joined = (replace(one, depends_on=(*one.depends_on, PAUSE)) for one in containers)
     return (pause, *joined)
 
 

@@ -50,7 +50,7 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
     assert record["likelyOutOfMemory"] is False
     assert record["container"]["name"] == BATCH
     assert record["container"]["id"] == facts.docker_id
-    assert record["taskId"] == task.identity.task_id
+    assert record["taskId"] == task.task_id
     assert record["logStream"] == task.log_stream(BATCH)
     # The kernel also counts the end of the process, which no sample sees and which a busy machine makes longer.
     assert 4 <= metrics["cpuSeconds"] <= task[BATCH].kernel().cpu_seconds < 4.4

@@ -54,15 +54,6 @@ class Registry(FakeHttpServer):
         found: dict[str, Any] = json.loads(self.manifests[f"{name}/manifests/{tag}"])
         return found
 
-    def serve(self, request: BaseHTTPRequestHandler) -> None:
-        status, headers, body = self.answer(request, _body(request))
-        request.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            request.send_header(name, value)
-        request.end_headers()
-        if request.command != "HEAD":
-            request.wfile.write(body)
-
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         if request.headers.get("Authorization") != _AUTHORIZATION:
             return 401, {"WWW-Authenticate": 'Basic realm="registry"'}, b""
@@ -86,16 +77,15 @@ class Registry(FakeHttpServer):
         found = self.manifests.get(path, self.blobs.get(name))
         return (404, {}, b"") if path and found is None else (200, {}, found or b"{}")
 
-
-def _body(request: BaseHTTPRequestHandler) -> bytes:
-    if request.headers.get("Transfer-Encoding") != "chunked":
-        return request.rfile.read(int(request.headers.get("Content-Length", 0)))
-    parts = []
-    while size := int(request.rfile.readline(), 16):
-        parts.append(request.rfile.read(size))
+    def read(self, request: BaseHTTPRequestHandler) -> bytes:
+        if request.headers.get("Transfer-Encoding") != "chunked":
+            return super().read(request)
+        parts = []
+        while size := int(request.rfile.readline(), 16):
+            parts.append(request.rfile.read(size))
+            request.rfile.readline()
         request.rfile.readline()
-    request.rfile.readline()
-    return b"".join(parts)
+        return b"".join(parts)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from tests.http_server import FakeHttpServer
-from tests.task_endpoint import GROUP, STREAM, Task
+from tests.task_endpoint import GROUP, STREAM, Task, TaskEndpoint
 
 _VCPU_USED = 0.4
 
@@ -33,33 +33,19 @@ class FaultyTask(Task):
         return document
 
 
-class FaultyEndpoint(FakeHttpServer):
-    """Serves a task to any of its containers; may die and come back at the same address."""
-
-    def __init__(self, task: FaultyTask) -> None:
-        super().__init__()
-        self.task = task
-        self.address = self.address_of("task-monitor")
-
-    def address_of(self, container: str) -> str:
-        return f"{self.url}/v4/{container}"
+class FaultyEndpoint(TaskEndpoint[FaultyTask]):
+    """May die and come back at the same address."""
 
     def come_back(self) -> None:
         self.listen(self.port)
 
-    def serve(self, request: BaseHTTPRequestHandler) -> None:
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         """Answer as long as it lives; later, an open connection is closed."""
         if self.closed.is_set():
-            request.close_connection = True
-        else:
-            super().serve(request)
-
-    def answer(self, request: BaseHTTPRequestHandler, _body: bytes) -> tuple[int, dict[str, str], bytes]:
-        _, _, own, *rest = request.path.split("/")
-        if rest == ["task", "stats"]:
-            self.task.monitors_seen.add(own)
-        documents = {"": lambda: self.task.container(own), "task": self.task.task, "task/stats": self.task.stats}
-        return 200, {"Content-Type": "application/json"}, json.dumps(documents["/".join(rest)]()).encode()
+            self.hang_up(request)
+        if request.path.endswith("/stats"):
+            self.task.monitors_seen.add(request.path.split("/")[2])
+        return super().answer(request, body)
 
 
 class Manner(Struct, frozen=True):

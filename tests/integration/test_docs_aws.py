@@ -10,7 +10,7 @@ import re
 import subprocess
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,40 +26,35 @@ SENDER = Path(__file__).parents[1] / "aws_cli_sent.py"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
-class AwsCli:
-    """One process of the AWS CLI's interpreter, for all pages: it takes a second to start."""
-
-    def __init__(self, python: Path) -> None:
-        environment = {**CREDENTIALS, "AWS_DEFAULT_REGION": "us-west-2", "PATH": os.environ["PATH"], "COLUMNS": "200"}
-        self.process = subprocess.Popen(
-            [python, SENDER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def said_of(self, commands: list[list[str]], folder: Path) -> list[str]:
-        """What the AWS CLI has against each; empty is nothing."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"folder": str(folder), "commands": commands}) + "\n")
-        self.process.stdin.flush()
-        found: list[str] = json.loads(present(self.process.stdout).readline())
-        return found
+SaidOf = Callable[[list[list[str]], Path], list[str]]
 
 
 @pytest.fixture(scope="module")
-def cli(aws_cli_python: Path) -> Iterator[AwsCli]:
-    started = AwsCli(aws_cli_python)
-    yield started
-    started.process.communicate()
+def said_of(aws_cli_python: Path) -> Iterator[SaidOf]:
+    """What the AWS CLI has against each command; empty is nothing. It takes a second to start: once for all pages."""
+    environment = {**CREDENTIALS, "AWS_DEFAULT_REGION": "us-west-2", "PATH": os.environ["PATH"], "COLUMNS": "200"}
+    words = [aws_cli_python, SENDER]
+    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def ask(commands: list[list[str]], folder: Path) -> list[str]:
+            question = json.dumps({"folder": str(folder), "commands": commands})
+            print(question, file=present(process.stdin), flush=True)
+            found: list[str] = json.loads(present(process.stdout).readline())
+            return found
+
+        yield ask
+        process.communicate()
 
 
 @pytest.mark.parametrize("page", pages(), ids=str)
-def test_the_aws_cli_understands_every_command(page: Path, cli: AwsCli, tmp_path: Path) -> None:
+def test_the_aws_cli_understands_every_command(page: Path, said_of: SaidOf, tmp_path: Path) -> None:
     commands = [words for words in commands_of("aws", page, tmp_path) if words[0] != "configure"]  # sends nothing
     if commands:
-        said = cli.said_of(commands, tmp_path)
+        said = said_of(commands, tmp_path)
         assert [(words, text) for words, text in zip(commands, said, strict=True) if text] == []
 
 
-def test_what_the_aws_cli_does_not_understand_is_found(cli: AwsCli, tmp_path: Path) -> None:
+def test_what_the_aws_cli_does_not_understand_is_found(said_of: SaidOf, tmp_path: Path) -> None:
     wrong = [
         "ecs run-task --task-definition x --lauch-type FARGATE",
         "ecs run-tasks",
@@ -68,9 +63,9 @@ def test_what_the_aws_cli_does_not_understand_is_found(cli: AwsCli, tmp_path: Pa
         "iam create-role --role-name x --assume-role-policy-document file://missing.json",
         "logs create-log-group",
     ]
-    said = cli.said_of([line.split() for line in wrong], tmp_path)
+    said = said_of([line.split() for line in wrong], tmp_path)
     assert all(said), said
-    assert cli.said_of([["ecs", "list-clusters"]], tmp_path) == [""]
+    assert said_of([["ecs", "list-clusters"]], tmp_path) == [""]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from importlib.metadata import distribution
 from pathlib import Path
@@ -108,43 +108,39 @@ def unpacked(built: Path, tmp_path: Path) -> Path:
     return tmp_path / "task"
 
 
-class Lambda:
+Lambda = Callable[..., tuple[list[tuple[str, Any]], str]]
+
+
+@pytest.fixture
+def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
     """The runtime client, started as Lambda does: with its own folder and the zip's, and nothing else."""
 
-    def __init__(self, unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
-        self._unpacked = unpacked
-        self._runtime = runtime
-        self._api = api
-
-    def answers(self, handler: str, *events: dict[str, Any], **settings: str) -> tuple[list[tuple[str, Any]], str]:
+    def answers(handler: str, *events: dict[str, Any], **settings: str) -> tuple[list[tuple[str, Any]], str]:
         environment = {
             "PATH": os.environ["PATH"],
-            "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._api.port}",
-            "LAMBDA_TASK_ROOT": str(self._unpacked),
+            "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{api.port}",
+            "LAMBDA_TASK_ROOT": str(unpacked),
             "AWS_REGION": "eu-west-1",
             "AWS_DEFAULT_REGION": "eu-west-1",
             **settings,
         }
-        code = _RUNNER.format(paths=[str(self._unpacked), str(self._runtime)], handler=f"handler.{handler}")
+        code = _RUNNER.format(paths=[str(unpacked), str(runtime)], handler=f"handler.{handler}")
         words = [sys.executable, "-I", "-S", "-c", code]
         process = subprocess.Popen(
-            words, env=environment, cwd=self._unpacked, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            words, env=environment, cwd=unpacked, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         given = []
         try:
             for event in events:
-                self._api.events.put(event)
-                given.append(self._api.answers.get(timeout=60))
+                api.events.put(event)
+                given.append(api.answers.get(timeout=60))
         finally:
             process.kill()
             output, _ = process.communicate()
         return given, output
 
-
-@pytest.fixture
-def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
     with RuntimeApi() as api:
-        yield Lambda(unpacked, runtime, api)
+        yield answers
 
 
 @pytest.mark.slow
@@ -213,7 +209,7 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
 def test_the_real_runtime_client_runs_the_zip(function: Lambda, cluster: FakeElasticsearch) -> None:
     events = (subscription_event("hello", json.dumps(REPORT)), {"awslogs": {"data": "broken!"}})
     settings = {"ELASTICSEARCH_URL": cluster.url, "ELASTICSEARCH_API_KEY": SECRET}
-    (indexed, (kind, error)), output = function.answers("forward_logs", *events, **settings)
+    (indexed, (kind, error)), output = function("forward_logs", *events, **settings)
     assert indexed == ("response", {"indexed": 1, "skipped": 1, "failed": 0})
     assert (kind, error["errorType"]) == ("error", "PayloadError")
     assert "not base64" in error["errorMessage"]
@@ -227,7 +223,7 @@ def test_the_real_runtime_client_runs_the_zip(function: Lambda, cluster: FakeEla
 def test_the_real_runtime_client_reads_a_stream(function: Lambda, cluster: FakeElasticsearch) -> None:
     """A health check, a report and a damaged record; Lambda's partial batch response is one key with a list."""
     event = json.loads(STREAM_EVENT.read_text())
-    (answer,), output = function.answers("forward_logs", event, ELASTICSEARCH_URL=cluster.url)
+    (answer,), output = function("forward_logs", event, ELASTICSEARCH_URL=cluster.url)
     damaged = event["Records"][-1]["kinesis"]["sequenceNumber"]
     assert answer == ("response", {"batchItemFailures": [{"itemIdentifier": damaged}]})
     ((action, _body),) = cluster.bulks
@@ -242,7 +238,7 @@ def test_the_runtime_client_runs_task_stopped(function: Lambda) -> None:
     with fake_aws() as aws, FakeSlack() as slack, OneAnswer(body=b"") as backend:
         settings = {"SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url, "REPORT_WAIT_SECONDS": "0", **aws.environment()}
         settings |= {"OTLP_ENDPOINT": backend.url, "OTLP_HEADERS": f"api-key={SECRET}"}
-        (answer,), output = function.answers("task_stopped", task_event(), **settings)
+        (answer,), output = function("task_stopped", task_event(), **settings)
     assert answer == ("response", {"status": "failure", "indexed": False, "notified": "failure"})
     assert len(slack.messages) == 1
     assert slack.webhook_url not in output
@@ -260,7 +256,7 @@ def test_the_runtime_client_runs_watch_schedules(function: Lambda) -> None:
         aws.client("ecs").create_cluster(clusterName="jobs")
         start_by_schedule(aws.client("scheduler"), "nightly", ScheduleExpressionTimezone="Europe/Berlin")
         settings = {"IDEMPOTENCY_TABLE": "notices", "PYTHONTZPATH": "", **aws.environment()}
-        (answer,), output = function.answers("watch_schedules", {}, **settings)
+        (answer,), output = function("watch_schedules", {}, **settings)
     nothing = dict.fromkeys(("unknown", "missed", "late", "overlapped", "slow"), 0)
     assert answer == ("response", {"schedules": 1, **nothing}), output
 

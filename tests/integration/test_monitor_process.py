@@ -30,14 +30,16 @@ def tag_warnings(report: dict[str, Any]) -> list[str]:
     return [text for text in report["record"]["monitor"]["warnings"] if "tags" in text]
 
 
-def test_the_report_is_in_the_batchs_stream(aws: FakeAws, new_lines: NewLines) -> None:
-    with Sidecar(aws.environment()) as sidecar:
-        output, errors = sidecar.watch()
+def test_the_report_is_in_the_batchs_stream_with_the_tasks_tags(aws: FakeAws, new_lines: NewLines) -> None:
+    with Sidecar(aws.environment(), TAGS="true") as sidecar:
+        output, errors = sidecar.watch(10)
     assert (output, problems(errors)) == ([], [])
     (report,) = new_lines()
     assert report["record"]["status"] == "success"
     assert report["record"]["metrics"]["vcpuUsed"]["avg"] == pytest.approx(0.4, rel=0.05)
     assert report["record"]["monitor"]["maxRssMB"] > 5
+    assert report["record"]["tags"] == {"team": "data"}
+    assert tag_warnings(report) == []
 
 
 def test_with_the_own_stream_the_report_is_printed_and_cloudwatch_is_not_asked(new_lines: NewLines) -> None:
@@ -105,14 +107,6 @@ def test_without_a_way_to_cloudwatch_the_report_is_printed(environment: dict[str
     assert (document["type"], document["record"]["status"]) == ("task.report", "success")
     (error,) = problems(errors)
     assert said in error
-
-
-def test_the_tasks_tags_are_in_the_record(aws: FakeAws, new_lines: NewLines) -> None:
-    with Sidecar(aws.environment(), TAGS="true") as sidecar:
-        sidecar.watch(10)
-    (report,) = new_lines()
-    assert report["record"]["tags"] == {"team": "data"}
-    assert tag_warnings(report) == []
 
 
 class TaskWithoutTags(Task):

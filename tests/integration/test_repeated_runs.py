@@ -13,6 +13,7 @@ import pytest
 
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import LIMIT_SECONDS, run, started
+from tests.terminals import Pipe
 from tests.values import present
 from tests.waiting import wait_until
 
@@ -145,29 +146,16 @@ def test_other_signals_and_those_that_the_caller_ignores_do_not_end_the_runs() -
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 0)])
-def test_a_signal_between_two_runs(number: signal.Signals, expected: int, tmp_path: Path) -> None:
+def test_a_signal_between_two_runs(number: signal.Signals, expected: int) -> None:
     """A request to stop is not lost, and no other signal hits the next run. A report that is not read makes the gap."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-    while _writes(writer):
-        pass
-    process = started("echo", "ready", options=("--runs", "2", "--no-history", "--output", str(fifo)))
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    wait_until(lambda: not children.read_text(), LIMIT_SECONDS, "the end of the first run")
-    process.send_signal(number)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        os.set_blocking(reader, True)
-        pipe.read()
-    stdout, _ = process.communicate(timeout=LIMIT_SECONDS)
+    with Pipe() as pipe:
+        pipe.fill()
+        output = f"/proc/{os.getpid()}/fd/{pipe.write_end}"
+        process = started("echo", "ready", options=("--runs", "2", "--no-history", "--output", output))
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: not children.read_text(), LIMIT_SECONDS, "the end of the first run")
+        process.send_signal(number)
+        pipe.drop_filling()
+        stdout, _ = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == expected
     assert stdout == (b"" if expected else b"ready\n")
-
-
-def _writes(descriptor: int) -> bool:
-    try:
-        return os.write(descriptor, bytes(4096)) > 0
-    except BlockingIOError:
-        return False

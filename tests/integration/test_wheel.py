@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from zipfile import ZipFile
 
 import pytest
@@ -33,19 +34,19 @@ def installed(wheel: Path) -> Path:
     return folder
 
 
-def task_profiler(installed: Path, *words: str, text: str = "") -> str:
-    """What the installed command prints; the repository is out of reach."""
+def task_profiler(installed: Path, *words: str, text: str = "", **environment: str) -> CompletedProcess[str]:
+    """The installed command, which succeeds; the repository is out of reach."""
     done = subprocess.run(
         [str(installed / "bin" / "task-profiler"), *words],
         cwd=installed,
-        env={**os.environ, "PYTHONPATH": str(installed)},
+        env={**os.environ, "PYTHONPATH": str(installed), **environment},
         input=text,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
 
 
 def test_every_python_file_has_a_name_that_can_be_imported(wheel: Path) -> None:
@@ -78,7 +79,7 @@ def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Pa
 
 
 def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
-    printed = task_profiler(installed, "notify", "--dry-run", "--event", "-", text=json.dumps(EVENT))
+    printed = task_profiler(installed, "notify", "--dry-run", "--event", "-", text=json.dumps(EVENT)).stdout
     assert json.loads(printed)["channel"] == "failure"
 
 
@@ -96,7 +97,7 @@ def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
 
 def test_kibana_import_reads_the_shipped_templates_and_dashboards(installed: Path) -> None:
     with PlayedDashboards("8.11.0") as played:
-        printed = task_profiler(installed, "kibana", "import", "--url", played.url, "--dry-run")
+        printed = task_profiler(installed, "kibana", "import", "--url", played.url, "--dry-run").stdout
     for template in (ROOT / "kibana" / "index-templates").glob("*.json"):
         assert template.stem in printed
     assert "would import: " in printed
@@ -115,14 +116,6 @@ def test_the_variables_of_a_users_python_are_for_the_users_command(
         "PYTHONHOME": sys.base_prefix,
         "PYTHONSTARTUP": str(tmp_path / "profiler.py"),
     }
-    environment = {"PYTHONPATH": str(installed), variable: values[variable]}
-    done = subprocess.run(
-        [str(installed / "bin" / "task-profiler"), "run", "--no-history", "--", "env"],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = task_profiler(installed, "run", "--no-history", "--", "env", **{variable: values[variable]})
     assert f"{variable}={values[variable]}\n" in done.stdout
     assert "task.report" in done.stderr

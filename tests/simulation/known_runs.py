@@ -152,23 +152,11 @@ def _inside(folders: Sequence[Path], command: Sequence[str]) -> list[str]:
     return ["sh", "-c", f'{enter}exec "$@"', "sh", *command]
 
 
-@contextlib.contextmanager
-def _neighbour() -> Iterator[tuple[str, ...]]:
-    """A process outside of the batch that computes on one CPU. Yields the prefix that binds a command to this CPU."""
-    bind = ("taskset", "--cpu-list", "0")
-    with subprocess.Popen([*bind, sys.executable, "-c", "while True: pass"]) as process:
-        try:
-            yield bind
-        finally:
-            process.kill()
-
-
 class Execution(Struct, frozen=True, kw_only=True):
     """A program with its surroundings, ready to be run."""
 
     task: Task
     program: tuple[str, ...]
-    bind: tuple[str, ...]
     folders: tuple[Path, ...]
     folder: Path
     interval_seconds: float
@@ -183,7 +171,7 @@ class Execution(Struct, frozen=True, kw_only=True):
         others = [folder for folder in self.folders if folder not in own]
         output, history = self.folder / "report.json", self.folder / "history.sqlite3"
         options = ["--interval", str(self.interval_seconds), "--output", str(output), "--history", str(history)]
-        command = [*_PROFILER, "run", *options, "--stacks", "--", *_inside(others, [*self.bind, *self.program])]
+        command = [*_PROFILER, "run", *options, "--stacks", "--", *_inside(others, self.program)]
         subprocess.run(_inside(own, command), check=False, timeout=_MAX_SECONDS)
         report = _report(output.read_bytes().splitlines())
         return report.record, HistoryStore(history, SystemClock()).stacks(report)
@@ -204,7 +192,7 @@ class Execution(Struct, frozen=True, kw_only=True):
             address = stack.enter_context(served(task)).address
             folders = self.folders or stack.enter_context(task_group)
             task.started = time.time()
-            batch = subprocess.Popen(_inside(folders, [*self.bind, *self.program]))
+            batch = subprocess.Popen(_inside(folders, self.program))
             monitor = subprocess.Popen(
                 [*(() if is_privileged else _WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
                 env={**aws.environment(), **settings, "ECS_CONTAINER_METADATA_URI_V4": address},
@@ -243,9 +231,7 @@ def read_truth(path: Path) -> tuple[PhaseTruth, ...]:
     return tuple(phases)
 
 
-def observe(
-    phases: Sequence[str], mode: Mode, *, limits: Limits, has_neighbour: bool, interval_seconds: float
-) -> Observation:
+def observe(phases: Sequence[str], mode: Mode, *, limits: Limits, interval_seconds: float) -> Observation:
     """Run a program in one of the ways, and read its truth."""
     with contextlib.ExitStack() as stack:
         # Not in /tmp, which may be in memory.
@@ -261,7 +247,6 @@ def observe(
         execution = Execution(
             task=task,
             program=(sys.executable, str(_PROGRAM), str(truth), str(port), str(disk_file), *first, *phases),
-            bind=stack.enter_context(_neighbour()) if has_neighbour else (),
             folders=groups,
             folder=folder,
             interval_seconds=interval_seconds,

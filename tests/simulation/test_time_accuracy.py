@@ -72,7 +72,6 @@ class Scenario(Struct, frozen=True, kw_only=True):
     phases: Mapping[str, float]
     seconds: float
     limits: Limits = Limits()
-    has_neighbour: bool = False
     modes: tuple[Mode, ...] = MODES
 
     def arguments(self) -> list[str]:
@@ -93,7 +92,6 @@ _SCENARIOS = {
     "pool of 32 processes": Scenario(phases={"pool_of_32": 1}, seconds=30),
     "slow disk": Scenario(phases={"read_disk": 2, "sleep": 1}, limits=Limits(has_slow_disk=True), seconds=30),
     "CPU limit": Scenario(phases={"compute": 3, "receive": 1}, limits=Limits(cpus=0.25), seconds=40),
-    "busy neighbour": Scenario(phases={"compute": 2, "sleep": 1}, has_neighbour=True, seconds=30),
     "growth until SIGKILL": Scenario(phases={"grow": 1}, limits=Limits(memory_mib=400), modes=("run",), seconds=30),
 }
 
@@ -161,9 +159,7 @@ def test_the_record_says_what_the_programs_did(mode: Mode) -> None:
         if mode not in scenario.modes or (not can_limit() and (mode != "run" or scenario.limits != Limits())):
             continue  # limits and the monitor's group need root and version 1 of the control groups
         sys.stdout.write(f"\n{name}, {mode}\n")
-        limits, neighbour = scenario.limits, scenario.has_neighbour
-        interval = 1 / _QUICK_DIVISOR
-        seen = observe(scenario.arguments(), mode, limits=limits, has_neighbour=neighbour, interval_seconds=interval)
+        seen = observe(scenario.arguments(), mode, limits=scenario.limits, interval_seconds=1 / _QUICK_DIVISOR)
         if wrong := problems(seen, sees_calls=mode != "monitor without SYS_PTRACE"):
             found[name] = wrong
         started_ns = parse_ns(seen.record.started_at)

@@ -130,13 +130,8 @@ class PrometheusExporter:
 
     def start(self) -> str | None:
         """Start listening; returns the reason if live metrics are missing. The monitor continues without them."""
-
-        def render() -> bytes:
-            snapshot = self.current()
-            return b"" if snapshot is None else metrics_text(snapshot)
-
         try:
-            server = self._listen(render)
+            server = self._listen()
         except OSError as error:
             return (
                 f"The monitor cannot listen on port {self._port} ({error.strerror}), so there are no live metrics: set "
@@ -147,13 +142,18 @@ class PrometheusExporter:
         self._server = server
         return None
 
-    def _listen(self, render: Callable[[], bytes]) -> MetricsServer:
+    def _listen(self) -> MetricsServer:
         try:
-            return MetricsServer((self._host, self._port), render, self._log)
+            return MetricsServer((self._host, self._port), self._render, self._log)
         except OSError as error:
             if self._host != ALL_ADDRESSES or error.errno not in _NO_IPV6:
                 raise
-        return MetricsServer((_ALL_IPV4_ADDRESSES, self._port), render, self._log)
+        return MetricsServer((_ALL_IPV4_ADDRESSES, self._port), self._render, self._log)
+
+    def _render(self) -> bytes:
+        """The metrics of the last snapshot, without its readings if it is too old; nothing before the first one."""
+        now_ns = self._builder.reporter.clock.monotonic_ns()
+        return b"" if self._snapshot is None else metrics_text(self._snapshot.at(now_ns))
 
     @property
     def port(self) -> int | None:
@@ -163,10 +163,6 @@ class PrometheusExporter:
         """Take a snapshot now, for the scrapes from now on."""
         if self._server is not None:
             self._snapshot = self._builder.take()
-
-    def current(self) -> Snapshot | None:
-        """The last snapshot; without its readings if it is too old. None before the first one."""
-        return None if self._snapshot is None else self._snapshot.at(self._builder.reporter.clock.monotonic_ns())
 
     def close(self) -> None:
         if self._server is not None:

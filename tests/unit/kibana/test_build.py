@@ -69,6 +69,7 @@ def test_the_committed_file_is_what_the_generator_writes(name: str, files: dict[
 def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str, files: dict[str, str]) -> None:
     objects = loaded(files[name])
     known = {(one["type"], one["id"]) for one in objects}
+    assert len(known) == len(objects)
     assert {(target["type"], target["id"]) for one in objects for target in one["references"]} <= known
     for one in objects:
         taken = Counter[tuple[int, int]]()

@@ -190,7 +190,7 @@ def busy(*notices: str, elapsed_ms: float = 1.2 * MINUTE_MS, usual: UsualDuratio
     )
 
 
-def test_a_wide_terminal_shows_the_course_the_time_left_and_the_processes() -> None:
+def test_a_wide_terminal_shows_all_and_a_narrow_one_keeps_values_and_curves() -> None:
     width = 38
     assert shown(busy()) == [
         f"CPU    1.50 vCPU {'▁▃▅█':<{width}} ▔ limit 2 vCPU",
@@ -198,9 +198,6 @@ def test_a_wide_terminal_shows_the_course_the_time_left_and_the_processes() -> N
         f"Time   1:12      {'━' * width} of about 2:30, 1:18 left",
         "Top    ffmpeg ×2 1.9 vCPU 412 MB · gzip 0.3 vCPU 3 MB",
     ]
-
-
-def test_a_narrow_terminal_keeps_values_and_curves() -> None:
     assert shown(busy(), 40) == [
         "CPU    1.50 vCPU ▁▃▅█",
         "Memory 412 MB    ▂ █▇",

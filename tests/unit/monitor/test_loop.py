@@ -216,15 +216,6 @@ def test_the_end_is_seen_by_polling() -> None:
     assert world.output.lines == []
 
 
-def test_fargate_statistics_that_move_every_ten_seconds() -> None:
-    world = World(batch_ends=61.5)
-    world.source.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
-    sampling = world.run().report()["sampling"]
-    assert (sampling["samples"], sampling["statsPeriodMs"]) == (6, 10000)
-    assert sampling["duplicates"] == 61 - 10 + 1 - 6
-    assert world.report()["metrics"]["vcpuUsed"]["avg"] == 0.5
-
-
 @pytest.mark.parametrize(
     ("ends", "exit_code", "stop_at", "status", "metrics", "over"),
     [

@@ -151,13 +151,10 @@ def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_opt
         assert found.reason.endswith(target)
 
 
-@pytest.mark.parametrize("batch", [container(driver=None), container(AWSLOGS)])
-def test_the_monitors_own_log_group_means_its_own_stream(batch: ContainerMetadata) -> None:
-    target = log_target(batch, with_monitor(), settings(log_group="/ecs/own"), None)
-    assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
-
-
 def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_the_settings() -> None:
+    for batch in (container(driver=None), container(AWSLOGS)):
+        target = log_target(batch, with_monitor(), settings(log_group="/ecs/own"), None)
+        assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
     for task, given, own in (
         (with_monitor(), settings(log_group="/ecs/other"), None),
         (with_monitor(), settings(log_group="/ecs/own", log_stream="s"), None),

@@ -135,37 +135,27 @@ def swap_counters(out_mib: float, in_mib: float) -> SwapCounters:
     return SwapCounters(out_bytes=round(out_mib * MIB), in_bytes=round(in_mib * MIB))
 
 
-def swapped(before: SwapCounters | None, after: SwapCounters | None, launch_type: str | None) -> tuple[str, ...]:
+@pytest.mark.parametrize(
+    ("before", "after", "launch_type", "amounts"),
+    [
+        (swap_counters(100, 50), swap_counters(612.5, 146), "EC2", ["512 MiB out, 96 MiB back in"]),
+        (swap_counters(900, 900), swap_counters(900, 900), "EC2", []),  # long ago
+        (swap_counters(0, 0), swap_counters(0.9, 0.9), "EC2", []),
+        (None, swap_counters(5, 5), "EC2", []),
+        (swap_counters(0, 0), None, "EC2", []),
+        (swap_counters(900, 900), swap_counters(0, 0), "EC2", []),
+        (swap_counters(0, 0), swap_counters(50, 50), "FARGATE", []),
+        (swap_counters(0, 0), swap_counters(50, 50), None, []),
+    ],
+)
+def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount(
+    before: SwapCounters | None, after: SwapCounters | None, launch_type: str | None, amounts: list[str]
+) -> None:
     readings = [before, after]
     warning = SwapWarning(lambda: readings.pop(0))
     warning.start()
-    return warning.part(record(launch_type)).warnings
-
-
-def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount() -> None:
-    (text,) = swapped(swap_counters(100, 50), swap_counters(612.5, 146), "EC2")
-    amounts = "512 MiB out, 96 MiB back in"
-    assert (
-        text == f"The instance swapped while the batch ran ({amounts}): give it more memory, or fewer tasks at a time."
-    )
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "launch_type"),
-    [
-        (swap_counters(900, 900), swap_counters(900, 900), "EC2"),  # long ago
-        (swap_counters(0, 0), swap_counters(0.9, 0.9), "EC2"),
-        (None, swap_counters(5, 5), "EC2"),
-        (swap_counters(0, 0), None, "EC2"),
-        (swap_counters(900, 900), swap_counters(0, 0), "EC2"),
-        (swap_counters(0, 0), swap_counters(50, 50), "FARGATE"),
-        (swap_counters(0, 0), swap_counters(50, 50), None),
-    ],
-)
-def test_without_swapping_of_an_instance_during_the_run_there_is_no_warning(
-    before: SwapCounters | None, after: SwapCounters | None, launch_type: str | None
-) -> None:
-    assert swapped(before, after, launch_type) == ()
+    sentence = "The instance swapped while the batch ran ({}): give it more memory, or fewer tasks at a time."
+    assert warning.part(record(launch_type)).warnings == tuple(map(sentence.format, amounts))
 
 
 class StalledOutput(FakeStdout):

@@ -55,14 +55,10 @@ class FakeCluster:
             return ServerResponse(status=200, body={"version": _VERSIONS[self._engine]})
         if ("_ilm" in path or "_ism" in path) and not self._lifecycles:
             return ServerResponse(status=400, body={"error": f"no handler found for uri [{path}]"})
-        return self._present(bare) if method == "GET" else self._take(bare, path, body)
-
-    def _present(self, bare: str) -> ServerResponse:
-        if bare in self.put:
-            return ServerResponse(status=200, body={"_seq_no": 3, "_primary_term": 1})
-        return ServerResponse(status=404, body={"error": {"reason": "Lifecycle policy not found: task-profiler"}})
-
-    def _take(self, bare: str, path: str, body: object) -> ServerResponse:
+        if method == "GET":
+            missing = {"error": {"reason": "Lifecycle policy not found: task-profiler"}}
+            found = {"_seq_no": 3, "_primary_term": 1} if bare in self.put else None
+            return ServerResponse(status=200 if found else 404, body=found or missing)
         if self._refuses and self._refuses in path:
             return ServerResponse(status=400, body={"error": {"reason": self._reason}})
         if "_ism" in path and bare in self.put and "if_seq_no=3&if_primary_term=1" not in path:
@@ -120,7 +116,10 @@ def test_elastic_cloud_serverless_gets_the_templates_without_shards_and_replicas
     assert reports["settings"]["index"].keys() == {"refresh_interval", "mapping"}
 
 
-@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+each_engine = pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+
+
+@each_engine
 def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
     cluster = FakeCluster(engine, lifecycles=False)
     policy, template, *_ = install(cluster)
@@ -129,7 +128,7 @@ def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
     assert templates_and_policies(cluster) == {"/_index_template/task-reports"}
 
 
-@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+@each_engine
 def test_the_policy_of_another_prefix_is_not_replaced(engine: Engine) -> None:
     """An ISM policy contains its patterns. An ILM policy runs with the rights of the user who wrote it last."""
     cluster = FakeCluster(engine)
@@ -225,7 +224,7 @@ def plan(cluster: Any, *, with_data: bool = False) -> list[Removal]:
     return list(cluster_removals(cluster, setup_files().templates, prefix="task", with_data=with_data))
 
 
-@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+@each_engine
 def test_indices_with_documents_and_their_lifecycle_policy_stay(engine: Engine) -> None:
     cluster = Cluster(engine)
     removals = plan(cluster)
@@ -239,7 +238,7 @@ def test_indices_with_documents_and_their_lifecycle_policy_stay(engine: Engine) 
     assert cluster.put.keys() == {FOREIGN, *cluster.documents, POLICIES[engine]}
 
 
-@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+@each_engine
 def test_all_that_was_installed_can_be_removed(engine: Engine) -> None:
     cluster = Cluster(engine)
     removals = plan(cluster, with_data=True)
