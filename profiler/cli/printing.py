@@ -91,15 +91,17 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def write_out(data: bytes, descriptor: int = STDOUT) -> None:
-    """Write to standard output or error. A reader may close the pipe; other failures raise TaskProfilerError."""
+    """Write to standard output or error. A reader may close the pipe; other failures raise TaskProfilerError.
+
+    What standard error does not take is lost: the command goes on.
+    """
     rest = memoryview(data)
     try:
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-    except BrokenPipeError:
-        return
     except OSError as error:
-        raise TaskProfilerError(f"Cannot write to standard output ({error.strerror}): redirect it.") from error
+        if descriptor == STDOUT and not isinstance(error, BrokenPipeError):
+            raise TaskProfilerError(f"Cannot write to standard output ({error.strerror}): redirect it.") from error
 
 
 def write_json_lines(documents: Iterable[object]) -> None:
