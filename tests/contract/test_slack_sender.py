@@ -101,8 +101,7 @@ def test_the_retry_after_header_sets_the_pause_and_raises_if_it_is_longer_than_t
 
 def test_a_timeout_is_retried(slack: FakeSlack) -> None:
     slack.script = [Answer(hang=True)]
-    seconds = RESERVED_SECONDS + 1.5  # so that the client waits one second
-    told = refused(webhook(slack), seconds=seconds)
+    told = refused(webhook(slack), RESERVED_SECONDS + 1.5)  # so that the client waits one second
     assert "TimeoutError" in told or "URLError" in told
     assert slack.requests == 1
 

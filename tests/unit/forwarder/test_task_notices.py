@@ -107,10 +107,8 @@ def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
         assert world.forward("hello", line()) == Counts(indexed=1, skipped=1)
     assert (kinds(world.slack), kinds(world.bus)) == (["stuck"], ["stuck"])
     assert world.ids == [f"{TASK_ID}/batch/stuck"] * 2
-    assert set(world.table.done) == {
-        f"{STUCK.record.task_arn}#batch#stuck#slack",
-        f"{STUCK.record.task_arn}#batch#stuck#event-bus",
-    }
+    arn = STUCK.record.task_arn
+    assert set(world.table.done) == {f"{arn}#batch#stuck#{channel}" for channel in ("slack", "event-bus")}
 
 
 def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
