@@ -811,6 +811,30 @@ def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> No
     assert slowdown["0.5"]["max"] == pytest.approx(1 + (0.961 * 8 + 0.501 * 12) / 20, abs=1e-3)
 
 
+def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_else() -> None:
+    """Half of the minute it does not answer in time, then the timeout is long enough."""
+    world = World(batch_ends=200.5)
+
+    def stats_at(at: float) -> StatsReading | Unavailable:
+        if 60 <= at < 90:
+            world.clock.advance(1.8)
+            return Unavailable("/task/stats did not answer within 1.8 s", timed_out=True)
+        if 90 <= at < 120:
+            world.clock.advance(2.5)
+        return world.usual_stats(world.clock.now_ns / seconds(1))
+
+    world.source.stats_at = stats_at
+    record = world.run().report()
+    assert record["metrics"]["cpuSeconds"] == 100.0
+    assert record["metrics"]["vcpuUsed"]["max"] == 0.5
+    assert record["metrics"]["durationMs"] == 200_500
+    sampling = record["sampling"]
+    assert sampling["failures"] == 15
+    assert sampling["longestGapMs"] == 33_500
+    assert sampling["samples"] + sampling["failures"] + sampling["missedTicks"] == 200
+    assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
+
+
 def test_devices_are_in_the_interval_and_in_the_series() -> None:
     world = World(batch_ends=100.5, checkpoint_seconds=40.0, series_points=2)
     world.devices = (FakeDevices(world.clock),)
