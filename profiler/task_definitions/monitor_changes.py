@@ -126,7 +126,10 @@ def _with_existing_monitor(
             "remove it from the definition first."
         )
     present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
-    is_stricter = existing.name in batch.depends_on
+    started_before = {*batch.depends_on}
+    for _ in containers:  # directly and indirectly
+        started_before.update(*(one.depends_on for one in containers if one.name in started_before))
+    is_stricter = existing.name in started_before
     parts = list(_raw_containers(definition))
     old, has_image = parts.pop(containers.index(existing)), options.image is not None
     own, changes = refresh(old, present, has_image=has_image, is_stricter=is_stricter)

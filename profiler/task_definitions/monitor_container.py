@@ -7,7 +7,7 @@ them, unless the monitor must be root.
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -217,8 +217,11 @@ def _note(field: str, old: object, new: object) -> str:
     return f"The monitor's {field} changes: {', '.join(_differences(old, new)) or 'its order'}."
 
 
-def _differences(old: Any, new: Any) -> list[str]:  # noqa: ANN401  a field of a definition
-    if isinstance(new, dict):
+def _differences(old: object, new: object) -> list[str]:
+    """What differs in an object or a list; nothing if a template has a function in place of it."""
+    if isinstance(old, dict) and isinstance(new, dict):
         return [str(name) for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    if not (isinstance(old, list) and isinstance(new, list)):
+        return []
     items = [item for item in new if item not in old] or [item for item in old if item not in new]
     return [str(mapping(item).get("name") or mapping(item).get("containerName") or item) for item in items]

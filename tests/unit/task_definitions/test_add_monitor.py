@@ -292,8 +292,12 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
 def test_a_stricter_dependency_of_an_existing_monitor_does_not_change() -> None:
     once = monitor_in(added(definition(BATCH)))
     monitor = {name: value for name, value in once.items() if name != "dependsOn"} | {"essential": True}
-    batch = {**BATCH, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
+    on_monitor, on_helper = ([{"containerName": name, "condition": "START"}] for name in ("task-monitor", "helper"))
+    batch = {**BATCH, "dependsOn": on_monitor}
     assert added(definition(batch, monitor)).definition == definition(batch, monitor)
+    # Through another container: ECS would refuse the circle.
+    given = definition({**BATCH, "dependsOn": on_helper}, {**HELPER, "dependsOn": on_monitor}, monitor)
+    assert added(given).definition == given
 
 
 def test_an_existing_monitor_is_not_replaced_for_another_container() -> None:

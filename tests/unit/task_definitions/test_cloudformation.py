@@ -80,6 +80,13 @@ def test_yaml_gets_the_container_and_keeps_every_other_line() -> None:
     assert remove(added.after).decode() == YAML
 
 
+@pytest.mark.parametrize("field", ["Environment", "DependsOn", "Command", "LogConfiguration"])
+def test_a_function_in_place_of_a_field_of_the_monitor_is_no_error(field: str) -> None:
+    monitor = f"        - {{Name: task-monitor, Image: team/task-profiler:1, {field}: !If [X, !Ref A, !Ref B]}}\n"
+    added = add((YAML + monitor).encode())
+    assert f"Task: The monitor's {field[0].lower()}{field[1:]} changes: " in " ".join(added.notes)
+
+
 def test_yaml_without_indented_lists_keeps_its_style() -> None:
     flat = "\n".join(line[2:] if line.startswith("        ") else line for line in YAML.splitlines()) + "\n"
     flat = flat.replace("          - {Name: A", "        - {Name: A")
