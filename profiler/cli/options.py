@@ -151,10 +151,15 @@ def add_options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorat
 
 
 def gathered(kind: type[Any], name: str) -> Callable[[Decorated], Decorated]:
-    """A decorator: the function takes the options that are fields of ``kind`` as one argument, ``name``."""
-    fields = getattr(kind, "__struct_fields__", None) or tuple(kind.__dataclass_fields__)
+    """A decorator: the function takes the options that are fields of ``kind`` as one argument, ``name``.
+
+    An option that is an argument of the function itself stays one.
+    """
+    all_fields = getattr(kind, "__struct_fields__", None) or tuple(kind.__dataclass_fields__)
 
     def decorate(function: Decorated) -> Decorated:
+        fields = [field for field in all_fields if field not in function.__annotations__]
+
         @functools.wraps(function)
         def command(**values: Any) -> int | None:  # noqa: ANN401  the values of all options
             own = {field: values.pop(field) for field in fields if field in values}

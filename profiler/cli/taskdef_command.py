@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -43,21 +42,22 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @gathered(RolloutRequest, "request")
+@gathered(AddMonitorOptions, "options")
 def add_monitor(
     *,
     names: tuple[str, ...],
     request: RolloutRequest,
+    options: AddMonitorOptions,
     settings: tuple[str, ...],
     out: str | None,
     in_place: bool,
     as_json: bool,
     region: str | None,
     profile: str | None,
-    **of_monitor: Any,  # noqa: ANN401  the other values of AddMonitorOptions, which click has checked
 ) -> int:
     """Add the monitor container to the task definition in FILE, and print the new definition."""
     files, request = _files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
-    options = AddMonitorOptions(**of_monitor, region=region_of_environment(region), settings=parse_settings(settings))
+    options = replace(options, region=region_of_environment(region), settings=parse_settings(settings))
     for name, value in (("--image", options.image), ("--log-group", options.log_group)):
         if value is not None and not value.strip():
             raise UsageError(f"{name} is empty: give it a value or omit the option.")

@@ -203,9 +203,12 @@ def run_document(watched: WatchedRun) -> dict[str, object]:
 
 
 def _used(run: RunningRun) -> tuple[float | None, float | None]:
-    """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval."""
+    """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval.
+
+    A local run in progress has one reading of each.
+    """
     vcpu, memory_mb = run.interval.vcpu_used or Distribution(), run.interval.memory_used_mb or Distribution()
-    return vcpu.avg, memory_mb.max
+    return vcpu.avg, memory_mb.avg if memory_mb.max is None else memory_mb.max
 
 
 def watch_lines(

@@ -12,7 +12,7 @@ from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
 from profiler.cli.styled_text import ASCII, BLOCKS
 from profiler.cli.watch_command import _draw, _watch, watch_lines
 from profiler.record.family_identity import UsualDuration
-from profiler.record.record_model import Report
+from profiler.record.record_model import Distribution, Interval, Report
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, checkpoint_at, ended, text
 from tests.terminals import texts
@@ -52,6 +52,9 @@ def test_what_is_unknown_is_a_dash() -> None:
     bare = replace(LINE, record=replace(LINE.record, interval=None, metrics=metrics))
     (row,) = shown(watched(bare, usual=None, elapsed_ms=None))[2:]
     assert row.split() == ["158d1c80", "nightly-etl", "-", "-", "-", "-", "-", "/", "-", "-", "/", "2", "GB"]
+    reading = Interval(vcpu_used=Distribution(avg=0.5), memory_used_mb=Distribution(avg=512))  # of a local run
+    (row,) = shown(watched(replace(bare, record=replace(bare.record, interval=reading))))[2:]
+    assert row.endswith("0.5 / -  512 MB / 2 GB")
     assert shown() == ["jobs: nothing runs"]
 
 
