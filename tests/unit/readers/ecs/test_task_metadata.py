@@ -234,6 +234,7 @@ def listing(*containers: ContainerMetadata) -> TaskMetadata:
     ("containers", "requested", "own", "names", "said"),
     [
         ((PAUSE, OWN, JOB), None, OWN, ("batch",), None),
+        ((replace(PAUSE, type=None), OWN, JOB), None, OWN, ("batch",), None),
         ((JOB, OTHER, OWN), None, OWN, ("batch", "proxy"), ["batch, proxy", "TASK_PROFILER_CONTAINER"]),
         ((JOB, OTHER, OWN), "proxy", OWN, ("proxy",), None),
         ((JOB, OWN), "bach", OWN, ("bach",), ["'bach'", "batch, watcher"]),

@@ -257,6 +257,8 @@ def test_an_asynchronous_loop_with_its_own_wake_up_sleeps(process: FakeProcess) 
 
 def test_a_list_that_is_not_readable(process: FakeProcess) -> None:
     assert process.waits("poll", 64, 1, NOT_A_TIMEOUT) == Wait("other")
+    (process.folder / "mem").write_bytes(bytes(64))
+    assert process.waits("poll", 0xB4 << 56, 1, NOT_A_TIMEOUT) == Wait("other")
     assert process.waits("epoll_wait", 4, 0, 1, 2000) == Wait("other")
 
 
