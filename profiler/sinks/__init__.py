@@ -18,6 +18,9 @@ class DeliveryFailure(Struct, frozen=True):
 
 
 class TransientFailure(DeliveryFailure, frozen=True):
-    """A failure that may pass; ``reason`` is a part of a sentence. Credentials that have expired must be new."""
+    """A failure that may pass; ``reason`` is a part of a sentence.
+
+    With ``has_expired``, another attempt needs new credentials.
+    """
 
     has_expired: bool = False

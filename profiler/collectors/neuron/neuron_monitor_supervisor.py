@@ -168,7 +168,7 @@ class Outage(ThreadFailure, frozen=True):
 
 
 class Supervision:
-    """``deadline_ns`` (monotonic) is the time of the next start or, while neuron-monitor runs, that of its silence."""
+    """When neuron-monitor starts next or, while it runs, counts as silent: at ``deadline_ns`` (monotonic)."""
 
     def __init__(self, period_seconds: int) -> None:
         self.silence_timeout_ns = max(10, 5 * period_seconds) * NS_PER_SECOND

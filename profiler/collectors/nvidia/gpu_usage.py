@@ -230,7 +230,8 @@ class _GpuAggregate:
             self._power_joules = (self._power_joules or 0.0) + sample.power_watts * step_ns / NS_PER_SECOND
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
         self._energy_mj.add(sample.energy_millijoules)
-        self._driver_energy_mj = sample.energy_millijoules or self._driver_energy_mj
+        if sample.energy_millijoules is not None:  # 0 right after the driver was loaded again
+            self._driver_energy_mj = sample.energy_millijoules
         self._ecc.add(sample.ecc_uncorrected)
         if sample.throttle_reasons is not None:
             self._throttle_observed_ns += weight_ns

@@ -66,7 +66,7 @@ def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> fr
 
 
 class GpuSelection(Struct, frozen=True, kw_only=True):
-    """The GPUs of a batch; without ``selectors`` (None), all visible ones. If not ``is_known``, an assumption."""
+    """The GPUs of a batch; all visible ones if ``selectors`` is None. Without ``is_known``, it is an assumption."""
 
     selectors: frozenset[str] | None = None
     is_known: bool = False

@@ -193,6 +193,8 @@ def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_
     assert [only(usage).energy_joules, *(one.energy_joules for one in usage.latest(None))] == [400, 400]
     energies = (5_000_000, 5_100_000, 20_000, 50_000)
     assert only(at_each_second(*(reading(energy_millijoules=one) for one in energies))).energy_joules == 100 + 50
+    (latest,) = at_each_second(*(reading(energy_millijoules=one) for one in (5_000_000, 0))).latest(None)
+    assert latest.energy_joules == 0
 
 
 def test_xids_are_kept_once_each_and_those_without_a_gpu_are_noted() -> None:
