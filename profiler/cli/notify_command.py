@@ -50,8 +50,8 @@ def notify_channels(
         settings = read_notice_settings(os.environ)
         slack = message_of(notice, kibana_url=settings.kibana_url)
         # The task.ended line contains the detail, too.
-        detail = msgspec.to_builtins(bus_event(notice, kibana_url=settings.kibana_url)[1])
-        shown = {"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": detail}
+        _, detail = bus_event(notice, kibana_url=settings.kibana_url)
+        shown = {"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": msgspec.to_builtins(detail)}
         say(json.dumps(shown, indent=None if as_json else 2))
         if not dry_run:
             _send(notice, kind, settings)
