@@ -310,10 +310,10 @@ def test_a_log_group_that_does_not_exist_is_named_before_anything_is_made(accoun
 
 
 def test_a_pattern_of_log_groups_is_subscribed_as_the_groups_that_exist(account: Account) -> None:
-    for group in ("/ecs/etl-1", "/ecs/etl-2", "/ecs/load"):
+    for group in ("/ecs/etl-1", "/ecs/etl-2", "/ecs/etl-30", "/ecs/load"):
         account.aws.create_log_group(group)
     to_cluster = ("--elasticsearch", "http://127.0.0.1:9", "--dry-run")
-    planned = account.setup("--log-group", "/ecs/etl-*", *to_cluster)
+    planned = account.setup("--log-group", "/ecs/et[lx]-?", *to_cluster)
     assert planned.returncode == 0, planned.stderr
     assert "  LogGroups=/ecs/etl-1,/ecs/etl-2\n" in planned.stdout
     planned = account.setup("--log-group", "/ecs/*", "--all-log-groups", *to_cluster)

@@ -181,9 +181,10 @@ class Refusing:
     lookup_events = get_queue_url = refuse
 
 
-def test_what_cannot_be_read_gives_no_reason_but_a_warning() -> None:
+def test_what_cannot_be_read_gives_no_reason_but_one_warning() -> None:
     said: list[str] = []
-    assert reasons(Refusing(), Refusing(), said).find(SCHEDULE, DUE_NS) is None
+    found = reasons(Refusing(), Refusing(), said)
+    assert [found.find(SCHEDULE, DUE_NS + minutes * MINUTE_NS) for minutes in (0, 60)] == [None, None]
     refused = "cannot be read: AWS refused (AccessDeniedException: no): allow"
     sqs = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
     assert said == [

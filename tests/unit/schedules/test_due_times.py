@@ -95,6 +95,7 @@ def test_a_cron_expression_is_due_next(fields: str, expected: list[str | None]) 
 BAD_FIELDS = (
     "0 10 * * ?",
     "60 10 * * ? *",
+    "0 0-24 * * ? *",
     "0 0 ? * 8 *",
     "0 0 ? MAI 1 *",
     "0/0 0 * * ? *",

@@ -255,8 +255,9 @@ def test_a_monitor_is_known_by_its_repository_the_image_option_or_the_command() 
 
 
 def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_added() -> None:
+    variables = {"TASK_PROFILER_CHECKPOINT_SECONDS": "300", "NVIDIA_VISIBLE_DEVICES": "0"}
     owned = {
-        "environment": [{"name": "TASK_PROFILER_CHECKPOINT_SECONDS", "value": "300"}],
+        "environment": [{"name": name, "value": value} for name, value in variables.items()],
         "dockerLabels": {"team": "data"},
         "user": "0",
         "readonlyRootFilesystem": False,
@@ -274,12 +275,8 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
         {"containerName": "init", "condition": "SUCCESS"},
         {"containerName": "batch", "condition": "START"},
     ]
-    assert [one["name"] for one in monitor["environment"]] == [
-        "TASK_PROFILER_CHECKPOINT_SECONDS",
-        "TASK_PROFILER_CONTAINER",
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
-    ]
+    added_variables = {"TASK_PROFILER_CONTAINER": "batch", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
+    assert {one["name"]: one["value"] for one in monitor["environment"]} == variables | added_variables
     assert monitor["logConfiguration"]["options"] == {**LOGS["options"], "mode": "non-blocking"}
     assert (monitor["image"], monitor["essential"], monitor["stopTimeout"]) == ("task-profiler:0", False, 120)
     assert (monitor["command"], monitor["memoryReservation"]) == (["monitor"], 32)
