@@ -287,6 +287,18 @@ def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Accou
     assert emptied.returncode == 0
 
 
+def test_the_clusters_product_is_a_setting_unless_a_parameter_sets_it(
+    account: Account, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster = SearchCluster("http://127.0.0.1:9", requests.Session())
+    cluster.engine = "opensearch"
+    settings = {"ElasticsearchUrl": "http://127.0.0.1:9", "Subscribe": "account"}
+    for parameters, engine in ((), "opensearch"), (("SearchEngine=elasticsearch",), "elasticsearch"):
+        request = StackRequest(zip_file=str(account.zip), settings=settings, parameters=parameters)
+        deploy(request, account.client, cluster, PLAN)
+        assert f"  SearchEngine={engine}\n" in capfd.readouterr().out
+
+
 def test_a_log_group_that_does_not_exist_is_named_before_anything_is_made(account: Account) -> None:
     """CloudFormation would fail after minutes, and roll back."""
     account.aws.create_log_group("/ecs/a-b")

@@ -72,8 +72,9 @@ def test_a_due_time_that_ecs_has_forgotten_is_answered_by_a_past_run_which_does_
     assert judged(schedule(5), ListedRuns([past_run(4.99)])).outcome == "ran"
     for other in (past_run(4.99, None), past_run(4.99, "someone"), past_run(6)):
         assert judged(schedule(5), ListedRuns([other])).outcome == "unknown"
-    late = judged(schedule(5), ListedRuns([past_run(4.5)]))
-    assert (late.outcome, late.task) == ("unknown", None)
+    for created_ns in (None, NOW_NS):  # also if ECS knows another task
+        late = judged(schedule(5), ListedRuns([past_run(4.5)]), created_ns=created_ns)
+        assert (late.outcome, late.task) == ("unknown", None)
 
 
 def test_a_source_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,6 +206,8 @@ def test_the_times_of_the_sentences_are_those_of_the_table() -> None:
 
 
 def test_a_row_as_json() -> None:
+    _, unread = schedule_row(JudgedSchedule(schedule=listed("x", "cron(x)"), problem="Cannot be read."), None, NOW)
+    assert (unread.outcome, unread.reason, unread.next_due) == ("unknown", "Cannot be read.", None)
     (row,) = [one for title, one in rows() if title == "imports/hourly-import"]
     assert " ".join(msgspec.to_builtins(row)) == (
         "name kind expression timeZone cluster family lastDue outcome reason nextDue usualDurationMs overlap"

@@ -22,6 +22,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
     Container,
     Cost,
+    Distribution,
     Monitor,
     OtherContainer,
     Process,
@@ -142,6 +143,11 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "  waits     48 %  10.0.3.9:5432 (network)",
         "           2 idle from +7m to +8m: load_orders → recv",
     ),
+    "any use has a cell, and only a full one has all": (
+        etl_with(vcpu_used=Distribution(avg=0.001, p95=0.002, max=1.95)),
+        "  CPU      █░░░░░░░░░░░░░░░░░░·    0.001    0.002     1.95  of 2 vCPU",
+    ),
+    "local": (made("local"), "  run      0f1e2d3c-4b5 · host laptop · commit 0123456789ab"),
     "GPUs that were never idle": (with_record(made("gpu"), gpu_idle=None), "  GPU      SM active 30 %"),
 }
 
@@ -153,6 +159,13 @@ def test_the_rows_of_a_page(kind: str) -> None:
     assert [row for row in rows if row not in shown] == []
     if kind == "waited":
         assert f"{rows[-1].replace('→', '->')}" in page(report, glyphs=ASCII, width=120)
+
+
+def test_a_memory_near_its_limit_is_red() -> None:
+    for peak_mb, is_red in ((3900, True), (3500, False)):
+        rows = drawn(etl_with(max_memory_used_mb=peak_mb))
+        bar = next(row for row in rows if row and row[0].text.startswith("  Memory"))
+        assert (bar[1].style == "red") is is_red
 
 
 def test_what_the_gpus_did() -> None:
