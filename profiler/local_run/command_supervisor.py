@@ -186,7 +186,10 @@ class Supervisor:
 
     def _stop_with_command(self) -> None:
         """If the terminal stopped the command, stop this process too, so that the shell sees a stopped job."""
-        stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+        try:
+            stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+        except ChildProcessError:  # the command has just ended, and the signal that reports it is pending
+            return
         if stopped is None or stopped.si_status not in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
             return
         self._before_stop()

@@ -263,6 +263,23 @@ def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(m
     assert not signals
 
 
+def test_a_command_that_ends_while_its_state_is_asked_is_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = os.posix_spawnp("sleep", ["sleep", "60"], os.environ)
+    wait = os.waitid
+
+    def wait_id(kind: int, number: int, options: int) -> object:
+        if kind == os.P_PID:
+            os.kill(pid, signal.SIGKILL)
+            wait(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return wait(kind, number, options)
+
+    monkeypatch.setattr(os, "waitid", wait_id)
+    monkeypatch.setattr(signal, "sigtimedwait", lambda *_: signal.struct_siginfo((signal.SIGCHLD, 0, 0, 0, 0, 0, 0)))
+    supervisor = Supervisor(pid, SystemClock(), (), lambda: None)
+    assert supervisor.wait_until_exit(0)
+    assert supervisor.finish().exit_code == 128 + signal.SIGKILL
+
+
 def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
     session = Mock(_clock=Mock(monotonic_ns=lambda: 265), _has_tick=False)
     _Session._read(session, "full", 250)
