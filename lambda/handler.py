@@ -31,7 +31,7 @@ from profiler.forwarder.invocation import (
     SettingsError,
     configure_library_logging,
 )
-from profiler.forwarder.notices.announcements import (
+from profiler.forwarder.notifications.notification import (
     Comparison,
     EndedTask,
     Idempotently,
@@ -142,8 +142,8 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     """
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
-    from profiler.forwarder.notices.channels import configured_channels  # the other functions seldom need these
-    from profiler.forwarder.schedule_watch import Account, ScheduleAnnouncer, ScheduleWatch
+    from profiler.forwarder.notifications.channels import configured_channels  # the other functions seldom need these
+    from profiler.forwarder.schedule_watch import Account, ScheduleNotifier, ScheduleWatch
 
     configure_library_logging()
     settings = function_settings.read_notice_settings(os.environ)
@@ -169,7 +169,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             if _has_cluster()
             else None,
         ),
-        ScheduleAnnouncer(
+        ScheduleNotifier(
             settings,
             configured_channels(settings, os.environ, posting, lambda: _client("events")),
             once,
@@ -179,7 +179,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         grace_minutes=function_settings.read_grace_minutes(os.environ),
         now_ns=time.time_ns(),
         may_read=lambda: reading.remaining_seconds() > 0,
-        may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
+        may_notify=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
     )
     return watch.look()
 
@@ -296,7 +296,7 @@ def _key_table() -> str | None:
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from profiler.forwarder.notices.channels import configured_channels, log_line_channel  # slow to import
+    from profiler.forwarder.notifications.channels import configured_channels, log_line_channel  # slow to import
 
     channels = configured_channels(settings, os.environ, budget, lambda: _client("events"))
     if not _has_cluster():

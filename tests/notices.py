@@ -7,7 +7,7 @@ from msgspec import field
 
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import ForwarderError
-from profiler.forwarder.notices.announcements import Announcement, ChannelKind, NoticeChannel
+from profiler.forwarder.notifications.notification import ChannelKind, NoticeChannel, Notification
 from profiler.forwarder.task_lines import read_line
 from profiler.record.record_model import Report
 
@@ -20,16 +20,16 @@ class FakeChannel(NoticeChannel):
 
 
 def fake_channel(
-    name: str = "slack", *kinds: ChannelKind, check: Callable[[Announcement], object] = lambda _announcement: None
+    name: str = "slack", *kinds: ChannelKind, check: Callable[[Notification], object] = lambda _notification: None
 ) -> FakeChannel:
-    """A channel for these kinds, or for both. ``check`` may raise the error of an announcement."""
+    """A channel for these kinds, or for both. ``check`` may raise the error of a notification."""
 
-    def post(announcement: Announcement, kind: ChannelKind) -> None:
+    def post(notification: Notification, kind: ChannelKind) -> None:
         assert channel.accepts(kind)
         if channel.error is not None:
             raise channel.error
-        check(announcement)
-        channel.posted.append(announcement)
+        check(notification)
+        channel.posted.append(notification)
 
     channel = FakeChannel(name, post, lambda kind: not kinds or kind in kinds)
     return channel

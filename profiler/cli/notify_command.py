@@ -19,10 +19,10 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.forwarder.batch_report import ReportFinder
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
-from profiler.forwarder.notices.announcements import Announcement, ChannelKind, NoticeChannel, announce
-from profiler.forwarder.notices.channels import configured_channels
-from profiler.forwarder.notices.event_details import bus_event
-from profiler.forwarder.notices.slack_messages import message_of
+from profiler.forwarder.notifications.channels import configured_channels
+from profiler.forwarder.notifications.event_details import bus_event
+from profiler.forwarder.notifications.notification import ChannelKind, NoticeChannel, Notification, notify
+from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice
 from profiler.record.task_end import parse_stopped_task
@@ -46,7 +46,7 @@ def notify_channels(
     except ValueError as error:
         raise UsageError(f"The event is not valid JSON ({error}): pass it as EventBridge sends it.") from error
     try:
-        notice, kind = _announced(document)
+        notice, kind = _notification_of(document)
         settings = read_notice_settings(os.environ)
         slack = message_of(notice, kibana_url=settings.kibana_url)
         # The task.ended line contains the detail, too.
@@ -69,7 +69,7 @@ class _PreviewContext:
         return 60_000 - round((time.monotonic() - self._started) * 1000)
 
 
-def _announced(event: object) -> tuple[Announcement, ChannelKind]:
+def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
     """Return the notification of an event or a notice line, and its kind. Raises SettingsError if there is none."""
     if isinstance(event, dict) and event.get("type") in _NOTICE_TYPES:
         try:
@@ -84,7 +84,7 @@ def _announced(event: object) -> tuple[Announcement, ChannelKind]:
             'The event is neither an "ECS Task State Change" with lastStatus STOPPED nor a notification line: only '
             "these cause notifications."
         )
-    posted: list[tuple[Announcement, ChannelKind]] = []
+    posted: list[tuple[Notification, ChannelKind]] = []
     budget = InvocationTime(_PreviewContext())
     settings = read_notice_settings({**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""})
     TaskStoppedHandler(
@@ -99,12 +99,12 @@ def _announced(event: object) -> tuple[Announcement, ChannelKind]:
     return posted[0]
 
 
-def _send(notice: Announcement, kind: ChannelKind, settings: NoticeSettings) -> None:
+def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:
     """Send the notice to every configured channel. Raises ForwarderError without one, or a channel's first error."""
     budget = InvocationTime(_PreviewContext())
     channels = configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
     errors: list[ForwarderError] = []
-    posted = announce(channels, notice, kind, lambda _key, work: work(), errors)
+    posted = notify(channels, notice, kind, lambda _key, work: work(), errors)
     if errors:
         raise errors[0]
     if not posted:

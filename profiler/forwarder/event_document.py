@@ -8,7 +8,7 @@ from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, LogStream, Re
 from profiler.forwarder.documents import Document, Fields
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.forwarder.notices.announcements import MemoryRetry
+from profiler.forwarder.notifications.notification import MemoryRetry
 from profiler.forwarder.run_links import links_of_stopped_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_lines import InvalidReport, read_line

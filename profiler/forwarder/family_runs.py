@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import Json, mapping, mappings, number, text
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
+from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_lines import read_line
 from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration

@@ -21,7 +21,7 @@ from profiler.core.text import on_one_line
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import RetrySettings
 from profiler.forwarder.invocation import DeliveryError
-from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
+from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.task_end import StoppedTask, ran_out_of_memory

@@ -26,7 +26,7 @@ from profiler.forwarder.invocation import (
     attempt,
     raise_errors,
 )
-from profiler.forwarder.notices.announcements import Idempotently, NoticeChannel, announce, announcement_key
+from profiler.forwarder.notifications.notification import Idempotently, NoticeChannel, notification_key, notify
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
 from profiler.record.units import format_duration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
@@ -51,8 +51,8 @@ _JUDGED_NS = 25 * 60 * _NS_PER_MINUTE
 Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
 
 
-class ScheduleAnnouncer(Struct, frozen=True):
-    """Announces notices of schedules, each at most once.
+class ScheduleNotifier(Struct, frozen=True):
+    """Sends notices of schedules, each at most once.
 
     ``store`` indexes or prints the line of every notice; it raises ForwarderError. ``finished`` are the keys for which
     this process need not ask the table. It grows with each new notice.
@@ -64,32 +64,32 @@ class ScheduleAnnouncer(Struct, frozen=True):
     store: Callable[[ScheduleNoticeLine], None]
     finished: set[str]
 
-    def announce(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
+    def notify(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
         """Complete the line, send and store it. Returns False if that was done before, or if it needs no notification.
 
         Raises ForwarderError if a channel failed, and all were tried. The next call repeats only what failed.
         """
-        key = f"{announcement_key(line)}#whole"
+        key = f"{notification_key(line)}#whole"
         if key in self.finished:
             return False
-        announced: list[ScheduleNoticeLine] = []
+        sent: list[ScheduleNoticeLine] = []
 
         def work() -> None:
             whole = complete(line)
             if whole is not None:
-                self._announce(whole)
-                announced.append(whole)
+                self._notify(whole)
+                sent.append(whole)
 
         self.once(key, work)
         self.finished.add(key)
-        return bool(announced)
+        return bool(sent)
 
-    def _announce(self, line: ScheduleNoticeLine) -> None:
+    def _notify(self, line: ScheduleNoticeLine) -> None:
         errors: list[ForwarderError] = []
         is_selected = self.settings.selects("running" if line.notice.kind == "slow" else "failure", line.family or "")
         channels = [channel for channel in self.channels if is_selected or not channel.is_selective]
-        announce(channels, line, "failure", self.once, errors)
-        attempt(lambda: self.once(f"{announcement_key(line)}#stored", partial(self.store, line)), errors)
+        notify(channels, line, "failure", self.once, errors)
+        attempt(lambda: self.once(f"{notification_key(line)}#stored", partial(self.store, line)), errors)
         raise_errors(errors)
 
 
@@ -119,15 +119,15 @@ class ScheduleWatch(Struct, frozen=True):
     """Looks at all schedules once, at the time ``now_ns``.
 
     A task that is missing ``grace_minutes`` after the due time, or its window, is missed. ``may_read`` is True
-    while there is time to read another cluster, ``may_announce`` while there is time for another notice.
+    while there is time to read another cluster, ``may_notify`` while there is time for another notice.
     """
 
     account: Account
-    announcer: ScheduleAnnouncer
+    notifier: ScheduleNotifier
     grace_minutes: float
     now_ns: int
     may_read: Callable[[], bool]
-    may_announce: Callable[[], bool]
+    may_notify: Callable[[], bool]
     _errors: list[ForwarderError] = []
 
     @property
@@ -155,10 +155,10 @@ class ScheduleWatch(Struct, frozen=True):
             found.schedules, clusters, now_ns=self.now_ns, since_ns=since_ns, grace_ns=self._grace_ns
         )
         for line, complete in self._notices(judged, clusters):
-            if not self.may_announce():
+            if not self.may_notify():
                 self._errors.append(DeliveryError(NO_TIME_TO_NOTIFY))
                 break
-            is_new = attempt(partial(self.announcer.announce, line, complete), self._errors)
+            is_new = attempt(partial(self.notifier.notify, line, complete), self._errors)
             counts[line.notice.kind] += is_new is True
         raise_errors(self._errors)
         unknown = sum(one.problem is not None for one in judged)

@@ -25,7 +25,7 @@ from profiler.core.timestamps import format_datetime
 from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import ForwarderError, PayloadError, attempt, raise_errors
-from profiler.forwarder.notices.announcements import TaskNotices
+from profiler.forwarder.notifications.notification import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, Failure, KeepFailures
 from profiler.forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
 from profiler.record.notice_model import NoticeLine
@@ -112,7 +112,7 @@ class LineForwarder(Struct):
         """Forward payloads and damaged log events. Notices are sent even if the search cluster fails."""
         errors: list[ForwarderError] = []
         attempt(lambda: self._index((item, None) for item in items), errors)
-        self.notices.announce(errors)
+        self.notices.send(errors)
         raise_errors(errors)
         return self._counts
 
@@ -128,7 +128,7 @@ class LineForwarder(Struct):
         errors: list[ForwarderError] = []
         attempt(lambda: self._index(self._items(records, repeated, warn)), errors)
         channel_errors: list[ForwarderError] = []
-        repeated += self.notices.announce(channel_errors)
+        repeated += self.notices.send(channel_errors)
         if errors:
             raise_errors([*errors, *channel_errors])
         for error in channel_errors:

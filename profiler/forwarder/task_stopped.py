@@ -21,14 +21,14 @@ from profiler.forwarder.batch_report import (
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError, attempt, raise_errors
-from profiler.forwarder.notices.announcements import (
+from profiler.forwarder.notifications.notification import (
     ChannelKind,
     Comparison,
     EndedTask,
     Idempotently,
     MemoryRetry,
     NoticeChannel,
-    announce,
+    notify,
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.record.run_outcome import EndStatus
@@ -158,7 +158,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         is_success = notice.outcome.status == "success" and not (settings.unusual_as_failures and notice.unusual)
         kind: ChannelKind = "success" if is_success else "failure"
         channels = [channel for channel in self.channels(settings) if is_selected or not channel.is_selective]
-        posted = announce(channels, notice, kind, self.once(settings), errors)
+        posted = notify(channels, notice, kind, self.once(settings), errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
 
 

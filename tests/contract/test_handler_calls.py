@@ -18,7 +18,7 @@ import handler
 from profiler.cli.commands.aws import notify as command
 from profiler.core.timestamps import format_datetime, format_ms
 from profiler.forwarder.invocation import NoticeError
-from profiler.forwarder.notices.announcements import run_idempotently
+from profiler.forwarder.notifications.notification import run_idempotently
 from profiler.record.notice_model import AnyNoticeLine, encode_notice
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
@@ -260,7 +260,7 @@ def test_the_record_of_a_stream_is_delivered_again(slack: FakeSlack) -> None:
     assert len(slack.messages) == 1
 
 
-def test_without_a_cluster_the_notice_is_announced(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cluster_the_notice_is_sent(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ELASTICSEARCH_URL")
     forget_environment()
     assert handler.forward_logs(subscription(), Clock(60)) == {"indexed": 0, "skipped": 0, "failed": 0}

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from profiler.forwarder.invocation import RESERVED_SECONDS, DeliveryError, NoticeError
-from profiler.forwarder.notices import channels
-from profiler.forwarder.notices.channels import SlackTarget
-from profiler.forwarder.notices.slack_messages import SlackMessage
+from profiler.forwarder.notifications import channels
+from profiler.forwarder.notifications.channels import SlackTarget
+from profiler.forwarder.notifications.slack_messages import SlackMessage
 from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
 from tests.fakes import FakeInvocationTime
 

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, LogStream
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, SettingsError
-from profiler.forwarder.notices.channels import SlackTarget, read_targets
+from profiler.forwarder.notifications.channels import SlackTarget, read_targets
 from tests.fakes import FakeInvocationTime
 from tests.lambda_environment import moto_account
 

@@ -21,7 +21,7 @@ from profiler.forwarder.function_settings import (
     read_notice_settings,
     read_settings,
 )
-from profiler.forwarder.notices.event_details import ended_run, run_notice, schedule_notice
+from profiler.forwarder.notifications.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
 from tests.cloudformation import (
     ACCOUNT,
@@ -42,8 +42,8 @@ from tests.integration.test_lambda_zip import REPORT
 from tests.lambda_environment import InvocationContext, forget_environment, moto_account
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.notices.test_event_details import RUN
-from tests.unit.forwarder.notices.test_slack_messages import ended
+from tests.unit.forwarder.notifications.test_event_details import RUN
+from tests.unit.forwarder.notifications.test_slack_messages import ended
 from tests.unit.forwarder.test_task_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"

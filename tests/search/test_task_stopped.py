@@ -191,7 +191,7 @@ def test_the_duration_is_compared_with_recent_runs(
     assert "80 % of the time it waited for the network, 75 % for 10.0.3.9:5432." in posted
 
 
-def test_a_success_that_did_nothing_is_announced_as_a_failure(
+def test_a_success_that_did_nothing_is_sent_as_a_failure(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = {"durationMs": 1_200_000, "cpuSeconds": 900.5, "blockReadBytes": 2_254_857_830, "blockWriteBytes": 0}

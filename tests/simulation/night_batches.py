@@ -254,7 +254,7 @@ def _leak(minutes: tuple[float, float], teeth: float = 0, power: float = 1) -> P
 
 
 def _jump(course: Course) -> None:
-    """An allocation of seconds that nothing announces."""
+    """An allocation of seconds that no notice reports."""
     course.work(course.rng.randint(1500, 4800))
     begin = course.memory_mb
     for second in range(1, 16):
@@ -295,7 +295,7 @@ HEALTHY: dict[str, tuple[float, Program]] = {
     "disk cleaned": (1, _disk_cleaned),
     "disk plateau": (1, _disk_plateau),
 }
-# The faults: the notice that they should raise (None: nothing can announce them), and the program.
+# The faults: the notice that they should raise (None: no notice can report them), and the program.
 FAULTS: dict[str, tuple[str | None, Program]] = {
     "deadlock": ("stuck", _hang((40, 150))),
     "hanging connection": ("stuck", _hang((40, 150), (0, 0.05))),

@@ -1,4 +1,4 @@
-"""A simulated year of 100 schedules in three time zones: what the watcher of schedules announces, and what it should.
+"""A simulated year of 100 schedules in three time zones: what the watcher of schedules reports, and what it should.
 
 The tasks are those of a simulated AWS that uses the tests' oracle for its due times. Every five minutes the due times
 of the last 55 minutes are judged by the tasks that ECS shows then. One call in 100 does not take place, and now and
@@ -29,10 +29,10 @@ _KEPT_NS = HOUR_NS
 _SKIPPED_CALLS = 0.01
 _OUTAGES = 0.001
 _OUTAGE_NS = 15 * MINUTE_NS
-_ANNOUNCED = ("missed", "late", "overlapped", "refused")
+_ALERTED = ("missed", "late", "overlapped", "refused")
 _NOT_OVERLAPPED = {"late", "refused", "partly missed"}  # these win
 
-Announcement = tuple[int, int, str]
+Notification = tuple[int, int, str]
 """The number of a schedule, a due time and its outcome."""
 
 
@@ -61,10 +61,10 @@ class VisibleTasks:
 
 
 class Watcher:
-    """Judges the schedules every five minutes, and collects what it would announce."""
+    """Judges the schedules every five minutes, and collects what it would report."""
 
     def __init__(self, simulated: Sequence[Simulated], due_ns: Sequence[Sequence[int]], *, has_memory: bool) -> None:
-        self.announced: set[Announcement] = set()
+        self.reported: set[Notification] = set()
         self._simulated = simulated
         self._due_ns = due_ns
         self._look_back_ns = _LONG_LOOK_BACK_NS if has_memory else _LOOK_BACK_NS
@@ -105,8 +105,8 @@ class Watcher:
             judged = judge_schedules(schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=GRACE_NS)
         for one in judged:
             for due in one.due_times:
-                if due.outcome in _ANNOUNCED:
-                    self.announced.add((self._numbers[one.schedule.name], due.due_ns, due.outcome))
+                if due.outcome in _ALERTED:
+                    self.reported.add((self._numbers[one.schedule.name], due.due_ns, due.outcome))
 
     def _to_judge(self, since_ns: int, now_ns: int) -> list[Schedule]:
         """The schedules of which one has a due time now, or no known one. Of the others, nothing can be said."""
@@ -129,7 +129,7 @@ class Watcher:
         return due_ns[bisect_left(due_ns, since_ns) : bisect_left(due_ns, until_ns)]
 
 
-def true_announcements(simulated: Sequence[Simulated]) -> set[Announcement]:
+def true_notifications(simulated: Sequence[Simulated]) -> set[Notification]:
     truth = {
         (number, due_ns, {"partly missed": "missed"}.get(fate, fate))
         for number, one in enumerate(simulated)
@@ -142,7 +142,7 @@ def true_announcements(simulated: Sequence[Simulated]) -> set[Announcement]:
     return truth
 
 
-def _overlapped(members: Iterable[tuple[int, Simulated]]) -> Iterator[Announcement]:
+def _overlapped(members: Iterable[tuple[int, Simulated]]) -> Iterator[Notification]:
     """The due times of whose tasks the first starts while another one of these schedules still runs."""
     tasks = [(task, number) for number, one in members for task in one.tasks]
     end_ns = 0
@@ -156,9 +156,9 @@ def _overlapped(members: Iterable[tuple[int, Simulated]]) -> Iterator[Announceme
 
 
 def compare(
-    simulated: Sequence[Simulated], truth: set[Announcement], announced: set[Announcement]
-) -> tuple[set[Announcement], set[Announcement]]:
-    """What was announced wrongly, and what was overlooked.
+    simulated: Sequence[Simulated], truth: set[Notification], reported: set[Notification]
+) -> tuple[set[Notification], set[Notification]]:
+    """What was sent wrongly, and what was overlooked.
 
     Nobody can distinguish the tasks of schedules that look the same: one of them may stand for the other. A late run
     was missed at first, and a task that does not start overlaps the previous run until it stops. The previous run may
@@ -171,7 +171,7 @@ def compare(
         looks.setdefault(look(simulated_one.schedule), []).append((number, simulated_one))
     for members in looks.values():
         allowed.update(_overlapped(members))
-    false, overlooked = announced - truth - allowed, truth - announced
+    false, overlooked = reported - truth - allowed, truth - reported
     # AWS does not return from when the rate of a rule counts: its due times are about those of its tasks, or unknown.
     rates = {n for n, one in enumerate(simulated) if one.schedule.kind == "rule" and "rate" in one.schedule.expression}
     faults = [(number, due_ns) for number, due_ns, _ in truth if number in rates]
@@ -190,8 +190,8 @@ def compare(
     return false, overlooked
 
 
-def watched(count: int, days: int, since: datetime, *, has_memory: bool = False) -> set[Announcement]:
-    """What happened in a simulated time, of which the watcher announced everything and nothing else."""
+def watched(count: int, days: int, since: datetime, *, has_memory: bool = False) -> set[Notification]:
+    """What happened in a simulated time, of which the watcher reported everything and nothing else."""
     randomness = random.Random(1)
     until = since + days * DAY
     simulated = simulate(count, since, until, randomness)
@@ -200,20 +200,20 @@ def watched(count: int, days: int, since: datetime, *, has_memory: bool = False)
         assert {*one.due_ns * are_times_known(one.schedule)} == {*filter(one.runs_at, due_ns)}
     watcher = Watcher(simulated, found, has_memory=has_memory)
     watcher.watch(in_ns(since), in_ns(until), randomness)
-    truth = true_announcements(simulated)
-    false, overlooked = compare(simulated, truth, watcher.announced)
+    truth = true_notifications(simulated)
+    false, overlooked = compare(simulated, truth, watcher.reported)
     assert (false, overlooked) == (set(), set())
     return truth
 
 
 @pytest.mark.parametrize("since", ["2026-03-28T00:00", "2026-10-24T00:00"])
-def test_the_watcher_announces_what_happened_and_nothing_else(since: str) -> None:
+def test_the_watcher_reports_what_happened_and_nothing_else(since: str) -> None:
     assert "missed" in {outcome for _, _, outcome in watched(100, 2, utc(since))}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("has_memory", "days", "faults"), [(False, 365, 2000), (True, 30, 100)])
-def test_no_false_announcement_in_a_simulated_time_and_none_overlooked(
+def test_no_false_notification_in_a_simulated_time_and_none_overlooked(
     *, has_memory: bool, days: int, faults: int
 ) -> None:
     """Of 2,000 faults none is overlooked: with 95 % confidence, fewer than 3 / 2,000 are (the rule of three)."""

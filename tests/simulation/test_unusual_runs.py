@@ -1,11 +1,11 @@
-"""Generated families of runs, and the successes that the forwarder announces as unlike their family.
+"""Generated families of runs, and the successes that the forwarder reports as unlike their family.
 
-No run of these families is unusual, so each announcement is a false alarm. The measures of a run are its duration, CPU
+No run of these families is unusual, so each notification is a false alarm. The measures of a run are its duration, CPU
 seconds, and bytes read and written. All of them follow the amount of the run's work, which has log-normal noise, and
 each has noise of its own. Some families do not read or write at all. The comparison begins with a family's 9th run.
 
 After every 10th run, the next one is also compared as if it had gone wrong: it did nothing, it did a part of the work,
-or ten times as much. The share of these that are announced is the recall.
+or ten times as much. The share of these that are sent is the recall.
 """
 
 import math
@@ -33,7 +33,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 
     ``growth`` is the largest change per run. Every ``period``-th run does up to 30 times as much or as little work, and
     each run does so with a probability of up to ``other_share``. A longer period than a week's is left out: the first
-    of these runs comes after the comparison begins, and its announcement cannot be avoided.
+    of these runs comes after the comparison begins, and its notification cannot be avoided.
     """
 
     name: str
@@ -97,8 +97,8 @@ def _between(rng: random.Random, low: float, high: float) -> float:
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
-def announced_percent(kind: Kind, *, families: int, runs: int) -> dict[str, float]:
-    """The announced share of the usual runs of several families of one kind, and of each injected run."""
+def reported_percent(kind: Kind, *, families: int, runs: int) -> dict[str, float]:
+    """The reported share of the usual runs of several families of one kind, and of each injected run."""
     rng, found = random.Random(f"{SEED} {kind.name}"), {name: list[bool]() for name in (USUAL, *INJECTED)}
     for _ in range(families):
         earlier: list[Measures] = []
@@ -110,7 +110,7 @@ def announced_percent(kind: Kind, *, families: int, runs: int) -> dict[str, floa
                     wrong = {one: (value or 0) * factor for one, value in run.items()} if factor else _nothing(run, rng)
                     found[name].append(bool(find_unusual(wrong, before[:MAX_RUNS])))
             earlier = [run, *earlier[: MAX_RUNS - 1]]
-    return {name: 100 * sum(announced) / len(announced) for name, announced in found.items()}
+    return {name: 100 * sum(reported) / len(reported) for name, reported in found.items()}
 
 
 def _nothing(run: Measures, rng: random.Random) -> Measures:
@@ -126,11 +126,11 @@ def _nothing(run: Measures, rng: random.Random) -> Measures:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_few_usual_runs_of_each_kind_are_announced(kind: Kind) -> None:
-    assert announced_percent(kind, families=100, runs=200)[USUAL] <= MAX_FALSE_ALARMS_PERCENT
+def test_few_usual_runs_of_each_kind_are_reported(kind: Kind) -> None:
+    assert reported_percent(kind, families=100, runs=200)[USUAL] <= MAX_FALSE_ALARMS_PERCENT
 
 
-def test_most_runs_that_did_nothing_are_announced_and_no_half_run() -> None:
-    recall = announced_percent(Kind(name="steady"), families=6, runs=80)
+def test_most_runs_that_did_nothing_are_sent_and_no_half_run() -> None:
+    recall = reported_percent(Kind(name="steady"), families=6, runs=80)
     assert min(recall["nothing"], recall["nothing, the second time in a row"], recall["10 times the work"]) > 85
     assert recall["half of the work"] < 10

@@ -89,7 +89,7 @@ def test_botocore_keeps_the_services_that_are_called() -> None:
     called = {
         name
         for path in sources
-        if path.parent.name not in ("forwarder", "notices", "search_cluster", "setup")
+        if path.parent.name not in ("forwarder", "notifications", "search_cluster", "setup")
         for name in re.findall(r'(?:client|_open)\(\s*"([a-z-]+)"', path.read_text())
     }
     assert {"logs", "ecs", "lambda", "scheduler", "iam"} <= called

@@ -22,8 +22,8 @@ from profiler.forwarder.function_settings import (
     read_retry_settings,
     read_settings,
 )
-from profiler.forwarder.notices.channels import read_targets
-from profiler.forwarder.notices.event_details import EndedRun
+from profiler.forwarder.notifications.channels import read_targets
+from profiler.forwarder.notifications.event_details import EndedRun
 from profiler.record.model_base import describe_type
 from profiler.record.record_model import Container, Record, Report, encode, json_schema
 from tests.cloudformation import CLUSTERS, FOLDER, TEMPLATE, lint_template, read_template, template

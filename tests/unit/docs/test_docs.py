@@ -23,8 +23,8 @@ from profiler.settings import DEFAULT_EMF_METRICS
 from profiler.sizing.prices import PRICE_TABLE, PRICE_TABLE_DATE
 from tests.documentation import ROOT, blocks, pages, scripts
 from tests.unit.deployment.test_template import PARAMETERS, QUERIES, is_in_the_record
-from tests.unit.forwarder.notices.test_slack_messages import OOM as OUT_OF_MEMORY
-from tests.unit.forwarder.notices.test_slack_messages import text_of
+from tests.unit.forwarder.notifications.test_slack_messages import OOM as OUT_OF_MEMORY
+from tests.unit.forwarder.notifications.test_slack_messages import text_of
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
 FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()
@@ -131,7 +131,7 @@ def documented_variables() -> tuple[dict[str, str], dict[str, str]]:
 
 def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None:
     read = set()
-    for file in ("function_settings.py", "notices/channels.py"):
+    for file in ("function_settings.py", "notifications/channels.py"):
         source = (ROOT / "profiler" / "forwarder" / file).read_text()
         named = r'(?:environment\.get\(|text\(|_(?:boolean|number|text)\(\s*environment, )"([A-Z_]+)"'
         calls = re.findall(named, source)

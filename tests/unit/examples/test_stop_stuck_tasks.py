@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from moto import mock_aws
 
-from profiler.forwarder.notices.event_details import run_notice
+from profiler.forwarder.notifications.event_details import run_notice
 from tests.cloudformation import REGION, MotoStack, create_stack, lint_template, validate_arguments
 from tests.shown_runs import stuck_notice
 

@@ -16,7 +16,7 @@ from profiler.forwarder.batch_report import LogStream, ReportLine, batch_contain
 from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
+from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task, log_stream
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
@@ -29,7 +29,7 @@ from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.notices.test_slack_messages import RUN_NOTICES
+from tests.unit.forwarder.notifications.test_slack_messages import RUN_NOTICES
 from tests.unit.forwarder.test_task_event import task
 from tests.unit.forwarder.test_task_stopped import report
 from tests.unit.record.test_report_metrics import FULL as EVERY_FIELD
@@ -498,6 +498,6 @@ def test_the_notification_links_a_run_to_the_same_times_as_its_document(line: Re
     documents = event_documents(
         FAILED, batch, outcome, line, ForwarderSettings(kibana_url="https://kibana"), log=stream
     )
-    announced = EndedTask(task=FAILED, outcome=outcome, report_line=line, log=stream).links("https://kibana")
-    assert documents[0].initial_fields["links"]["run"] == announced.kibana
-    assert None not in asdict(announced).values()
+    links = EndedTask(task=FAILED, outcome=outcome, report_line=line, log=stream).links("https://kibana")
+    assert documents[0].initial_fields["links"]["run"] == links.kibana
+    assert None not in asdict(links).values()

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, FamilyMemory, Measures, find_unusual
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
+from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.record.family_identity import UsualDuration
 from profiler.record.record_model import Container, Metrics, Processor, Record
 from tests.fake_search import AnsweringSearch
-from tests.unit.forwarder.notices.test_slack_messages import NOTICE, ended, in_task, report_line
+from tests.unit.forwarder.notifications.test_slack_messages import NOTICE, ended, in_task, report_line
 from tests.values import present
 
 GIB = 2**30

@@ -114,7 +114,7 @@ def test_an_invalid_secret_is_named_without_its_value(secret: str) -> None:
         ("success,all", {"success", "failure", "running"}),
     ],
 )
-def test_notify_lists_what_is_announced(notify: str, subjects: set[str]) -> None:
+def test_notify_lists_what_is_sent(notify: str, subjects: set[str]) -> None:
     assert set(read_notice_settings({"NOTIFY": notify}).subjects) == subjects
 
 

@@ -31,9 +31,9 @@ from profiler.forwarder.memory_retry import (
     run_task_request,
     should_retry,
 )
-from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
-from profiler.forwarder.notices.event_details import ended_run
-from profiler.forwarder.notices.slack_messages import ended_task_message
+from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
+from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.sizing.prices import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
 from tests.notices import KeyTable

@@ -9,7 +9,7 @@ import pytest
 from profiler.core.timestamps import parse_ns
 from profiler.forwarder.batch_report import LogStream, ReportLine
 from profiler.forwarder.invocation import DeliveryError, InProgressError
-from profiler.forwarder.notices.announcements import EndedTask
+from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_export import RunExport, exported_run
 from profiler.forwarder.search_cluster.document_delivery import Failure
 from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter

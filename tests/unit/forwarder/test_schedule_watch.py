@@ -12,7 +12,7 @@ from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, NoticeError, ReadError
-from profiler.forwarder.schedule_watch import Account, ScheduleAnnouncer, ScheduleWatch
+from profiler.forwarder.schedule_watch import Account, ScheduleNotifier, ScheduleWatch
 from profiler.record.family_identity import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
@@ -68,14 +68,14 @@ class World:
             reasons=MissedReasons(lambda _service: self.trail, pause=lambda _seconds: None),
             usual=None if self.durations is None else self._usual,
         )
-        announcer = ScheduleAnnouncer(self.settings, self.channels, self.table.once, self.stored.append, self.finished)
+        notifier = ScheduleNotifier(self.settings, self.channels, self.table.once, self.stored.append, self.finished)
         watch = ScheduleWatch(
             account,
-            announcer,
+            notifier,
             grace_minutes=15,
             now_ns=at(now),
             may_read=lambda: self._count("clusters_left"),
-            may_announce=lambda: self._count("notices_left"),
+            may_notify=lambda: self._count("notices_left"),
         )
         return {name: count for name, count in watch.look().items() if count and name != "schedules"}
 
@@ -107,7 +107,7 @@ class World:
         return bool(left > 0)
 
 
-def test_a_due_time_is_missed_after_the_grace_and_announced_once() -> None:
+def test_a_due_time_is_missed_after_the_grace_and_sent_once() -> None:
     world = World(schedule())
     world.tasks = [task(-60, -50), task(0.2, 10)]
     assert [world.look(now) for now in (55, 62, 74.9)] == [{}] * 3
@@ -133,7 +133,7 @@ def test_the_table_is_asked_again_only_after_a_cold_start() -> None:
     assert world.table.asked == 5
 
 
-def test_the_first_look_announces_nothing_that_it_cannot_know() -> None:
+def test_the_first_look_reports_nothing_that_it_cannot_know() -> None:
     world = World(schedule())
     world.tasks = [task(60.2, 62), task(120.2, 121)]
     assert world.look(125) == {}
@@ -188,7 +188,7 @@ def test_a_rule_that_was_seen_unchanged_since_before_the_due_time_needs_no_cloud
     assert trail.asked == 1  # for the reasons, and after the first error no more
 
 
-def test_a_late_task_is_announced_also_after_the_missed_run() -> None:
+def test_a_late_task_is_sent_also_after_the_missed_run() -> None:
     world = World(schedule())
     world.tasks = [task(0.2, 10)]
     assert world.look(76) == {"missed": 1}
@@ -198,7 +198,7 @@ def test_a_late_task_is_announced_also_after_the_missed_run() -> None:
     assert world.channels[0].posted[1].notice.message == late
 
 
-def test_a_task_beside_the_previous_one_is_announced() -> None:
+def test_a_task_beside_the_previous_one_is_reported() -> None:
     world = World(schedule())
     world.tasks = [task(0.2, arn="arn:task/first"), task(60.2)]
     assert [world.look(now) for now in (61, 66)] == [{"overlapped": 1}, {}]
@@ -265,7 +265,7 @@ def test_what_the_time_does_not_suffice_for_is_done_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("subjects", "families", "announced"),
+    ("subjects", "families", "sent"),
     [
         (ALL_SUBJECTS, (), ["overlapped", "missed", "slow"]),
         (frozenset({"failure"}), (), ["overlapped", "missed"]),
@@ -273,15 +273,15 @@ def test_what_the_time_does_not_suffice_for_is_done_later() -> None:
         (ALL_SUBJECTS, ("other-*",), []),
     ],
 )
-def test_notify_selects_what_is_announced_but_all_is_stored(
-    subjects: frozenset[Subject], families: tuple[str, ...], announced: list[str]
+def test_notify_selects_what_is_sent_but_all_is_stored(
+    subjects: frozenset[Subject], families: tuple[str, ...], sent: list[str]
 ) -> None:
     world = World(schedule())
     world.tasks = [task(0.2, started_ns=at(1)), task(60.2)]
     world.durations = {("etl", "jobs"): UsualDuration(median_ms=60_000, p95_ms=60_000, runs=9)}
     world.settings = NoticeSettings(subjects=subjects, families=families)
     world.look(136)
-    assert world.slack == announced
+    assert world.slack == sent
     assert [line.notice.kind for line in world.stored] == ["overlapped", "missed", "slow"]
 
 

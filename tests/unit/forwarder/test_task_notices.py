@@ -1,4 +1,4 @@
-"""Notices among the lines of an invocation: which are announced, how often, and what a failed channel leads to."""
+"""Notices among the lines of an invocation: which are sent, how often, and what a failed channel leads to."""
 
 import json
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, NoticeError, SettingsError
-from profiler.forwarder.notices.announcements import (
+from profiler.forwarder.notifications.event_details import bus_event
+from profiler.forwarder.notifications.notification import (
     MAX_AGE,
     MAX_NOTICES_OF_A_STREAM,
-    Announcement,
+    Notification,
     TaskNotices,
 )
-from profiler.forwarder.notices.event_details import bus_event
-from profiler.forwarder.notices.slack_messages import message_of
+from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.notice_model import NoticeLine, encode_notice
@@ -40,7 +40,7 @@ STREAM = f"ecs/task-monitor/{TASK_ID}"
 
 
 class World:
-    """The channels, the table of what was announced, and the documents of all invocations."""
+    """The channels, the table of what was sent, and the documents of all invocations."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = NoticeSettings(**settings)
@@ -144,14 +144,14 @@ def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[st
         ({}, "x"),
     ],
 )
-def test_a_notice_of_another_task_is_kept_and_not_announced(place: dict[str, str], arn: str) -> None:
+def test_a_notice_of_another_task_is_kept_and_not_sent(place: dict[str, str], arn: str) -> None:
     world = World()
     assert world.forward(line(record=replace(STUCK.record, task_arn=arn)), **place) == Counts(failed=1)
     assert "is not trusted" in world.store[0].reason
     assert world.slack.posted == []
 
 
-def test_a_replayed_notice_is_indexed_and_not_announced() -> None:
+def test_a_replayed_notice_is_indexed_and_not_sent() -> None:
     world = World()
     events = [{"logStreamName": STREAM, "eventId": "1", "timestamp": 1, "message": line().decode()}]
     items = decode_event(build_subscription_event(events, "/ecs/jobs"))
@@ -159,7 +159,7 @@ def test_a_replayed_notice_is_indexed_and_not_announced() -> None:
     assert world.slack.posted == []
 
 
-def test_an_old_notice_is_indexed_and_not_announced() -> None:
+def test_an_old_notice_is_indexed_and_not_sent() -> None:
     world = World()
     world.now = NOW + MAX_AGE + timedelta(seconds=1)
     assert world.forward(line()) == Counts(indexed=1)
@@ -167,7 +167,7 @@ def test_an_old_notice_is_indexed_and_not_announced() -> None:
     assert "they are older than a day" in world.warnings[0]
 
 
-def test_a_flood_of_notices_is_indexed_and_the_first_ones_are_announced() -> None:
+def test_a_flood_of_notices_is_indexed_and_the_first_ones_are_sent() -> None:
     world = World()
     sent = [f"kind{number}" for number in range(12)]
     assert world.forward(*(line(kind) for kind in [*sent, "kind0"])) == Counts(indexed=13)
@@ -208,9 +208,9 @@ def channel_that_refuses(*numbers: int) -> FakeChannel:
     """Refuses the notices of these tasks."""
     refused = {f"{number:032x}" for number in numbers}
 
-    def check(announcement: Announcement) -> None:
-        assert isinstance(announcement, NoticeLine)
-        if announcement.record.task_id in refused:
+    def check(notification: Notification) -> None:
+        assert isinstance(notification, NoticeLine)
+        if notification.record.task_id in refused:
             raise NoticeError("Slack is away.")
 
     return fake_channel(check=check)
@@ -247,13 +247,13 @@ def test_every_notice_is_posted_once_however_often_channels_fail(
     assert world.store == []
 
 
-def check_both(announcement: Announcement) -> None:
+def check_both(notification: Notification) -> None:
     """Build Slack's message and the event, as the real channels do."""
-    sent = message_of(announcement, kibana_url="https://kibana.example.com")
+    sent = message_of(notification, kibana_url="https://kibana.example.com")
     text = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False)
     assert violations(json.loads(text.encode())) == []
     assert "<!" not in text
-    _, detail = bus_event(announcement, kibana_url=None)
+    _, detail = bus_event(notification, kibana_url=None)
     assert len(msgspec.json.encode(detail)) < 32 * 1024
 
 
@@ -271,7 +271,7 @@ HOSTILE: st.SearchStrategy[object] = st.sampled_from(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(LEAVES), HOSTILE | st.text(), min_size=1, max_size=4))
-def test_a_hostile_notice_is_announced_safely_or_kept(changes: dict[tuple[str, ...], object]) -> None:
+def test_a_hostile_notice_is_sent_safely_or_kept(changes: dict[tuple[str, ...], object]) -> None:
     document = json.loads(line())
     for path, value in changes.items():
         *parents, name = path

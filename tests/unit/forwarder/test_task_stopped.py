@@ -20,13 +20,13 @@ from profiler.forwarder.invocation import (
     SearchClusterError,
     SettingsError,
 )
-from profiler.forwarder.notices.announcements import (
-    Announcement,
+from profiler.forwarder.notifications.notification import (
     ChannelKind,
     Comparison,
     EndedTask,
     MemoryRetry,
     NoticeChannel,
+    Notification,
     UnusualMeasure,
 )
 from profiler.forwarder.run_export import exported_run
@@ -153,10 +153,10 @@ class World:
         self.documents += documents
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        assert isinstance(announcement, EndedTask)
+    def post(self, notification: Notification, kind: ChannelKind) -> None:
+        assert isinstance(notification, EndedTask)
         self.may_fail("slack")
-        self.notices.append((announcement, kind))
+        self.notices.append((notification, kind))
 
     def handle(
         self, ended: StoppedTask | None = None, *, cluster: bool = True, **settings: Any
@@ -358,7 +358,7 @@ AS_FAILURES: dict[str, Any] = {"unusual_as_failures": True}
 def test_the_settings_select_the_tasks_that_get_a_notice(
     detail: dict[str, Any], comparison: Comparison, settings: dict[str, Any], notified: str | None
 ) -> None:
-    """A success unlike its family is announced as a failure if that is wanted."""
+    """A success unlike its family is sent as a failure if that is wanted."""
     world = World(described=WITHOUT_MONITOR)
     world.comparison = comparison
     assert world.handle(task(**detail), **settings)["notified"] == notified
@@ -410,7 +410,7 @@ def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_sh
     assert (world.reads, notice.log_lines, notice.duration_ms) == (2, ("one",), 60000)
 
 
-def test_a_failure_is_announced_without_log_lines_that_cannot_be_read() -> None:
+def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:
     world = World({BATCH_STREAM: LINES})
     world.indexed_reports = [report_line(report())]
     world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]

@@ -10,8 +10,8 @@ from msgspec.structs import asdict, replace
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.notices import value_formats
-from profiler.forwarder.notices.announcements import Announcement, EndedTask, UnusualMeasure
+from profiler.forwarder.notifications import value_formats
+from profiler.forwarder.notifications.notification import EndedTask, Notification, UnusualMeasure
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.notice_model import (
@@ -84,13 +84,13 @@ class EndedRun(_RunDetail, frozen=True, kw_only=True):
     links: RunLinks | None = None
 
 
-def bus_event(announcement: Announcement, *, kibana_url: str | None) -> tuple[str, Struct]:
-    """Return the type of an announcement's event, and its detail."""
-    if isinstance(announcement, EndedTask):
-        return "Task Run Ended", ended_run(announcement, kibana_url=kibana_url)
-    if isinstance(announcement, NoticeLine):
-        return "Task Run Notice", run_notice(announcement, kibana_url=kibana_url)
-    return "Schedule Notice", schedule_notice(announcement, kibana_url=kibana_url)
+def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[str, Struct]:
+    """Return the type of a notification's event, and its detail."""
+    if isinstance(notification, EndedTask):
+        return "Task Run Ended", ended_run(notification, kibana_url=kibana_url)
+    if isinstance(notification, NoticeLine):
+        return "Task Run Notice", run_notice(notification, kibana_url=kibana_url)
+    return "Schedule Notice", schedule_notice(notification, kibana_url=kibana_url)
 
 
 def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:

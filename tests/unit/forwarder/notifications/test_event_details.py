@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from profiler.forwarder.invocation import NoticeError
-from profiler.forwarder.notices.announcements import Announcement, EndedTask
-from profiler.forwarder.notices.channels import event_bus_channel, log_line_channel
-from profiler.forwarder.notices.event_details import DETAILS
+from profiler.forwarder.notifications.channels import event_bus_channel, log_line_channel
+from profiler.forwarder.notifications.event_details import DETAILS
+from profiler.forwarder.notifications.notification import EndedTask, Notification
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record, SlowdownBounds
 from tests.documentation import ROOT
 from tests.shown_runs import stuck_notice
-from tests.unit.forwarder.notices.test_slack_messages import (
+from tests.unit.forwarder.notifications.test_slack_messages import (
     NOTICE,
     NOTICES,
     OOM,
@@ -72,10 +72,10 @@ def test_a_bus_that_rejects_the_event_is_named(answer: dict[str, Any] | Exceptio
         event_bus_channel("runs", lambda: Bus(answer), None).post(RUN, "failure")
 
 
-def event(announcement: Announcement) -> tuple[dict[str, Any], dict[str, Any]]:
+def event(notification: Notification) -> tuple[dict[str, Any], dict[str, Any]]:
     """The entry on the bus, and its detail."""
     bus = Bus({"FailedEntryCount": 0, "Entries": [{"EventId": "1"}]})
-    event_bus_channel("default", lambda: bus, KIBANA).post(announcement, "failure")
+    event_bus_channel("default", lambda: bus, KIBANA).post(notification, "failure")
     (entry,) = bus.entries
     assert len(entry["Detail"].encode()) < MAX_DETAIL_BYTES
     return entry, json.loads(entry["Detail"])

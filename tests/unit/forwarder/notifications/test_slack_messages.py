@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.batch_report import LogStream, ReportLine
-from profiler.forwarder.notices.announcements import Announcement, Comparison, EndedTask, UnusualMeasure
-from profiler.forwarder.notices.slack_messages import SlackMessage, escape_text, message_of
+from profiler.forwarder.notifications.notification import Comparison, EndedTask, Notification, UnusualMeasure
+from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.notice_model import (
@@ -125,7 +125,7 @@ def shown(message: SlackMessage) -> str:
     return "\n".join(texts(message.blocks))
 
 
-def text_of(notice: Announcement) -> str:
+def text_of(notice: Notification) -> str:
     return shown(message_of(notice, kibana_url=KIBANA))
 
 
@@ -480,8 +480,8 @@ SCHEDULE_NOTICES = any_struct(
 
 @settings(deadline=None)  # a text of 21,000 characters takes long on a busy machine
 @given(NOTICES | RUN_NOTICES | SCHEDULE_NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
-def test_any_announcement_becomes_a_valid_slack_message(announcement: Announcement, kibana_url: str | None) -> None:
-    sent = message_of(announcement, kibana_url=kibana_url)
+def test_any_notification_becomes_a_valid_slack_message(notification: Notification, kibana_url: str | None) -> None:
+    sent = message_of(notification, kibana_url=kibana_url)
     as_sent = json.loads(
         json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()
     )
@@ -493,7 +493,7 @@ def test_any_announcement_becomes_a_valid_slack_message(announcement: Announceme
     for each in objects(sent.blocks):
         assert each["emoji"] is False if each["type"] == "plain_text" else each["verbatim"] is True
     assert all(urlsplit(url).hostname for url in urls(sent).values())
-    if isinstance(announcement, EndedTask):
+    if isinstance(notification, EndedTask):
         ours = [each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn"]
         assert [text for text in ours if re.search(r"\b(nan|inf|None)\b", text)] == []
 

@@ -24,9 +24,9 @@ from msgspec.structs import asdict
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.forwarder.function_settings import NoticeSettings, fetch_secret, read_secret
 from profiler.forwarder.invocation import InvocationTime, NoticeError, RetryBackoff, SettingsError
-from profiler.forwarder.notices.announcements import Announcement, ChannelKind, EndedTask, NoticeChannel
-from profiler.forwarder.notices.event_details import LINE_TYPE, bus_event, ended_run
-from profiler.forwarder.notices.slack_messages import SlackMessage, message_of
+from profiler.forwarder.notifications.event_details import LINE_TYPE, bus_event, ended_run
+from profiler.forwarder.notifications.notification import ChannelKind, EndedTask, NoticeChannel, Notification
+from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 
 SOURCE = "task-profiler"
 
@@ -221,15 +221,15 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
 
 
 def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:
-    """Put one event on an EventBridge bus (a name or an ARN) for each announcement: the rules on the bus select.
+    """Put one event on an EventBridge bus (a name or an ARN) for each notification: the rules on the bus select.
 
     boto3's client is slow to build.
     """
 
-    def post(announcement: Announcement, _kind: ChannelKind) -> None:
+    def post(notification: Notification, _kind: ChannelKind) -> None:
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and not always needed
 
-        detail_type, detail = bus_event(announcement, kibana_url=kibana_url)
+        detail_type, detail = bus_event(notification, kibana_url=kibana_url)
         task_arn = getattr(detail, "task_arn", None)
         entry = {
             "Source": SOURCE,
@@ -257,9 +257,9 @@ def log_line_channel(write: Callable[[str], None], kibana_url: str | None) -> No
     A notice is a line of a log already.
     """
 
-    def post(announcement: Announcement, _kind: ChannelKind) -> None:
-        if isinstance(announcement, EndedTask):
-            run = msgspec.to_builtins(ended_run(announcement, kibana_url=kibana_url))
+    def post(notification: Notification, _kind: ChannelKind) -> None:
+        if isinstance(notification, EndedTask):
+            run = msgspec.to_builtins(ended_run(notification, kibana_url=kibana_url))
             write(msgspec.json.encode({"type": LINE_TYPE, **run}).decode())
 
     return NoticeChannel("log", post, is_selective=False)
@@ -276,8 +276,8 @@ def configured_channels(
     def targets() -> Mapping[ChannelKind, SlackTarget]:
         return read_targets(environment, fetch_secret)
 
-    def post_to_slack(announcement: Announcement, kind: ChannelKind) -> None:
-        send(targets()[kind], message_of(announcement, kibana_url=settings.kibana_url), budget)
+    def post_to_slack(notification: Notification, kind: ChannelKind) -> None:
+        send(targets()[kind], message_of(notification, kibana_url=settings.kibana_url), budget)
 
     slack = NoticeChannel("slack", post_to_slack, lambda kind: kind in targets())
     if settings.event_bus_name is None:

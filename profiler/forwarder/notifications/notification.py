@@ -1,6 +1,6 @@
 """A notification's content, and its posting to each channel, once; and the notices of running tasks.
 
-The notices among the lines of an invocation are announced after their documents are written. Any program can print the
+The notices among the lines of an invocation are sent after their documents are written. Any program can print the
 line of a notice into its own log. Therefore an invocation sends at most eight notices of a log stream; all of them are
 indexed. A notice that is older than a day, or is sent again by ``task-profiler replay``, is indexed and not sent: its
 run is over, and the table of the sent ones may no longer contain it.
@@ -154,59 +154,59 @@ def completed(value: _S, other: _S) -> _S:
     return replace(value, **{name: getattr(other, name) for name in unknown})
 
 
-Announcement: TypeAlias = EndedTask | NoticeLine | ScheduleNoticeLine
+Notification: TypeAlias = EndedTask | NoticeLine | ScheduleNoticeLine
 
 
 class NoticeChannel(Struct):
-    """Announces stopped tasks, and notices of running tasks and of schedules.
+    """Posts stopped tasks, and notices of running tasks and of schedules.
 
-    ``name`` is a part of the idempotency key: never change it. ``post`` raises DeliveryError if the announcement was
+    ``name`` is a part of the idempotency key: never change it. ``post`` raises DeliveryError if the notification was
     not accepted; Lambda must retry the event. ``accepts`` tells whether the channel is configured for successes, or for
     everything else; it may raise SettingsError. NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks, except
     for a channel that is not selective.
     """
 
     name: str
-    post: Callable[[Announcement, ChannelKind], None]
+    post: Callable[[Notification, ChannelKind], None]
     accepts: Callable[[ChannelKind], bool] = lambda _kind: True
     is_selective: bool = True
 
 
-def announce(
+def notify(
     channels: Sequence[NoticeChannel],
-    announcement: Announcement,
+    notification: Notification,
     kind: ChannelKind,
     once: Idempotently,
     errors: list[ForwarderError],
 ) -> tuple[str, ...]:
-    """Post the announcement to each channel that accepts its kind, at most once for each channel.
+    """Post the notification to each channel that accepts its kind, at most once for each channel.
 
     A channel that fails does not prevent the others: its error is added to ``errors``. Returns the names of the
-    channels that have the announcement, now or since an earlier invocation.
+    channels that have the notification, now or since an earlier invocation.
     """
     posted = []
     for channel in channels:
         try:
             if channel.accepts(kind):
-                once(f"{announcement_key(announcement)}#{channel.name}", partial(channel.post, announcement, kind))
+                once(f"{notification_key(notification)}#{channel.name}", partial(channel.post, notification, kind))
                 posted.append(channel.name)
         except ForwarderError as error:
             errors.append(error)
     return tuple(posted)
 
 
-def announcement_key(announcement: Announcement) -> str:
-    """Return the key of an announcement: a task's end, a kind of notice of a run, or the outcome of a due time.
+def notification_key(notification: Notification) -> str:
+    """Return the key of a notification: a task's end, a kind of notice of a run, or the outcome of a due time.
 
     Keys are stored for days: never change them.
     """
-    if isinstance(announcement, EndedTask):
-        return announcement.task.arn
-    notice = announcement.notice
-    if isinstance(announcement, NoticeLine):
-        record = announcement.record
+    if isinstance(notification, EndedTask):
+        return notification.task.arn
+    notice = notification.notice
+    if isinstance(notification, NoticeLine):
+        record = notification.record
         return f"{record.task_arn or record.task_id}#{record.container.name}#{notice.kind}"
-    return f"schedule#{schedule_notice_id(announcement)}"
+    return f"schedule#{schedule_notice_id(notification)}"
 
 
 def run_idempotently(
@@ -285,7 +285,7 @@ class TaskNotices(Struct):
             number = MAX_NOTICES_OF_A_STREAM
             self.warn(f"Only {number} notifications in {where} are sent: the log stream has more.")
 
-    def announce(self, errors: list[ForwarderError]) -> list[str]:
+    def send(self, errors: list[ForwarderError]) -> list[str]:
         """Send the notices that the settings select. The errors of the channels are added to ``errors``.
 
         Returns the records of the stream to deliver again: those with a notice that a channel did not accept.
@@ -300,7 +300,7 @@ class TaskNotices(Struct):
             for line, written, source in held:
                 before = len(failed)
                 if settings.selects("running", line.record.family or "unknown"):
-                    announce(channels, line, "failure", once, failed)
+                    notify(channels, line, "failure", once, failed)
                 if len(failed) > before:
                     refused.append((line, written, source))
         errors += {str(error): error for error in failed}.values()  # most notices fail for the same reason

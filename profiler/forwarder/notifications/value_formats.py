@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TypeVar
 
-from profiler.forwarder.notices.announcements import EndedTask
+from profiler.forwarder.notifications.notification import EndedTask
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Metrics, Process, Recommendation, Record
 from profiler.record.run_outcome import EndStatus, describe_cause

@@ -10,9 +10,9 @@ from msgspec.structs import asdict
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
-from profiler.forwarder.notices import value_formats
-from profiler.forwarder.notices.announcements import Announcement, EndedTask
-from profiler.forwarder.notices.event_details import run_title, schedule_title
+from profiler.forwarder.notifications import value_formats
+from profiler.forwarder.notifications.event_details import run_title, schedule_title
+from profiler.forwarder.notifications.notification import EndedTask, Notification
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.hardware import gpu_idle_texts, gpu_totals, neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -122,13 +122,13 @@ def context(text: str) -> JsonObject | None:
     return {"type": "context", "elements": [plain_text(text)]} if text else None
 
 
-def message_of(announcement: Announcement, *, kibana_url: str | None) -> SlackMessage:
-    """Build the message of an announcement. Never raises, because an error here would lose the notice."""
-    if isinstance(announcement, EndedTask):
-        return ended_task_message(announcement, kibana_url=kibana_url)
-    if isinstance(announcement, NoticeLine):
-        return run_notice_message(announcement, kibana_url=kibana_url)
-    return schedule_notice_message(announcement, kibana_url=kibana_url)
+def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMessage:
+    """Build the message of a notification. Never raises, because an error here would lose the notice."""
+    if isinstance(notification, EndedTask):
+        return ended_task_message(notification, kibana_url=kibana_url)
+    if isinstance(notification, NoticeLine):
+        return run_notice_message(notification, kibana_url=kibana_url)
+    return schedule_notice_message(notification, kibana_url=kibana_url)
 
 
 def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMessage:
