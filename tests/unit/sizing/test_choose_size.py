@@ -59,6 +59,7 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
     assert (need.needed_memory_mb, need.needed_vcpu) == (1056, 0.2)
     assert "memory of 'side'" not in reasons(one)
     assert "The CPU use of 'side' was not measured: it is not included." in reasons(one)
+    assert "memory of 'side'" not in reasons(one, report(1, peak_mb=None, p95=None, size=(0.25, 256)))
 
 
 @pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
