@@ -67,6 +67,9 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
     other = [billed(n, 600, container=Container(name="side")) for n in range(6)]
     both, alone = evidence_of([*one, *other]), evidence_of(one)
     assert mean_billed_ms(both.billed, 1) == mean_billed_ms(alone.billed, 1) == 3_600_000
+    assert mean_billed_ms(alone.billed, 2) == 3_600_000 + 590_000, "the time before the start does not change"
+    known = report(metrics={"init_duration_ms": 5000})
+    assert [mean_billed_ms(evidence_of([known]).billed, factor) for factor in (1, 2)] == [600_000, 1_185_000]
     assert runs_per_month(both) == runs_per_month(alone)
     assert both.runs == 12
 
