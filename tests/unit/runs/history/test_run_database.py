@@ -225,6 +225,7 @@ def test_a_history_that_cannot_be_looked_for_is_not_called_empty(tmp_path: Path)
     """As in a folder that another user made; root may look everywhere, but not for a name that is too long."""
     with pytest.raises(TaskProfilerError, match="File name too long"):
         list(HistoryStore(tmp_path / ("x" * 300), FakeClock()).runs(RunFilter()))
+    assert [*HistoryStore("/dev/null/history", FakeClock()).runs(RunFilter())] == [], "a home that is no folder"
 
 
 def in_progress(family: str = "etl", status: Status = "unknown") -> Report:
