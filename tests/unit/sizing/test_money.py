@@ -60,6 +60,8 @@ def test_each_size_of_a_spot_family_has_the_price_of_its_runs() -> None:
     assert option.usd_per_run == present(runs[0].record.cost).usd == pytest.approx(0.3 * hour_usd(1, 2048), abs=1e-8)
     (saving,) = [text for text in advise(evidence_of(runs), Policy(), NONE).reasons if "saves" in text]
     assert " %: at least $0." in saving
+    own = PriceOverrides(vcpu_hour_usd=0.06)
+    assert prices("us-east-1", "X86_64", own, on_spot=True) == prices("us-east-1", "X86_64", own)
 
 
 def test_a_task_with_several_reports_is_paid_once() -> None:
