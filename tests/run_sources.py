@@ -118,6 +118,7 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"since_ns": NOW_NS - 100 * HOUR_NS}, ["abc1", "abc2", "bcd1", "bcd2"]),
     ({"since_ns": NOW_NS - 100 * HOUR_NS + 1_000_000}, ["abc1", "abc2", "bcd1"]),
     ({"until_ns": NOW_NS - 100 * HOUR_NS}, ["cde1", "cde2"]),
+    ({"until_ns": NOW_NS - 100 * HOUR_NS + 1}, ["bcd2", "cde1", "cde2"]),
     ({"since_ns": NOW_NS - 250 * HOUR_NS, "until_ns": NOW_NS - 2 * HOUR_NS}, ["bcd1", "bcd2", "cde1"]),
     ({"run": "abc"}, ["abc1", "abc2"]),
     ({"run": "abc1/batch"}, ["abc1"]),

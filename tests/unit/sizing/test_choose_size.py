@@ -161,6 +161,7 @@ def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
     early = report(peak_mb=10, likely_out_of_memory=True, size=(1, 512), launch_type="EC2", status="failure")
     assert size([early])[1] == 576
     assert size([report(p95=1.0, launch_type="EC2")])[0] == 1
+    assert size([report(p95=0.26, size=None, metrics={"vcpu_size": 0.3}, launch_type="LOCAL")])[0] == 0.3
     local = report(peak_mb=100, p95=0.3, launch_type="LOCAL")
     assert size([local], target=DeploymentTarget(launch_type="FARGATE")) == (0.5, 1024), "it runs elsewhere now"
 
