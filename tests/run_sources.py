@@ -115,6 +115,7 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"tags": (("team", "data"), ("cost centre", "7"))}, ["abc1"]),
     ({"statuses": ("failure",)}, ["abc2", "cde2"]),
     ({"statuses": ("stopped", "unknown")}, ["bcd2", "cde1"]),
+    ({"statuses": ("failure", "stopped")}, ["abc2", "bcd2", "cde2"]),
     ({"since_ns": NOW_NS - 100 * HOUR_NS}, ["abc1", "abc2", "bcd1", "bcd2"]),
     ({"since_ns": NOW_NS - 100 * HOUR_NS + 1_000_000}, ["abc1", "abc2", "bcd1"]),
     ({"until_ns": NOW_NS - 100 * HOUR_NS}, ["cde1", "cde2"]),

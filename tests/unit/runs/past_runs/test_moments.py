@@ -299,7 +299,7 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
     ),
     (
         stopped(),
-        None,
+        TaskEvent(stop_category="exit"),
         "warning: nightly-etl:26 was stopped after 19m 42s.",
         "The task was stopped before the batch ended, with exit code 143.",
     ),
