@@ -46,6 +46,8 @@ def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> Non
     (now,) = [option for option in found.choice.options if option.size == Size(2, 4096)]
     assert now.usd_per_run == round(hour_usd(2, 4096), 8)
     assert "No measured run had 2 vCPU: the costs come from runs with other vCPU sizes." in found.reasons
+    unbilled = advise(evidence_of([report(metrics={"billed_duration_ms": None}), died]), Policy(), NONE)
+    assert not any("costs come from" in reason for reason in unbilled.reasons), "there are none"
 
 
 def on_spot(number: int) -> Report:
