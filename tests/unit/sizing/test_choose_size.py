@@ -172,7 +172,7 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
     assert size([report(peak_mb=100, p95=None)]) == (1, 2048)
     assert size([report(peak_mb=100, p95=None, size=None, launch_type="LOCAL")]) == (None, 128)
     unsized = advice([report(size=None)])
-    assert (unsized.choice.changes, as_json(unsized)["current"]) == (False, None)
+    assert (unsized.choice.changes, unsized.choice.is_right, as_json(unsized)["current"]) == (False, False, None)
 
 
 # --- the sentences ----------------------------------------------------------------------------
@@ -212,6 +212,9 @@ def test_gpus_that_no_run_used_are_said() -> None:
     idle, busy = ((Gpu(uuid="G", utilization_percent=Distribution(max=most)),) for most in (0, 3))
     assert "GPUs were allocated but never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
     assert "GPU" not in reasons(report(0, gpus=idle), report(1, gpus=busy))
+    assert "GPU" not in reasons(*(report(n, gpus=idle, gpu_scope="instance") for n in (0, 1))), (
+        "they may be another task's"
+    )
     assert "Every run was stopped before its end" in reasons(report(status="stopped"))
 
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -80,6 +81,8 @@ def test_a_run_is_read_as_it_was_written(history: HistoryStore, file: Path) -> N
     keep(history, one)
     assert list(history.runs(RunFilter())) == [(encode(one), one)]
     assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
+    keep(history, replace(one, record=replace(one.record, status="paused")))  # a later version's word
+    assert [*LocalRuns(history).runs(RunFilter(statuses=("unknown",)))]
 
 
 def test_runs_are_read_in_pages_which_do_not_lock_the_file(
