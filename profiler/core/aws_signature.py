@@ -14,7 +14,7 @@ NO_SERVERLESS = (
 
 def is_serverless(url: str) -> bool:
     """Whether it is the address of a collection of OpenSearch Serverless, such as ``ID.REGION.aoss.amazonaws.com``."""
-    return ".aoss." in url
+    return ".aoss." in url.lower().partition("://")[2].partition("/")[0]
 
 
 class AwsSignature(Struct, eq=False):

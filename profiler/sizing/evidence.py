@@ -42,6 +42,7 @@ from profiler.sizing.run_facts import (
     RunFacts,
     facts_of,
     gpus_idle,
+    memory_of,
     oom_size_mb,
     reached_size_mb,
     size_of,
@@ -168,7 +169,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
         peak_source: The least exact source of any peak. ``stats_period_ms``: the longest period.
         window_ns: Time between the starts of the first and the last run of the window, measured or not.
         window_tasks: The number of tasks in the window, measured or not. Each container of a task may have a report.
-        latest: The record of the latest measured run, with the size of the latest run, measured or not.
+        latest: The record of the latest measured run, with the size of the latest run, measured or not. The containers
+            ``unknown_memory`` of the measured run have neither a measurement nor a limit of their memory.
         billed: The billed time of the tasks at the current vCPU size; of all tasks if none of them had this size.
         peaks_mb: The batch's peaks in the order of time. ``needs_mb``: the memory that the task required.
         idle_gpu_hours: The mean of the runs that have it; of the instances' GPUs if ``has_gpus_of_others`` is True.
@@ -205,6 +207,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     has_run_at_current_vcpu: bool = True
     peaks_mb: tuple[float, ...] = ()
     needs_mb: tuple[float, ...] = ()
+    unknown_memory: tuple[str, ...] = ()
     gpus_idle: bool = False
     idle_gpu_hours: float | None = None
     has_gpus_of_others: bool = False
@@ -313,6 +316,7 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         billed=_billed_tasks(records_now or records),
         has_run_at_current_vcpu=bool(records_now),
         peaks_mb=tuple(peak for record in records if (peak := record.metrics.max_memory_used_mb) is not None),
+        unknown_memory=tuple(one.name for one in records[-1].containers if memory_of(one, records[-1]) is None),
         needs_mb=tuple(run.needed_memory_mb for run in runs if run.needed_memory_mb is not None),
         gpus_idle=bool(idle_flags) and all(idle_flags),
         idle_gpu_hours=mean_known(*(record.gpu_idle.gpu_hours for record in records if record.gpu_idle is not None)),

@@ -21,7 +21,7 @@ from profiler.record.worth_a_word import HIGH_USE_SHARE, MIN_CPU_WAIT_PERCENT, S
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
 from profiler.sizing.prices import LARGEST, LEGAL_SIZES
-from profiler.sizing.run_facts import memory_of, vcpu_limit, vcpu_p95
+from profiler.sizing.run_facts import vcpu_limit, vcpu_p95
 from profiler.sizing.trend import MIN_RUNS, Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 
@@ -341,10 +341,7 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"The runs had different processors, so their durations and CPU use are hard to compare: {listed}."
     others = evidence.latest.containers
     for what, names in (
-        (
-            "memory of {} was not measured and has no limit to use instead",
-            [other.name for other in others if memory_of(other, evidence.latest) is None],
-        ),
+        ("memory of {} was not measured and has no limit to use instead", evidence.unknown_memory),
         ("CPU use of {} was not measured", [other.name for other in others if vcpu_p95(other.metrics) is None]),
     ):
         if names:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from profiler.core.clock import Ticker
 from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
-from profiler.core.text import on_one_line, printable, without_surrogates
+from profiler.core.text import first_names, on_one_line, printable, without_surrogates
 from profiler.core.timestamps import (
     format_datetime,
     format_local,
@@ -33,6 +33,7 @@ def test_control_characters_and_changes_of_direction_are_escaped_or_blank() -> N
     text = "a\x1b[31m\tb\n\N{RIGHT-TO-LEFT OVERRIDE}c\udc80"
     assert printable(text) == r"a\x1b[31m\tb\n\u202ec\udc80"
     assert on_one_line(text) == "a [31m b  c?"
+    assert [first_names("abcdef"[:count]) for count in (5, 6)] == ["a, b, c, d, e", "a, b, c, d, e, …"]
 
 
 @given(st.text(st.characters(categories=None)))

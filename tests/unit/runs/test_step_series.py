@@ -38,10 +38,12 @@ def test_checkpoints_are_steps_in_the_order_of_time_and_a_time_without_one_is_a_
 
 
 def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
+    """One checkpoint begins where the one before it ended."""
     lines = []
     for minute, read_bytes, write_bytes in ((2, 150, 8), (1, 100, None), (3, None, 8), (4, 175, 9)):
         totals, one = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes), checkpoint("a", minute)
-        lines.append(replace(one, record=replace(one.record, metrics=totals)))
+        interval = replace(one.record.interval or Interval(), started_at=f"2026-11-01T06:{minute - 1:02}:00.000Z")
+        lines.append(replace(one, record=replace(one.record, metrics=totals, interval=interval)))
     steps = steps_of_checkpoints(lines)
     assert (steps.block_read_bytes, steps.block_write_bytes) == ((100, 50, None, 25), (None, 8, 0, 1))
     assert not steps.gpu_percent

@@ -53,11 +53,12 @@ def test_a_secret_that_only_the_functions_can_read_is_not_passed_over() -> None:
         open_session(None, None, {"ELASTICSEARCH_SECRET_ID": "search"})
 
 
-@pytest.mark.parametrize("host", ["a1.eu-west-1.aoss.amazonaws.com", "a1.cn-north-1.aoss.amazonaws.com.cn:443"])
+@pytest.mark.parametrize("host", ["A1.eu-west-1.AOSS.amazonaws.com", "a1.cn-north-1.aoss.amazonaws.com.cn:443"])
 def test_a_collection_of_opensearch_serverless_is_refused_at_once(host: str) -> None:
     for server in (ClusterServer, DashboardsServer):
         with pytest.raises(UsageError, match=r"^OpenSearch Serverless is not supported"):
             server(f"https://{host}/_dashboards", requests.Session())
+        server(f"https://proxy.example.com/{host}", requests.Session())
 
 
 @pytest.mark.parametrize("key", ["hunter2\n", "“hunter2”"])

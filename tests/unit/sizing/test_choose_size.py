@@ -49,6 +49,7 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
     assert "100 MB of this memory is for the other containers" in together.reasons[0]
     apart = [report(0, peak_mb=800, p95=0.2), report(1, peak_mb=100, p95=0.01, others=beside(100, 0.05))]
     assert size(apart) == (0.25, 1024)
+    assert "600 MB of this memory is for" in reasons(report(peak_mb=800), report(1, peak_mb=500, others=beside(600, 0)))
 
 
 def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
@@ -59,6 +60,7 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
     assert (need.needed_memory_mb, need.needed_vcpu) == (1056, 0.2)
     assert "memory of 'side'" not in reasons(one)
     assert "The CPU use of 'side' was not measured: it is not included." in reasons(one)
+    assert "memory of 'side'" not in reasons(one, report(1, peak_mb=None, p95=None, size=(0.25, 256)))
 
 
 @pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
@@ -71,6 +73,8 @@ def test_no_less_memory_is_recommended_where_a_child_may_have_been_killed(
     assert size(runs)[1] == memory_mb
     assert ("less than 2 GB is not recommended" in reasons(*runs)) is (memory_mb == 2048)
     assert ("was ever used" in reasons(*runs)) is (memory_mb == 512)
+    local = replace(unseen, record=replace(unseen.record, launch_type="LOCAL", task_size=None))
+    assert size([local]) == (0.25, 2048 if memory_mb == 2048 else 512)
 
 
 def test_failed_stopped_and_killed_runs_count() -> None:
@@ -157,6 +161,7 @@ def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
     early = report(peak_mb=10, likely_out_of_memory=True, size=(1, 512), launch_type="EC2", status="failure")
     assert size([early])[1] == 576
     assert size([report(p95=1.0, launch_type="EC2")])[0] == 1
+    assert size([report(p95=0.26, size=None, metrics={"vcpu_size": 0.3}, launch_type="LOCAL")])[0] == 0.3
     local = report(peak_mb=100, p95=0.3, launch_type="LOCAL")
     assert size([local], target=DeploymentTarget(launch_type="FARGATE")) == (0.5, 1024), "it runs elsewhere now"
 
@@ -166,6 +171,8 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
     assert "the memory size stays as it is" in reasons(report(peak_mb=None, p95=0.1))
     assert size([report(peak_mb=100, p95=None)]) == (1, 2048)
     assert size([report(peak_mb=100, p95=None, size=None, launch_type="LOCAL")]) == (None, 128)
+    unsized = advice([report(size=None)])
+    assert (unsized.choice.changes, unsized.choice.is_right, as_json(unsized)["current"]) == (False, False, None)
 
 
 # --- the sentences ----------------------------------------------------------------------------
@@ -205,6 +212,9 @@ def test_gpus_that_no_run_used_are_said() -> None:
     idle, busy = ((Gpu(uuid="G", utilization_percent=Distribution(max=most)),) for most in (0, 3))
     assert "GPUs were allocated but never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
     assert "GPU" not in reasons(report(0, gpus=idle), report(1, gpus=busy))
+    assert "GPU" not in reasons(*(report(n, gpus=idle, gpu_scope="instance") for n in (0, 1))), (
+        "they may be another task's"
+    )
     assert "Every run was stopped before its end" in reasons(report(status="stopped"))
 
 
@@ -267,7 +277,9 @@ def test_no_task_is_to_have_more_vcpus_than_it_used_all_of(launch_type: str) -> 
 def test_the_current_size_is_that_of_the_latest_run_measured_or_not() -> None:
     for latest, current in (((2, 4096), (2, 4096)), (None, (1, 2048))):
         unmeasured = report(9, peak_mb=None, p95=None, size=latest)
-        assert advice([report(), unmeasured]).choice.current == TaskSize(vcpu=current[0], memory_mb=current[1])
+        found = advice([report(), unmeasured])
+        assert found.choice.current == TaskSize(vcpu=current[0], memory_mb=current[1])
+        assert found.evidence.latest.metrics.memory_size_mb == current[1]
 
 
 def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:

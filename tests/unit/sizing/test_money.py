@@ -46,6 +46,8 @@ def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> Non
     (now,) = [option for option in found.choice.options if option.size == Size(2, 4096)]
     assert now.usd_per_run == round(hour_usd(2, 4096), 8)
     assert "No measured run had 2 vCPU: the costs come from runs with other vCPU sizes." in found.reasons
+    unbilled = advise(evidence_of([report(metrics={"billed_duration_ms": None}), died]), Policy(), NONE)
+    assert not any("costs come from" in reason for reason in unbilled.reasons), "there are none"
 
 
 def on_spot(number: int) -> Report:
@@ -60,6 +62,8 @@ def test_each_size_of_a_spot_family_has_the_price_of_its_runs() -> None:
     assert option.usd_per_run == present(runs[0].record.cost).usd == pytest.approx(0.3 * hour_usd(1, 2048), abs=1e-8)
     (saving,) = [text for text in advise(evidence_of(runs), Policy(), NONE).reasons if "saves" in text]
     assert " %: at least $0." in saving
+    own = PriceOverrides(vcpu_hour_usd=0.06)
+    assert prices("us-east-1", "X86_64", own, on_spot=True) == prices("us-east-1", "X86_64", own)
 
 
 def test_a_task_with_several_reports_is_paid_once() -> None:
@@ -67,6 +71,9 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
     other = [billed(n, 600, container=Container(name="side")) for n in range(6)]
     both, alone = evidence_of([*one, *other]), evidence_of(one)
     assert mean_billed_ms(both.billed, 1) == mean_billed_ms(alone.billed, 1) == 3_600_000
+    assert mean_billed_ms(alone.billed, 2) == 3_600_000 + 590_000, "the time before the start does not change"
+    known = report(metrics={"init_duration_ms": 5000})
+    assert [mean_billed_ms(evidence_of([known]).billed, factor) for factor in (1, 2)] == [600_000, 1_185_000]
     assert runs_per_month(both) == runs_per_month(alone)
     assert both.runs == 12
 

@@ -133,6 +133,7 @@ def test_faster_takes_the_next_size_if_the_task_is_saturated(saturated: float, v
     busy = measured(0, {"v0_5": (1.83, 2)}, saturated=saturated, peak_mb=1500)
     found = advice([busy], faster=True)
     assert found.choice.size.vcpu == vcpu
+    assert (present(found.choice.options[-1].factor).min < 1) is (vcpu > 1)
     assert found.choice.size.memory_mb == (4 * GB if vcpu > 1 else 2 * GB)
     if vcpu > 1:
         assert found.choice.saving_percent == -100
@@ -200,7 +201,8 @@ def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() 
 
 
 def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
-    choice = advice([report(0, p95=None)]).choice
+    choice = advice([report(0, p95=None, metrics={"billed_duration_ms": None})]).choice
+    assert {row.usd_per_run for row in choice.options} == {None}, "no duration, no cost"
     by_vcpu = {row.size.vcpu: row for row in choice.options}
     assert (choice.size.vcpu, by_vcpu[0.5].factor) == (1, None)
     assert [by_vcpu[vcpu].is_fast_enough for vcpu in (0.5, 1, 2)] == [False, True, True]

@@ -318,6 +318,7 @@ def test_half_of_the_runs_are_always_within_the_usual_range(values: list[float])
     least, most = present(usual_range(values))
     assert sum(least <= value <= most for value in values) * 2 >= len(values)
     assert usual_range(values[:4]) is None
+    assert usual_range([100, 100, 110, 120, 130]) == (90, 130), "two median absolute deviations"
 
 
 RECOMMEND = "task-profiler recommend etl"

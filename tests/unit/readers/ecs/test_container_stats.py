@@ -204,7 +204,7 @@ PARTS = {
     "blkio_stats": ("block_read_bytes", "block_write_bytes"),
     "pids_stats": ("pids",),
 }
-WRONG: list[Any] = ["1", True, -1, 1.5, [1], {"a": 1}, None]
+WRONG: list[Any] = ["1", True, -1, 1.5, 2**63, [1], {"a": 1}, None]
 
 
 @pytest.mark.parametrize("wrong", WRONG)

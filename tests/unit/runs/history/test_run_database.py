@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -21,6 +22,7 @@ from profiler.runs.history import run_database
 from profiler.runs.history.history_file import history_path
 from profiler.runs.history.recorder import DEFAULT_RUNS, HistoryRecorder, runs_to_keep
 from profiler.runs.history.run_database import HistoryStore
+from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.run_source import RunFilter
 from profiler.runs.step_series import Point, StepSeries, encode_points
 from tests.fakes import START_NS, FakeClock, seconds
@@ -79,6 +81,8 @@ def test_a_run_is_read_as_it_was_written(history: HistoryStore, file: Path) -> N
     keep(history, one)
     assert list(history.runs(RunFilter())) == [(encode(one), one)]
     assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
+    keep(history, replace(one, record=replace(one.record, status="paused")))  # a later version's word
+    assert [*LocalRuns(history).runs(RunFilter(statuses=("unknown",)))]
 
 
 def test_runs_are_read_in_pages_which_do_not_lock_the_file(
@@ -225,6 +229,7 @@ def test_a_history_that_cannot_be_looked_for_is_not_called_empty(tmp_path: Path)
     """As in a folder that another user made; root may look everywhere, but not for a name that is too long."""
     with pytest.raises(TaskProfilerError, match="File name too long"):
         list(HistoryStore(tmp_path / ("x" * 300), FakeClock()).runs(RunFilter()))
+    assert [*HistoryStore("/dev/null/history", FakeClock()).runs(RunFilter())] == [], "a home that is no folder"
 
 
 def in_progress(family: str = "etl", status: Status = "unknown") -> Report:
@@ -254,6 +259,9 @@ class World:
         with closing(sqlite3.connect(self.history)) as connection, connection:
             connection.execute("UPDATE running SET pid_started = pid_started - 1")
 
+    def listed(self) -> list[str]:
+        return [run.report.record.status for run in LocalRuns(self.store).runs(RunFilter(reads_checkpoints=True))]
+
     def stored(self) -> list[tuple[str, int]]:
         runs = self.store.runs(RunFilter())
         return [(report.record.status, len(next(self.store.steps([report])).ends_ms)) for _, report in runs]
@@ -282,7 +290,7 @@ def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World
     world.series.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
     world.keep()
     world.store.add_abandoned_runs()
-    assert (world.stored(), [one.record.status for one in world.store.running()]) == ([], ["running"])
+    assert (world.stored(), world.listed()) == ([], ["running"])
     world.kill()
     for _ in range(2):
         world.store.add_abandoned_runs()
@@ -297,7 +305,8 @@ def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_ki
     ended = in_progress(status="success")
     assert world.recorder.add(encode(ended), ended, None) == ()
     assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
-    world.store.keep_running(encode(in_progress()), report(), b"[]")  # a write that came late
+    world.store.keep_running(encode(in_progress()), in_progress(), b"[]")  # a write that came late
+    assert sorted(world.listed()) == ["success", "unknown"], "each run is listed once"
     world.kill()
     world.store.add_abandoned_runs()
     assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]

@@ -78,6 +78,7 @@ def test_the_words_of_each_kind() -> None:
         "idle from +1m 30s to +2m 10s",
         "memory peak ≥950 MB at +3m 04s, 95 % of 1000 MB",
     ]
+    assert "at +3m," in texts(record(cpu, memory, duration_ms=185_000, peak_at_ms=186_000))[-1], "after the end"
 
 
 def test_two_steps_are_no_stretch_and_a_gap_ends_one() -> None:
@@ -299,7 +300,7 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
     ),
     (
         stopped(),
-        None,
+        TaskEvent(stop_category="exit"),
         "warning: nightly-etl:26 was stopped after 19m 42s.",
         "The task was stopped before the batch ended, with exit code 143.",
     ),

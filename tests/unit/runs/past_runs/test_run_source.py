@@ -333,5 +333,6 @@ def test_the_pattern_finds_all_notices_besides_the_matching_reports() -> None:
         '{ ($.type = "task.report" && ($.record.family = "a" || $.record.family = "b") && $.record.cluster = "c")'
         ' || ($.type = "schedule.notice") }'
     )
+    assert '$.record.taskId = "ab*"' in filter_pattern(RunFilter(run="ab/batch")), "the container is no part of the id"
     many = RunFilter(families=tuple(f"family-{n}" for n in range(100)))
     assert filter_pattern(many, with_notices=True) == '{ ($.type = "task.report") || ($.type = "schedule.notice") }'
