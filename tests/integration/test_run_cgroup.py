@@ -95,15 +95,16 @@ _IGNORES = (
     "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
     "for i in range(8):\n    if os.fork() == 0:\n"
     "        end = time.process_time() + 0.15\n        while time.process_time() < end: pass\n        os._exit(0)\n"
-    "try: os.wait()\nexcept ChildProcessError: pass\n"
+    "try: os.wait()\nexcept ChildProcessError: pass\nprint(time.process_time())\n"
 )
 
 
 @_needs_cpu
 def test_cpu_seconds_are_those_of_the_control_group() -> None:
     """Nobody waits for the children: the kernel counts them for the group alone."""
-    record, _ = _run(*python(_IGNORES))
-    assert 8 * 0.15 <= present(record.metrics.cpu_seconds) < 8 * 0.15 + 0.5
+    record, own = _run(*python(_IGNORES))
+    least = 8 * 0.15 + float(own)
+    assert least <= present(record.metrics.cpu_seconds) < 1.05 * least  # more by the forks and ends of nine processes
     assert present(record.monitor).warnings == ()
     assert "cgroup" in _sources(record)
 

@@ -847,3 +847,12 @@ def test_devices_are_in_the_interval_and_in_the_series() -> None:
     assert record["series"]["stepMs"] == 32_000
     assert record["series"]["gpuUtilizationPercent"] == [18.0, 33.8, 49.8, 59.4]
     assert record["series"]["neuronUtilizationPercent"] == [7.0] * 4
+
+
+def test_the_call_stacks_are_delivered_before_the_report_and_not_with_checkpoints() -> None:
+    world = World(batch_ends=30.5, checkpoint_seconds=10)
+    world.collectors = (Mock(spec=Collector, **{"stacks_line.return_value": b'{"type":"task.stacks"}'}), Collector())
+    world.collectors[0].part.return_value = RecordPart()
+    world.run()
+    assert [json.loads(line)["type"] for _, line in world.streams.lines] == ["task.stacks", "task.report"]
+    assert {line["type"] for line in world.printed()} == {"task.checkpoint"}

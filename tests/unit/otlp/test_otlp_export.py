@@ -226,6 +226,19 @@ def test_a_redirect_is_an_answer_and_one_that_is_too_large_is_cut(server: Server
     assert len(HttpTransport()(server.url, {}, b"", 5).body) <= MAX_ANSWER_BYTES
 
 
+@pytest.mark.parametrize(
+    ("ca_file", "scheme", "reason"),
+    [
+        (None, "https", "the TLS connection failed (WRONG_VERSION_NUMBER)"),
+        ("/dev/null", "https", "the file of SSL_CERT_FILE has no certificates in PEM format"),
+        (None, "gopher", "the server cannot be reached (URLSchemeUnknown)"),
+    ],
+)
+def test_without_a_connection_there_is_a_reason(server: Server, ca_file: str | None, scheme: str, reason: str) -> None:
+    with pytest.raises(TransportError, match=f"^{re.escape(reason)}"):
+        HttpTransport(ca_file)(server.url.replace("http", scheme), {}, b"", 5)
+
+
 def test_a_signal_whose_endpoint_drips_leaves_the_others_their_time(server: Server) -> None:
     """It answers a byte every 20 ms, so that no single read is late."""
     ended = threading.Event()
