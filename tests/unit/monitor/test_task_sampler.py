@@ -118,6 +118,20 @@ def test_a_batch_without_stats_has_the_task_read_at_every_tick() -> None:
     assert endpoint.task_reads == [0, 5, 6, 7, 8]
 
 
+def test_stats_that_stay_the_same_count_once_the_task_can_be_read() -> None:
+    class LateTask(Endpoint):
+        def get(self, path: str, _max_seconds: float | None = None) -> bytes | Unavailable:
+            is_early = path == "/task" and not self.clock.now_ns
+            return Unavailable("refused") if is_early else super().get(path)
+
+    clock = FakeClock()
+    watched = Watched(clock, LateTask(clock, lambda _now: 0))
+    watched.tick()
+    assert not watched.sampled
+    watched.tick()
+    assert watched.sampled
+
+
 def test_stats_that_stay_the_same_for_two_usual_periods_have_the_task_read() -> None:
     clock = FakeClock()
     endpoint = Endpoint(clock, lambda now: min(now - now % 2, 20))
