@@ -416,8 +416,10 @@ class MonitorLoop:
 
 
 def _describe(error: Exception) -> str:
-    """The error's type and the last line of code that it came from."""
-    import traceback  # in a defect only
-
-    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-    return f"{type(error).__name__} in {frame.f_globals.get('__name__')}, line {line}"
+    """The error's type and the last line of code that it came from. It imports nothing: that may fail as well."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    return f"{type(error).__name__} in {trace.tb_frame.f_globals.get('__name__')}, line {trace.tb_lineno}"

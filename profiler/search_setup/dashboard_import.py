@@ -98,7 +98,7 @@ def existing_objects(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]])
     """Types and ids of those objects that the server has already; None if it does not list them."""
     response = ui.find_objects([(str(saved_object["type"]), str(saved_object["id"])) for saved_object in objects])
     entries = mapping(response.body).get("saved_objects") if response.ok else None
-    if entries is None:
+    if not isinstance(entries, list):
         return None
     return frozenset((str(one.get("type")), str(one.get("id"))) for one in mappings(entries) if "error" not in one)
 

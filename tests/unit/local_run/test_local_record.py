@@ -140,6 +140,7 @@ _SEVERAL = _Peak(sampled=50, mark=40, alone=False, several_seen=True)
 _PEAKS = {
     "one process": (_Peak(sampled=10, mark=800), 800, "kernel"),
     "a mark up to the profiler's own memory": (_Peak(sampled=10, mark=20), 10, "sampled"),
+    "a mark within the kernel's rounding": (_Peak(sampled=10, mark=21), 10, "sampled"),
     "only the profiler's own memory": (_Peak(mark=20), None, None),
     "the profiler's own memory is unknown": (_Peak(mark=800, floor=None), None, None),
     "it has waited for a child": (_Peak(sampled=10, mark=800, alone=False), 800, "sampled"),
@@ -157,6 +158,7 @@ _PEAKS = {
     "a group that had the cache of a deleted file": (replace(_SEVERAL, group=_group(800), written=8), 50, "sampled"),
     "a group without a mark": (replace(_SEVERAL, group=GroupPeak()), 50, "sampled"),
     "a process outside of the group": (replace(_SEVERAL, group=_group(800, whole=False)), 800, "sampled"),
+    "one process, and one that was outside": (_Peak(sampled=10, mark=60, group=_group(80, whole=False)), 80, "sampled"),
     "mapped files of another group": (replace(_SEVERAL, group=_group(80, lacks=200)), 80, "sampled"),
     "less than the processes hold": (replace(_SEVERAL, sampled=85, group=_group(80)), 85, "sampled"),
     "a group that lacks little": (replace(_SEVERAL, sampled=809, group=_group(800, lacks=9)), 800, "kernel"),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -95,6 +96,14 @@ def test_all_kinds_in_their_order() -> None:
     overdue = notices_of(world)[1]
     assert overdue.notice.message == "The run has taken 1m 31s; 1m 30s were expected."
     assert [one["kind"] for one in world.report()["notices"]] == ["stuck", "overdue", "disk", "memory"]
+
+
+def test_a_batch_is_overdue_on_time_while_the_statistics_repeat() -> None:
+    world = world_of(stuck_minutes=0, expected_seconds=83.5)
+    usual_stats = cache(world.usual_stats)
+    world.source.stats_at = lambda at: usual_stats(at // 10 * 10)
+    (overdue,) = notices_of(world.run())
+    assert overdue.time == format_ms(START_NS + seconds(84))
 
 
 def test_checkpoints_after_a_notice_list_it() -> None:

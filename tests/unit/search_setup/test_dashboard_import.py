@@ -70,7 +70,8 @@ def test_lens_is_refused_by_name_before_anything_is_installed() -> None:
 
 def test_objects_that_are_there_already() -> None:
     assert existing_objects(FakeUi(), OBJECTS) == frozenset({("index-pattern", "a")})
-    assert existing_objects(FakeUi(answer=ServerResponse(status=404)), OBJECTS) is None
+    for no_list in (ServerResponse(status=404), ServerResponse(status=200, body={"saved_objects": {}})):
+        assert existing_objects(FakeUi(answer=no_list), OBJECTS) is None
 
 
 def test_a_prefix_renames_the_data_views_and_the_indices_of_a_ratio() -> None:
@@ -81,7 +82,7 @@ def test_a_prefix_renames_the_data_views_and_the_indices_of_a_ratio() -> None:
     assert json.loads(found["attributes"]["visState"]) == {"params": {"index_pattern": "team-reports-*"}}
 
 
-@pytest.mark.parametrize("version", ["", "x", "8", "8.x"])
+@pytest.mark.parametrize("version", ["", "x", "8", "8.x", "8.1x"])
 def test_something_else_at_the_address_is_said(version: str) -> None:
     with pytest.raises(TaskProfilerError, match="no Kibana or OpenSearch Dashboards"):
         read_version(FakeUi(version=version))

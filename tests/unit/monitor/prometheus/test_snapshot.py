@@ -98,6 +98,10 @@ def test_a_container_vanishes_with_its_stats_or_a_minute_after_they_stop_to_move
     world.source.stats_at = lambda at: {"b": world.batch(min(at, 5))} if at < 70 else {}
     assert len(world.tick(65).containers) == 1
     assert world.tick().containers == ()
+    usual = world.builder.reporter.settings
+    world.builder.reporter.settings = replace(usual, interval_seconds=30)
+    assert len(world.builder.take().containers) == 1  # held for three intervals
+    world.builder.reporter.settings = usual
     world.source.stats_at = lambda at: {"b": world.batch(at)} if at < 70 else {}
     assert [len(world.tick().containers) for _ in range(5)] == [1, 1, 1, 0, 0]
 
@@ -222,10 +226,11 @@ def test_neuron_cores_vanish_with_the_reports() -> None:
 
 def test_an_old_snapshot_has_no_readings_and_no_source_that_answers() -> None:
     world = World()
+    world.builder.reporter.ticker.missed = 3
     snapshot = world.tick()
     assert snapshot.at(snapshot.valid_until_ns) is snapshot
     assert snapshot.valid_until_ns == world.clock.monotonic_ns() + seconds(10)
     old = snapshot.at(snapshot.valid_until_ns + 1)
-    assert (old.task, old.own_usage) == (snapshot.task, snapshot.own_usage)
+    assert (old.task, old.own_usage, old.missed_ticks) == (snapshot.task, snapshot.own_usage, 3)
     assert (old.containers, old.instance) == ((), None)
     assert set(old.sources.values()) == {False}
