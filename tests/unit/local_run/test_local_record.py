@@ -341,6 +341,9 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
     assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
     assert (record.log_group, record.task_size) == (None, None)
+    placement = Placement(task=TASK, container=OWN)
+    named = apply_placement(LOCAL, placement, is_named=True, started_ns=START_NS, finished_ns=None)
+    assert (named.family, named.task_id) == ("etl.py", "0123")
 
 
 def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:

@@ -16,12 +16,14 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.local_run.command_supervisor import Supervisor
-from profiler.local_run.sampler import FINEST_NS, GroupMemory, Reading, SampleBuffer, SamplingPace
+from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
+from profiler.local_run.prepared_run import StartedCommand
+from profiler.local_run.sampler import FINEST_NS, CommandSampler, GroupMemory, Reading, SampleBuffer, SamplingPace
 from profiler.local_run.session import _Session
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
 from tests.fakes import START_NS, seconds
 from tests.values import present
@@ -280,7 +282,20 @@ def test_a_command_that_ends_while_its_state_is_asked_is_reaped(monkeypatch: pyt
     assert supervisor.finish().exit_code == 128 + signal.SIGKILL
 
 
+def test_reaped_usage_adds_up_and_the_time_to_start_the_command_is_not_its_own() -> None:
+    supervisor = Supervisor(os.getpid(), SystemClock(), (), lambda: None)
+    for _ in range(2):
+        used = Mock(ru_utime=1.0, ru_stime=0.5, ru_inblock=1, ru_oublock=2, ru_maxrss=3)
+        supervisor._add_usage(used)
+    blocks = BlockBytes(read_bytes=1024, write_bytes=2048)
+    assert supervisor.reaped == ReapedUsage(cpu_ns=seconds(3), blocks=blocks, max_rss_bytes=3072)
+    started = Mock(command=StartedCommand(pid=1, startup_cpu_ns=seconds(0.5)), started_wall_ns=0)
+    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock(), 4)
+    assert sampler._add_cpu((), supervisor.reaped.cpu_ns) == seconds(2.5)
+
+
 def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
-    session = Mock(_clock=Mock(monotonic_ns=lambda: 265), _has_tick=False)
+    session = Mock(_clock=Mock(monotonic_ns=lambda: 265), _has_tick=False, _sampler=Mock(processes=()))
     _Session._read(session, "full", 250)
     session._read_ns.assert_called_once_with(265)
+    assert session._details.processes.add.call_args.args == ((), None)  # no process could be read: no step
