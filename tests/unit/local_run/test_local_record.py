@@ -224,6 +224,9 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     )
     assert (record.status, record.exit_code, record.launch_type) == ("success", 0, "LOCAL")
     assert (record.visible, record.task_size) == (Visible(memory_mb=1024, cpus=4), None)
+    ending = replace(present(_observed().ending), reaped=ReapedUsage(blocks=_blocks(1, 2)))
+    metrics = _record(replace(_observed(), ending=ending, has_block_io=True)).metrics
+    assert (metrics.block_read_bytes, metrics.block_write_bytes) == (1, 2)
 
 
 @pytest.mark.parametrize(

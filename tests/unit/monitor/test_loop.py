@@ -627,10 +627,11 @@ def test_a_report_that_cannot_even_be_printed_does_not_end_the_monitor_with_an_e
     world = World(batch_ends=10.5)
     world.streams.failure, world.budget.last_seconds = DeliveryFailure("It refuses."), 15
     world.output = Mock(spec=FakeStdout, **{"keep.side_effect": ValueError})
-    collector = FakeCollector(world)
-    world.collectors = (collector,)
-    assert "ValueError" in world.run().log.events("error")[-1]
-    assert collector.calls[-1][0] == "stop"
+    collector, stuck = FakeCollector(world), Collector()
+    stuck.stop = Mock(side_effect=TimeoutError)  # type: ignore[method-assign]
+    world.collectors = (collector, stuck)
+    printing, stopping = world.run().log.events("error")[-2:]
+    assert ("ValueError" in printing, "TimeoutError" in stopping, collector.calls[-1][0]) == (True, True, "stop")
 
 
 @pytest.mark.parametrize(("jump", "direction"), [(40, "forward"), (3600, "forward"), (-40, "back"), (-3600, "back")])
