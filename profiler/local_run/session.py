@@ -68,9 +68,9 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     ``name`` is the family; None: derived from the command. ``find_labels`` runs after the command has started; a given
     label replaces one of its labels. ``fetch_placement`` reads the ECS task in a background thread; None outside of
     ECS. A result after one second is ignored. ``series_points`` is half the largest number of steps of the record's
-    time series, ``max_history_steps`` the largest number of the history's; 0 for none. ``stuck_minutes`` is 0 for
-    never. ``pause`` is called before the profiler stops because the terminal stopped the command. ``keep_so_far``
-    writes down the run so far, if that is due, for the case that the profiler is killed.
+    time series, ``max_history_steps`` the largest number of the history's; 0 for none. ``stuck_minutes`` is 0, and
+    ``expected_seconds`` None, for never. ``pause`` is called before the profiler stops because the terminal stopped the
+    command. ``keep_so_far`` writes down the run so far, if that is due, for the case that the profiler is killed.
     """
 
     name: str | None
