@@ -260,7 +260,6 @@ def _roll_out(
 
 
 def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
-    """Take the steps, and show their progress on the terminal."""
     done: list[PlannedFamily] = []
     with progress_row() as show:
         show(title, 0)

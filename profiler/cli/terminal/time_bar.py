@@ -131,7 +131,6 @@ def _seen(times: TimeBreakdown) -> Iterator[Line]:
 
 
 def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """The longest waits of the run."""
     shown = longest_waits(times)
     if not shown and times.network_percent is None and (times.other_percent or 0) >= _MIN_UNKNOWN_PERCENT:
         yield line(label("waits"), Span(shorten(_UNKNOWN, width, glyphs), "dim"))

@@ -39,7 +39,6 @@ class RunSet(Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The records of its runs."""
         return tuple(report.record for report in self.reports)
 
     @property

@@ -72,7 +72,6 @@ class LogGroupRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        """The limit of the time, and the number of lines that could not be read."""
         lines = f"{self.place}: skipped {format_count(self._unreadable, 'report')} that could not be read."
         return tuple(note for note in (self._limit, lines if self._unreadable else None) if note)
 

@@ -215,7 +215,6 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
 def _stretches(
     record: Record, series: Series, length_ms: float, kind: Literal["saturated", "idle"]
 ) -> Iterator[Moment]:
-    """Yield the longest stretches of one kind."""
     size = record.metrics.vcpu_size
     if not size:
         return
@@ -281,7 +280,6 @@ def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:
 
 
 def _described(moment: Moment, stack: _SampledStack, record: Record) -> Moment:
-    """The moment with its functions."""
     length_ms = moment.end_ms - moment.start_ms
     peer = _peer_waited_for(record, stack, length_ms) if moment.kind == "idle" else None
     waited = "" if peer is None else f", waiting for {peer}"

@@ -47,7 +47,6 @@ class FileRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        """A sentence with the lines that are not records, if there are any."""
         numbers = sorted(self._invalid_lines)
         if not numbers:
             return ()
@@ -87,7 +86,6 @@ class FileRuns(RunSource):
         return stacks_of(report, reversed(self._stacks))
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
-        """The notices in the file."""
         return select_notices(self._notices, selection)
 
 
