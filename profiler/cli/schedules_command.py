@@ -24,14 +24,7 @@ from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
 from profiler.schedules.due_outcomes import CHANGED, TOO_OLD, JudgedSchedule, as_refused, judge_schedules
 from profiler.schedules.due_times import next_due, overlap_ahead
-from profiler.schedules.schedule_model import (
-    SKEW_NS,
-    ClusterTasks,
-    DueOutcome,
-    DueTime,
-    Schedule,
-    StartedTask,
-)
+from profiler.schedules.schedule_model import SKEW_NS, ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
 
 _DAY_NS = 86_400_000 * NS_PER_MS
 _USUAL_NS = 14 * _DAY_NS

@@ -27,14 +27,7 @@ from profiler.runs.past_runs.minute_record import (
     run_of_minutes,
     unseen_task,
 )
-from profiler.runs.past_runs.run_source import (
-    OpenProgress,
-    PastRun,
-    RunFilter,
-    RunSource,
-    newest_first,
-    no_progress,
-)
+from profiler.runs.past_runs.run_source import OpenProgress, PastRun, RunFilter, RunSource, newest_first, no_progress
 from profiler.sizing.prices import PriceOverrides
 
 DEFAULT_DAYS = 14
