@@ -52,8 +52,7 @@ _ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
 def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: bool, options: SourceOptions) -> None:
     """List the schedules that start ECS tasks, and what became of them."""
     clock = SystemClock()
-    has_past = options.source is not None or options.url is not None or bool(options.groups)
-    past = open_source(options) if has_past else None
+    past = None if options.is_local else open_source(options)
     open_client = open_clients(options.region, options.profile)
     schedules = read_schedules(open_client, cluster, names)
     now_ns = clock.wall_ns()
