@@ -208,6 +208,7 @@ aws_options = add_options(
     option("--region", "REGION", "AWS Region (default: AWS_REGION, else the profile's)."),
     option("--profile", "NAME", "AWS profile (default: AWS_PROFILE)."),
 )
+sign_in_options = add_options(search_options, ca_file_option, aws_options)
 stacks_option = click.option(
     "--stacks",
     type=click.Choice(["on", "moments", "off"]),

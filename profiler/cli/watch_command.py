@@ -57,10 +57,7 @@ _SHOWN = BLOCKS.average + BLOCKS.rest + BLOCKS.ellipsis
 _COLUMNS = (
     Column("Time", is_right=True),
     Column("Of p95"),
-    Column("Median", is_right=True),
-    Column("p95", is_right=True),
-    Column("vCPU", is_right=True),
-    Column("Memory", is_right=True),
+    *(Column(title, is_right=True) for title in ("Median", "p95", "vCPU", "Memory")),
     Column("", folds=True),
 )
 

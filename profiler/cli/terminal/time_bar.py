@@ -14,7 +14,7 @@ from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, 
 # A smaller part is drawn as a part of the others.
 _MIN_PART_PERCENT = 1
 _MAX_TARGETS = 5
-_OTHER = "other"
+OTHER = "other"
 # If at least this share of the time has no known kind because privileges are missing, the page shows a hint.
 _MIN_UNKNOWN_PERCENT = 25
 _UNKNOWN = "not known: see the level of task-profiler doctor"
@@ -43,8 +43,10 @@ _KINDS = (
     _Kind("lock", "lock_percent", "!", "!", "pink"),
     _Kind("pipe", "pipe_percent", "|", "|", "cyan"),
     _Kind("child", "child_percent", "+", "+", "dim"),
-    _Kind(_OTHER, "other_percent", "·", ".", "dim"),
+    _Kind(OTHER, "other_percent", "·", ".", "dim"),
 )
+# The first parts, on a CPU and waiting for one, which the kernel counts. The others are waits.
+CPU_PARTS = 2
 BLOCK_CHARACTERS = "".join(kind.block for kind in _KINDS)
 
 
