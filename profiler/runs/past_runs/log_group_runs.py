@@ -183,8 +183,7 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
         conditions.append(_any_of(f'$.record.status = "{status}"' for status in selection.statuses))
     if selection.run is not None and _is_simple(selection.run):
         beginning = selection.run.partition("/")[0].rstrip("*")
-        named = (f'$.record.taskId = "{beginning}*"', f'$.record.family = "{selection.run}"')
-        conditions.append(_any_of(named))
+        conditions.append(_any_of((f'$.record.taskId = "{beginning}*"', f'$.record.family = "{selection.run}"')))
     for wanted in (" && ".join(conditions), conditions[0]):
         pattern = f"{{ ({wanted}) || ($.type = {NOTICE_MARKER}) }}" if with_notices else f"{{ {wanted} }}"
         if len(pattern) <= _MAX_PATTERN_LENGTH:
