@@ -179,7 +179,6 @@ def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange
 
 
 def _percent_text(percent: float | None) -> str:
-    """A change, with its sign."""
     if percent is None:
         return UNKNOWN
     return f"{round(percent, 1) + 0.0:+.1f} %" if abs(percent) < _MANY_PERCENT else f"{percent:+.3g} %"

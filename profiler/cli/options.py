@@ -81,7 +81,6 @@ class CommandGroup(click.Group):
         raise UsageError(f"Unknown command {args[0]!r}: {self.suggestion(ctx, args)}")
 
     def suggestion(self, ctx: click.Context, words: list[str]) -> str:
-        """The probable intention: a similar name."""
         from difflib import get_close_matches  # only for a wrong command
 
         similar = get_close_matches(words[0], self.list_commands(ctx), n=1)
@@ -209,6 +208,7 @@ aws_options = add_options(
     option("--region", "REGION", "AWS Region (default: AWS_REGION, else the profile's)."),
     option("--profile", "NAME", "AWS profile (default: AWS_PROFILE)."),
 )
+sign_in_options = add_options(search_options, ca_file_option, aws_options)
 stacks_option = click.option(
     "--stacks",
     type=click.Choice(["on", "moments", "off"]),
@@ -275,7 +275,6 @@ class PastRunsCommand(click.Command):
     """A command that reads past runs: its help lists its own options first, then the options of all such commands."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options below two headings."""
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         for heading, is_shared in (("Options", False), ("Sources and filters", True)):
             chosen = (one for one in options if (one.name in SourceOptions.__dataclass_fields__) is is_shared)

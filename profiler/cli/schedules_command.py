@@ -24,14 +24,7 @@ from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
 from profiler.schedules.due_outcomes import CHANGED, TOO_OLD, JudgedSchedule, as_refused, judge_schedules
 from profiler.schedules.due_times import next_due, overlap_ahead
-from profiler.schedules.schedule_model import (
-    SKEW_NS,
-    ClusterTasks,
-    DueOutcome,
-    DueTime,
-    Schedule,
-    StartedTask,
-)
+from profiler.schedules.schedule_model import SKEW_NS, ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
 
 _DAY_NS = 86_400_000 * NS_PER_MS
 _USUAL_NS = 14 * _DAY_NS
@@ -59,8 +52,7 @@ _ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
 def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: bool, options: SourceOptions) -> None:
     """List the schedules that start ECS tasks, and what became of them."""
     clock = SystemClock()
-    has_past = options.source is not None or options.url is not None or bool(options.groups)
-    past = open_source(options) if has_past else None
+    past = None if options.is_local else open_source(options)
     open_client = open_clients(options.region, options.profile)
     schedules = read_schedules(open_client, cluster, names)
     now_ns = clock.wall_ns()

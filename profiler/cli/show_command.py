@@ -98,7 +98,6 @@ def show_run(
 
 
 def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json: bool) -> None:
-    """Show the stacks of each container that has some."""
     with warned_notes(source):
         runs = find_runs(source, selection)
         found = [(run.report.record, stacks) for run in runs if (stacks := source.stacks(run.report)) is not None]

@@ -23,6 +23,7 @@ from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
+from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.settings import read_settings
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
@@ -37,7 +38,6 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 _OPTIONS = {CONTAINER_VARIABLE: "--container", LOG_GROUP_VARIABLE: "--log-group", STACKS_VARIABLE: "--stacks"}
-STANDARD_INPUT = "-"
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -260,7 +260,6 @@ def _roll_out(
 
 
 def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
-    """Take the steps, and show their progress on the terminal."""
     done: list[PlannedFamily] = []
     with progress_row() as show:
         show(title, 0)
@@ -319,7 +318,7 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
     Raises UsageError if the options contradict each other, and TaskProfilerError, before a file is written, if one
     cannot be read or changed.
     """
-    if in_place and (STANDARD_INPUT in files):
+    if in_place and STANDARD_INPUT in files:
         raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
     if in_place and out is not None:
         raise UsageError("--in-place and -o are two destinations: use one of them.")
@@ -345,8 +344,3 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
 def read_input(file: str) -> bytes:
     """The content of a file, or of standard input for a hyphen. Raises TaskProfilerError if it cannot be read."""
     return sys.stdin.buffer.read() if file == STANDARD_INPUT else read_bytes(Path(file))
-
-
-def source_name(file: str) -> str:
-    """The name of a file, or of standard input, for messages."""
-    return "standard input" if file == STANDARD_INPUT else file

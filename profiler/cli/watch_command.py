@@ -52,15 +52,11 @@ _NS_PER_DAY = 86_400 * NS_PER_SECOND
 _ID_LENGTH = 8
 # A terminal with at least this many columns has room for long bars.
 _WIDE = 110
-_BAR_WIDTH, _SHORT_BAR_WIDTH = 20, 8
 _SHOWN = BLOCKS.average + BLOCKS.rest + BLOCKS.ellipsis
 _COLUMNS = (
     Column("Time", is_right=True),
     Column("Of p95"),
-    Column("Median", is_right=True),
-    Column("p95", is_right=True),
-    Column("vCPU", is_right=True),
-    Column("Memory", is_right=True),
+    *(Column(title, is_right=True) for title in ("Median", "p95", "vCPU", "Memory")),
     Column("", folds=True),
 )
 
@@ -255,14 +251,13 @@ def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> lis
     places = place_columns(keys)
     is_wide = width is None or width >= _WIDE
     columns = (Column("Run"), Column("Family", folds=True), *(Column(name) for name, _ in places), *_COLUMNS)
-    bar_width = _BAR_WIDTH if is_wide else _SHORT_BAR_WIDTH
     rows: list[tuple[str | Span, ...]] = []
     for watched, key in zip(runs, keys, strict=True):
         run, usual, record = watched.run, watched.usual, watched.run.report.record
         metrics, (vcpu, memory_mb) = record.metrics, _used(run)
         cells = (
             UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms),
-            _bar(watched, bar_width, glyphs),
+            _bar(watched, 20 if is_wide else 8, glyphs),
             *((UNKNOWN, UNKNOWN) if usual is None else map(format_duration, (usual.median_ms, usual.p95_ms))),
             _of_size(vcpu, metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU")),
             _of_size(memory_mb, metrics.memory_size_mb, format_memory),

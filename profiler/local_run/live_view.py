@@ -258,7 +258,6 @@ class LiveView:
         self._notices = (*self._notices, "memory runs out" if kind == "memory" else kind)
 
     def close(self) -> None:
-        """Remove the view."""
         self._rows.close()
 
     def _keep_usual(self, read_usual: ReadUsual) -> None:

@@ -41,7 +41,6 @@ class LocalNotices:
 
     @property
     def raised(self) -> tuple[RaisedNotice, ...]:
-        """The notices so far."""
         return self._notices.raised
 
     def look(

@@ -67,7 +67,6 @@ class StartFailure(Struct, frozen=True, kw_only=True):
 
 
 def _shorten_name(name: str) -> str:
-    """Shorten a name to the limit of a family."""
     from profiler.record.bounded_json_line import truncate_text  # imports the record's types, so only after the fork
 
     return truncate_text(name, MAX_NAME_CHARS)

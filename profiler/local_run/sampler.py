@@ -215,7 +215,7 @@ class CommandSampler:
         self._cpu = TreeCpu()
         self._memory = TreeMemory()
         self._blocks = TreeBlocks()
-        self._group_memory = GroupMemory(self._cgroup)
+        self.group_memory = GroupMemory(self._cgroup)
         self._vcpus = vcpus
         self._startup_cpu_ns = started.command.startup_cpu_ns
         self._read_ns = started.started_wall_ns
@@ -230,11 +230,7 @@ class CommandSampler:
     def peak_bytes(self) -> int | None:
         """The largest memory use of all samples."""
         of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
-        return max_known(of_processes, self._group_memory.bounded(self._memory.peak_bytes))
-
-    def group_peak(self) -> GroupPeak:
-        """The control group's high-water mark, after the command has ended."""
-        return self._group_memory.final_peak()
+        return max_known(of_processes, self.group_memory.bounded(self._memory.peak_bytes))
 
     def sample(self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes) -> ContainerSample | Unavailable:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the processes reaped so far."""
@@ -244,7 +240,7 @@ class CommandSampler:
         self.max_processes = max(self.max_processes, len(processes))
         self.last_read_ns = read_ns
         tree_bytes = self._memory.add(processes)
-        group = self._group_memory.read(processes, tree_bytes, is_exact=self._tree.has_exact_shares)
+        group = self.group_memory.read(processes, tree_bytes, is_exact=self._tree.has_exact_shares)
         self._quick_memory.follow(processes)
         blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(
@@ -263,7 +259,7 @@ class CommandSampler:
         A process that appears or disappears makes the CPU time unknown until the next full sample, unless the kernel
         counts it for the group.
         """
-        group = self._group_memory.read_quickly(self._quick_memory)
+        group = self.group_memory.read_quickly(self._quick_memory)
         if group is None:
             used_bytes = self._quick_memory.read()
             self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.aggregation.task_record import ResourceLimits, build_sampling, with_while_idle
 from profiler.aggregation.time_series import RunSeries
 from profiler.collectors.collector import Collector, final_readings, idle_gpu_ns, stacks_line, with_collected
-from profiler.core.text import without_surrogates
+from profiler.core.text import first_names, without_surrogates
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
@@ -57,7 +57,6 @@ _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and the command may have "
     "run on."
 )
-_MAX_NAMES_SHOWN = 5
 # A run that ends sooner has no notices, and does not import their modules.
 _FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
 
@@ -297,7 +296,7 @@ class _Session:
 
     def _observation(self, ending: CommandExit, finished_wall_ns: int, duration_ns: int) -> RunObservation:
         sampler = self._sampler
-        group_peak = sampler.group_peak()
+        group_peak = sampler.group_memory.final_peak()
         memory_kills = self._prepared.own_cgroup.oom_kills()
         shared_oom_kills = None  # the kills since the start in the group in which this process was started
         if memory_kills is None and self._prepared.oom_kills_before is not None:
@@ -408,11 +407,8 @@ def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Reco
     names = [name for name in live if name is not None]
     if not names:
         return record
-    counts = Counter(names).most_common()
-    shown = [name if count == 1 else f"{name} ×{count}" for name, count in counts[:_MAX_NAMES_SHOWN]]
-    more = ["…"] if len(counts) > _MAX_NAMES_SHOWN else []
+    listed = first_names([name if count == 1 else f"{name} ×{count}" for name, count in Counter(names).most_common()])
     what = "1 process was" if len(names) == 1 else f"{len(names)} processes were"
-    listed = ", ".join([*shown, *more])
     warning = f"{what} still running when the command ended ({listed}): the record does not cover what happened then."
     return with_warnings(record, (warning,))
 

@@ -19,15 +19,7 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import TaskSize
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.report_page.page_activity import StacksOf, activity_texts
-from profiler.report_page.page_series import (
-    Run,
-    compressed,
-    digits_of_values,
-    finite_number,
-    series_columns,
-    to_json,
-    without_none,
-)
+from profiler.report_page.page_series import Run, compressed, finite_number, series_columns, to_json, without_none
 from profiler.report_page.run_fields import run_details, run_fields
 from profiler.runs.past_runs.families import evidence_of_past_runs
 from profiler.runs.past_runs.moments import MIN_SAMPLES
@@ -44,6 +36,8 @@ MAX_BYTES = 6_200_000
 _SCALE = {"nearLimit": MIN_SHARE_OF_LIMIT, "vcpu": LEAST_VCPU, "mb": LEAST_MB, "minSamples": MIN_SAMPLES}
 # The counts of omitted items, and names.
 _END_BYTES = 200
+# Up to this number of runs, the page has room for a fourth significant digit of the time series.
+_MAX_FINE_RUNS = 500
 
 
 class PageData(Struct, frozen=True, kw_only=True):
@@ -97,7 +91,7 @@ def build_page_data(
     text = compressed(
         f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
     )
-    digits = digits_of_values(len(shown))
+    digits = 4 if len(shown) <= _MAX_FINE_RUNS else 3
     series = (series_columns(run.steps, digits) or None for run in shown)
     packed = compressed(array_of(first_that_fit(series, max_bytes - len(text) - _END_BYTES)[0], len(shown)))
     opened = [run.past.report for run in (shown[:1] if only_one else shown)]

@@ -17,13 +17,12 @@ from profiler.runs.step_series import Column, StepSeries
 
 # More steps than a chart has pixels, and more than a browser should hold.
 MAX_STEPS = 240_000
-# Up to this number of runs a page has room for a fourth digit.
-_MAX_FINE_RUNS = 500
 # Further digits are only floating-point noise, and would make the page larger.
 _NOISE_DIGITS = 12
 _COURSE_PARTS, _MIN_COURSE_VALUES = 24, 2
 _DIGITS = string.digits + string.ascii_lowercase
-_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+# Encodes as JSON in ASCII, without spaces.
+to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -41,11 +40,6 @@ class Run(Struct, frozen=True, kw_only=True):
 def steps_per_run(runs: int) -> int:
     """Return the maximum number of steps in the time series of each of ``runs`` runs."""
     return max(60, min(600, MAX_STEPS // max(runs, 1)))
-
-
-def digits_of_values(runs: int) -> int:
-    """Return the number of significant digits in the time series of a page of ``runs`` runs."""
-    return 4 if runs <= _MAX_FINE_RUNS else 3
 
 
 def series_columns(steps: StepSeries, digits: int) -> dict[str, Column]:
@@ -135,11 +129,6 @@ def finite_number(value: Number | None) -> Number | None:
         return None
     rounded = round(value, _NOISE_DIGITS)
     return int(rounded) if rounded == int(rounded) else rounded
-
-
-def to_json(value: object) -> str:
-    """Encode as JSON in ASCII, without spaces."""
-    return _encoder.encode(value)
 
 
 def compressed(text: str) -> str:

@@ -118,7 +118,6 @@ def recommend_size(
 def _decide(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget, need: MemoryNeed
 ) -> SizeDecision:
-    """Choose the size that holds the memory need."""
     task, current = evidence.latest, evidence.size
     if (target.launch_type or task.launch_type) != FARGATE:
         size = _round_up(evidence, need)

@@ -218,7 +218,6 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> TaskSize:
-        """The size of the latest run's task."""
         return size_of(self.latest)
 
     @property

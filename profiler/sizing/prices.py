@@ -132,11 +132,15 @@ def prices(
     )
     if vcpu_hour_usd is None or gb_hour_usd is None:
         return None
+    uses_table = overrides.vcpu_hour_usd is None or overrides.gb_hour_usd is None
+    names = ", ".join(overrides.fargate_names())
+    where = (region, FARGATE, architecture)
+    basis = (*where, PRICE_TABLE_DATE if uses_table else None, f"with {names}" if names else ON_DEMAND_PRICE)
     return Prices(
         vcpu_hour_usd=vcpu_hour_usd,
         gb_hour_usd=gb_hour_usd,
         storage_gb_hour_usd=storage_gb_hour_usd,
-        basis=_basis(region, architecture, overrides),
+        basis=" ".join(filter(None, basis)),
     )
 
 
@@ -144,14 +148,6 @@ def is_priced(region: str, overrides: PriceOverrides) -> bool:
     """Whether the prices of any architecture in the Region are known."""
     architectures = {architecture for _, architecture in PRICE_TABLE}
     return any(prices(region, architecture, overrides) is not None for architecture in architectures)
-
-
-def _basis(region: str | None, architecture: str | None, overrides: PriceOverrides) -> str:
-    where = " ".join(part for part in (region, FARGATE, architecture) if part)
-    names = overrides.fargate_names()
-    uses_table = overrides.vcpu_hour_usd is None or overrides.gb_hour_usd is None
-    parts = (where, PRICE_TABLE_DATE if uses_table else None, f"with {', '.join(names)}" if names else ON_DEMAND_PRICE)
-    return " ".join(part for part in parts if part)
 
 
 def charged_storage_gb(storage_mb: float | None) -> int:

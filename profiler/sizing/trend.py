@@ -22,7 +22,6 @@ class Growth(Struct, frozen=True, kw_only=True):
     runs: int
 
     def after(self, runs: int) -> float:
-        """Return the line's value after ``runs`` further runs."""
         return self.now + self.per_run * runs
 
     def runs_until(self, limit: float) -> int | None:

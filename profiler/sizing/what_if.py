@@ -22,7 +22,6 @@ class MemoryNeed(Struct, frozen=True, kw_only=True):
     above_mb: float = 0
 
     def fits(self, memory_mb: float) -> bool:
-        """Whether this memory is enough."""
         return memory_mb >= self.memory_mb - ROUNDING and memory_mb > self.above_mb
 
 
@@ -45,7 +44,6 @@ class SizeOption(Struct, frozen=True, kw_only=True):
 
     @property
     def acceptable(self) -> bool:
-        """Whether memory and duration hold."""
         return self.holds_memory and self.is_fast_enough
 
     @property

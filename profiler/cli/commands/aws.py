@@ -22,7 +22,7 @@ from profiler.cli.options import (
     option,
     repeatable,
     report_stream_option,
-    search_options,
+    sign_in_options,
     stacks_option,
 )
 from profiler.core.errors import UsageError
@@ -174,9 +174,7 @@ def container() -> None:
     "With --deployed: check the index templates there, too. With --cluster: look for reports there.",
 )
 @option("--url ui_url", "URL", "With --deployed: check the dashboards in this Kibana, too.")
-@search_options
-@ca_file_option
-@aws_options
+@sign_in_options
 @implemented_in("profiler.cli.doctor.doctor_command", "run_doctor")
 def doctor() -> None:
     """Show what can be measured in this container and what to change in the task definition.
@@ -306,9 +304,7 @@ _name_option = option("--name", "STACK", "Name of the stack.", default=DEFAULT_S
 _server_options = add_options(
     option("--url ui_url", "URL", "URL of Kibana or OpenSearch Dashboards."),
     option("--elasticsearch url", "URL", "URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL)."),
-    search_options,
-    ca_file_option,
-    aws_options,
+    sign_in_options,
 )
 
 

@@ -12,8 +12,6 @@ from profiler.cli.options import (
     PastRunsCommand,
     Quantity,
     WholeNumber,
-    aws_options,
-    ca_file_option,
     completes,
     family_arguments,
     flag,
@@ -25,7 +23,7 @@ from profiler.cli.options import (
     option,
     past_run_options,
     repeatable,
-    search_options,
+    sign_in_options,
     source_options,
 )
 from profiler.cli.run_options import MAX_INTERVAL_SECONDS, MAX_RUNS, MIN_INTERVAL_SECONDS, RunOptions, with_stacks_value
@@ -304,9 +302,7 @@ def recommend() -> None:
 )
 @option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.")
 @option("--elasticsearch url", "URL", "Read past runs from this Elasticsearch or OpenSearch instead of the log groups.")
-@search_options
-@ca_file_option
-@aws_options
+@sign_in_options
 @option(
     "--days",
     "N",

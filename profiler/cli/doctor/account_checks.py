@@ -28,12 +28,13 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Column, Span, sentences_about, table, table_width, write_lines, write_paragraph
-from profiler.cli.taskdef_command import STANDARD_INPUT, read_input, source_name
+from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_pages, open_source
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
+from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.task_definitions.cloudformation import change_template, is_template
 from profiler.task_definitions.definition_json import ChangedDefinition, read_document
 from profiler.task_definitions.monitor_container import default_image

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from profiler.aws_account.setup.monitor_image import ImageRepository
+from profiler.aws_account.setup.monitor_image import Docker, ImageBuild, ImageRepository, build_context, clone_folder
 from profiler.cli.options import SignIn, gathered
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
@@ -24,7 +24,6 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:
-    from profiler.aws_account.setup.monitor_image import Docker, ImageBuild
     from profiler.aws_account.setup.setup_steps import SetupStep
 
 _STATES = {True: ("done", "green"), False: ("not done", "yellow"), None: ("unknown", "cyan")}
@@ -123,8 +122,6 @@ def build_image(
     if uri is not None and ecr.has_tag(tag):
         click.echo(f"In ECR already: {repository}:{tag}", err=True)
     else:
-        from profiler.aws_account.setup.monitor_image import Docker  # subprocess, which an existing image does not need
-
         docker = Docker(os.environ)
         docker.check()
         build = docker.plan(platforms, options)
@@ -136,7 +133,14 @@ def build_image(
             say("\n".join(commands))
             click.echo(NOT_APPLIED, err=True)
             return
-        uri = _push(ecr, uri, tag, docker, build)
+        if not build.platforms:
+            warn("Docker's plugin buildx is not installed, so the image is for this machine's processor only.")
+        login = ecr.login()
+        if uri is None:
+            uri = ecr.create()
+            click.echo(f"Created the ECR repository {ecr.name}", err=True)
+        with build_context() as context, docker.signed_in(*login) as signed_in:
+            signed_in.build_and_push(build, f"{uri}:{tag}", str(context))
     for warning in ecr.warnings(tag):
         warn(warning)
     if as_json:
@@ -145,27 +149,8 @@ def build_image(
         say(f"{uri}:{tag}")
 
 
-def _push(ecr: ImageRepository, uri: str | None, tag: str, docker: "Docker", build: "ImageBuild") -> str:
-    """Build and push the image; returns the repository's URI."""
-    from profiler.aws_account.setup.monitor_image import build_context  # as above
-
-    if not build.platforms:
-        warn("Docker's plugin buildx is not installed, so the image is for this machine's processor only.")
-    login = ecr.login()
-    if uri is None:
-        uri = ecr.create()
-        click.echo(f"Created the ECR repository {ecr.name}", err=True)
-    with build_context() as context, docker.signed_in(*login) as signed_in:
-        signed_in.build_and_push(build, f"{uri}:{tag}", str(context))
-    return uri
-
-
-def _dry_run(
-    ecr: ImageRepository, uri: str | None, tag: str, build: "ImageBuild", profile: str | None
-) -> Iterator[str]:
+def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild, profile: str | None) -> Iterator[str]:
     """The commands as a shell would run them. The build context of an installation does not exist before the build."""
-    from profiler.aws_account.setup.monitor_image import clone_folder  # as above
-
     aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
     registry, _, _ = ecr.login()
     if uri is None:
@@ -207,32 +192,28 @@ def deploy_stack(
     if delete:
         remove(name, open_client, output)
         return
-    request = StackRequest(
-        name=name,
-        bucket=bucket,
-        zip_file=zip_file,
-        parameters=parameters,
-        settings=_settings(url, otlp_url, groups, all_log_groups=all_log_groups),
-        secrets=_secrets(failure_webhook, success_webhook, otlp_headers, sign_in),
-    )
-    cluster = SearchCluster(url, search_session(sign_in)) if url else None
-    deploy(request, open_client, cluster, output)
-
-
-def _settings(
-    url: str | None, otlp_url: str | None, groups: tuple[str, ...], *, all_log_groups: bool
-) -> dict[str, str]:
-    if url is not None and "@" in url:
-        raise UsageError("--elasticsearch contains a password: give it as --user NAME:PASSWORD.")
-    if otlp_url is not None and "@" in otlp_url:
-        raise UsageError("--otlp contains a password: give it in --otlp-headers.")
+    for option, address, remedy in (
+        ("--elasticsearch", url, "as --user NAME:PASSWORD"),
+        ("--otlp", otlp_url, "in --otlp-headers"),
+    ):
+        if address is not None and "@" in address:
+            raise UsageError(f"{option} contains a password: give it {remedy}.")
     settings = {
         "ElasticsearchUrl": url,
         "OtlpEndpoint": otlp_url,
         "LogGroups": ",".join(groups) if groups else None,
         "Subscribe": "account" if all_log_groups else None,
     }
-    return {name: value for name, value in settings.items() if value is not None}
+    request = StackRequest(
+        name=name,
+        bucket=bucket,
+        zip_file=zip_file,
+        parameters=parameters,
+        settings={name: value for name, value in settings.items() if value is not None},
+        secrets=_secrets(failure_webhook, success_webhook, otlp_headers, sign_in),
+    )
+    cluster = SearchCluster(url, search_session(sign_in)) if url else None
+    deploy(request, open_client, cluster, output)
 
 
 def _secrets(

@@ -76,14 +76,12 @@ class Output(Struct, frozen=True, kw_only=True):
     as_json: bool
 
     def step(self, sentence: str) -> None:
-        """Print a step that was done."""
         if self.as_json:
             click.echo(fitting(sentence), err=True)
         else:
             say(fitting(sentence, STDOUT))
 
     def event(self, event: StackEvent) -> None:
-        """Print an event of CloudFormation."""
         reason = f": {event.reason}" if event.reason else ""
         self.step(f"{event.status}  {event.resource}{reason}")
 

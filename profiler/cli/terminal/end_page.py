@@ -60,7 +60,6 @@ _MIN_CURVE, _MAX_CURVE = 12, 60
 _ID_LENGTH = 8
 # A longer text is cut.
 _MAX_WRAPPED = 3
-_PERCENT = 100
 # A peak this much above every reading was shorter than the time between two readings.
 _SPIKE, _MIN_SPIKE_MB = 1.25, 10
 _MS_PER_SECOND = 1000
@@ -91,7 +90,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     metrics = record.metrics
     most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
     waited_for = view.glyphs.separator.join(
-        f"{format_percent(min(wait.percent, _PERCENT))} {wait_name(wait)}" for wait in waits
+        f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits
     )
     # With options the sentence would be too long.
     recommend = "" if view.history else _command("recommend", record.family or "", view)
@@ -228,7 +227,7 @@ def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, 
     if peak_mb is None:
         return (curve.limit_text(glyphs),)
     peak = peak_text(metrics, glyphs)
-    share = "" if not size_mb or peak_mb < size_mb / _PERCENT else format_percent(_PERCENT * peak_mb / size_mb)
+    share = "" if not size_mb or peak_mb < size_mb / 100 else format_percent(100 * peak_mb / size_mb)
     highest = max(curve.known, default=peak_mb)
     spike = " (short spike)" if peak_mb > max(_SPIKE * highest, highest + _MIN_SPIKE_MB) else ""
     if curve.is_to_limit and size_mb:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from profiler.cli.styled_text import Glyphs
 from profiler.cli.terminal.page_parts import NEAR_LIMIT
-from profiler.cli.terminal.time_bar import time_parts
+from profiler.cli.terminal.time_bar import CPU_PARTS, OTHER, time_parts
 from profiler.record.activity_model import WaitTarget
 from profiler.record.hardware import gpu_advice, idle_advice
 from profiler.record.record_model import Metrics, Record, known_status
@@ -26,8 +26,6 @@ _MIN_ADVICE_PERCENT = 30
 _ONE_CPU = (0.9, 1.05)
 # A shorter run is little evidence for a size.
 _MIN_SIZED_MS = 1000
-_OTHER = "other"
-_FIRST_WAIT = 2  # of the parts of the time, after those on a CPU and waiting for one
 
 
 class NextStep(Struct, frozen=True):
@@ -49,12 +47,12 @@ def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recom
     found = next(filter(None, texts), None)
     if found is not None:
         return NextStep(found)
-    wait = next((one for one in waits if one.kind != _OTHER and one.percent >= _MIN_ADVICE_PERCENT), None)
+    wait = next((one for one in waits if one.kind != OTHER and one.percent >= _MIN_ADVICE_PERCENT), None)
     if wait is not None:
         percent, target = wait.percent, f"{wait.target} ({wait.kind})"
         # A target is not shown if the run waited longer for something without a target.
-        times = None if record.time_breakdown is None else time_parts(record.time_breakdown)[_FIRST_WAIT:]
-        kinds = [(share, kind) for kind, share in times or () if share is not None and kind != _OTHER]
+        times = None if record.time_breakdown is None else time_parts(record.time_breakdown)[CPU_PARTS:]
+        kinds = [(share, kind) for kind, share in times or () if share is not None and kind != OTHER]
         larger = max(kinds, default=(0.0, ""))
         if larger[0] > percent and larger[1] != wait.kind:
             percent, target = larger[0], wait_in_words(larger[1])

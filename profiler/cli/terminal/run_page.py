@@ -48,7 +48,6 @@ MAX_LINES = 40
 _BAR_WIDTH = 20
 _VALUE_WIDTH = 9
 _ID_LENGTH = 12
-_PERCENT = 100
 _FULL = 0.99
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
@@ -227,16 +226,16 @@ def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
     gpus = gpu_totals(record.gpus)
     if gpus is not None and len(record.gpus) > _MAX_GPUS:
         note = f"{format_count(len(record.gpus), 'GPU')} together"
-        yield _Bar("GPUs", gpus.utilization_percent, _PERCENT, format_percent, note)
+        yield _Bar("GPUs", gpus.utilization_percent, 100, format_percent, note)
     for gpu in record.gpus if len(record.gpus) <= _MAX_GPUS else ():
         used = gpu.memory_used_mb or _NO_DISTRIBUTION
         number = "" if gpu.index is None else f" {gpu.index}"
         note = _of_memory(used.max, gpu.memory_size_mb)
-        yield _Bar(f"GPU{number}", gpu.utilization_percent or _NO_DISTRIBUTION, _PERCENT, format_percent, note)
+        yield _Bar(f"GPU{number}", gpu.utilization_percent or _NO_DISTRIBUTION, 100, format_percent, note)
     neuron = neuron_totals(record.neuron)
     if neuron is not None and record.neuron is not None:
         note = _of_memory(neuron.device_memory_used_mb.max, record.neuron.device_memory_size_mb)
-        yield _Bar("Neuron", neuron.utilization_percent, _PERCENT, format_percent, note)
+        yield _Bar("Neuron", neuron.utilization_percent, 100, format_percent, note)
 
 
 def _of_memory(used_mb: float | None, size_mb: float | None) -> str:

@@ -164,7 +164,6 @@ _MOMENTS = {
 
 
 def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """A moment with its whole stack."""
     started_ns = parse_ns(record.started_at)
     from_ns, to_ns = parse_ns(moment.from_at), parse_ns(moment.to_at)
     title = _MOMENTS.get(moment.kind, moment.kind)

@@ -14,7 +14,7 @@ from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, 
 # A smaller part is drawn as a part of the others.
 _MIN_PART_PERCENT = 1
 _MAX_TARGETS = 5
-_OTHER = "other"
+OTHER = "other"
 # If at least this share of the time has no known kind because privileges are missing, the page shows a hint.
 _MIN_UNKNOWN_PERCENT = 25
 _UNKNOWN = "not known: see the level of task-profiler doctor"
@@ -43,8 +43,10 @@ _KINDS = (
     _Kind("lock", "lock_percent", "!", "!", "pink"),
     _Kind("pipe", "pipe_percent", "|", "|", "cyan"),
     _Kind("child", "child_percent", "+", "+", "dim"),
-    _Kind(_OTHER, "other_percent", "·", ".", "dim"),
+    _Kind(OTHER, "other_percent", "·", ".", "dim"),
 )
+# The first parts, on a CPU and waiting for one, which the kernel counts. The others are waits.
+CPU_PARTS = 2
 BLOCK_CHARACTERS = "".join(kind.block for kind in _KINDS)
 
 
@@ -131,7 +133,6 @@ def _seen(times: TimeBreakdown) -> Iterator[Line]:
 
 
 def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """The longest waits of the run."""
     shown = longest_waits(times)
     if not shown and times.network_percent is None and (times.other_percent or 0) >= _MIN_UNKNOWN_PERCENT:
         yield line(label("waits"), Span(shorten(_UNKNOWN, width, glyphs), "dim"))

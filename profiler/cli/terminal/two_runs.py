@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import View, local
-from profiler.cli.terminal.time_bar import time_parts
+from profiler.cli.terminal.time_bar import CPU_PARTS, time_parts
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.hardware import processor_difference
 from profiler.record.metric_catalogue import Unit, reader, view_of
@@ -18,8 +18,6 @@ from profiler.sizing.trend import FEW_RUNS, MIN_RUNS, MIN_SHARE, usual_range
 _NAME_WIDTH = 20
 _VALUE_WIDTH = 12
 _MIN_POINTS = 10
-# The first parts of the time, which the kernel counts.
-_CPU_PARTS = 2
 _MAX_ROWS = 6
 # These numbers are shown whenever they changed, even if others changed more.
 _IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
@@ -204,7 +202,7 @@ def _time_rows(this: Record, that: Record) -> Iterator[Row]:
         return
     pairs = list(zip(time_parts(this.time_breakdown), time_parts(that.time_breakdown), strict=True))
     are_same_kinds = all((new is None) == (old is None) for (_, new), (_, old) in pairs)
-    for (name, new), (_, old) in pairs if are_same_kinds else pairs[:_CPU_PARTS]:
+    for (name, new), (_, old) in pairs if are_same_kinds else pairs[:CPU_PARTS]:
         if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
             this_text, other_text = _text(new, "%"), _text(old, "%")
             points = f"{new - old:+.0f} points"

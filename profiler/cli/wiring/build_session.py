@@ -81,7 +81,6 @@ class RunSession:
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
 
     def run(self, prepared: PreparedRun) -> RunResult:
-        """Run the command to its end."""
         if self._options.stacks != "off":
             from profiler.cli.wiring.build_stacks import with_local_stacks  # only where it is enabled
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from profiler.runs.past_runs.log_group_runs import ReadPages
     from profiler.sizing.prices import PriceOverrides
 
-_LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
-
 
 def open_source(
     options: SourceOptions, *, keeps_stacks: bool = False, keeps_notices: bool = False, shows_progress: bool = True
@@ -144,7 +142,7 @@ def open_pages(options: SourceOptions) -> "ReadPages":
         from profiler.aws_account.aws_errors import aws_errors  # botocore, only for this source
 
         client = open_client("logs")  # without a Region, botocore is not imported
-        with aws_errors(f"{parameters['logGroupName']} cannot be read", _LOGS_PERMISSION):
+        with aws_errors(f"{parameters['logGroupName']} cannot be read", "logs:FilterLogEvents on the log group"):
             yield from client.get_paginator("filter_log_events").paginate(**parameters)
 
     return read_pages

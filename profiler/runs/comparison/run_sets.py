@@ -39,7 +39,6 @@ class RunSet(Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The records of its runs."""
         return tuple(report.record for report in self.reports)
 
     @property
@@ -176,13 +175,11 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
     """Refuse a name that means several families."""
     for name in dict.fromkeys(runs.name for runs in found):
         families = {family for runs in found if runs.name == name for family in runs.found.values()}
-        accounts = sorted({family.account_id or "unknown" for family in families})
-        regions = sorted({family.region or "unknown" for family in families})
-        places = [
-            (f"accounts ({first_names(accounts)})", "--account") if len(accounts) > 1 else None,
-            (f"Regions ({first_names(regions)})", "--task-region") if len(regions) > 1 else None,
-        ]
-        several = [place for place in places if place is not None]
+        places = (
+            ("accounts", "--account", {family.account_id or "unknown" for family in families}),
+            ("Regions", "--task-region", {family.region or "unknown" for family in families}),
+        )
+        several = [(f"{kind} ({first_names(sorted(seen))})", option) for kind, option, seen in places if len(seen) > 1]
         if several:
             raise UsageError(
                 f"{name} is a family in several {' and '.join(text for text, _ in several)}: choose one with "
@@ -193,16 +190,13 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
 def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], selection: SetSelection) -> RunSet:
     """The set of the runs whose ids, or the beginnings of them, are in the text."""
     for runs in readings:
-        if runs.others:
-            raise TaskProfilerError(
-                f"No run of {runs.name} in {source.place} has the revision or label {runs.suffix!r}: its runs have "
-                f"{first_names(list(runs.others))}."
-            )
-        if runs.other_containers:
-            raise TaskProfilerError(
-                f"No run of {runs.name} in {source.place} is of the container {selection.container}: its runs have "
-                f"{first_names(list(runs.other_containers))}."
-            )
+        for what, others in (
+            (f"has the revision or label {runs.suffix!r}", runs.others),
+            (f"is of the container {selection.container}", runs.other_containers),
+        ):
+            if others:
+                its = f"its runs have {first_names(list(others))}"
+                raise TaskProfilerError(f"No run of {runs.name} in {source.place} {what}: {its}.")
     reports: dict[tuple[str, str, str], Report] = {}
     for part in map(str.strip, text.split(",")):
         if not part:

@@ -98,7 +98,6 @@ class HistoryRecorder:
 
     @property
     def keeps_runs(self) -> bool:
-        """Whether the history keeps any runs."""
         return runs_to_keep(self._environment)[0] > 0
 
     def search(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":

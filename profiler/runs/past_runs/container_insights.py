@@ -18,7 +18,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
 from profiler.record.task_end import StoppedTask, parse_stopped_task
 from profiler.record.units import MIB, format_count, format_memory
-from profiler.runs.past_runs.log_group_runs import ReadPages
+from profiler.runs.past_runs.log_group_runs import MS_PER_DAY, ReadPages
 from profiler.runs.past_runs.minute_record import (
     MINUTE_MS,
     Minute,
@@ -27,18 +27,10 @@ from profiler.runs.past_runs.minute_record import (
     run_of_minutes,
     unseen_task,
 )
-from profiler.runs.past_runs.run_source import (
-    OpenProgress,
-    PastRun,
-    RunFilter,
-    RunSource,
-    newest_first,
-    no_progress,
-)
+from profiler.runs.past_runs.run_source import OpenProgress, PastRun, RunFilter, RunSource, newest_first, no_progress
 from profiler.sizing.prices import PriceOverrides
 
 DEFAULT_DAYS = 14
-_DAY_MS = 86_400_000
 _TASKS, _CONTAINERS = '{ $.Type = "Task" }', '{ $.Type = "Container" }'
 _STOPPED = '{ $.detail.lastStatus = "STOPPED" }'
 _RETENTION_DAYS = (3, 5, 7, 14, 30, 60, 90, 180, 365, 1827, 3653)
@@ -106,12 +98,12 @@ class ContainerInsightsRuns(RunSource):
 
     def _reading(self) -> str:
         since_ms = self._selected.since_ns // NS_PER_MS
-        days = -(-(self._selected.now_ns // NS_PER_MS - since_ms) // _DAY_MS)
+        days = -(-(self._selected.now_ns // NS_PER_MS - since_ms) // MS_PER_DAY)
         kept = next((legal for legal in _RETENTION_DAYS if legal >= days), _RETENTION_DAYS[-1])
         texts = [f"Container Insights: {format_memory(self._bytes / MIB)} read by FilterLogEvents, which is free"]
         for cluster, oldest_ms in sorted(self._oldest_ms.items()):
             text = f"{cluster} back to {format_local(int(oldest_ms) * NS_PER_MS)} {local_zone()}"
-            if oldest_ms - since_ms > _DAY_MS:
+            if oldest_ms - since_ms > MS_PER_DAY:
                 text += (
                     " (to keep the events for longer: aws logs put-retention-policy --log-group-name "
                     f"{performance_group(cluster)} --retention-in-days {kept})"
@@ -146,10 +138,10 @@ class ContainerInsightsRuns(RunSource):
     ) -> bool:
         """Read a log group from the selected time to now; False if it does not exist."""
         now_ms = self._selected.now_ns // NS_PER_MS
-        starts = range(self._selected.since_ns // NS_PER_MS, now_ms + 1, _DAY_MS)
+        starts = range(self._selected.since_ns // NS_PER_MS, now_ms + 1, MS_PER_DAY)
 
         def read(start_ms: int) -> None:
-            end_ms = min(start_ms + _DAY_MS - 1, now_ms)
+            end_ms = min(start_ms + MS_PER_DAY - 1, now_ms)
             pages = self._read_pages(logGroupName=group, startTime=start_ms, endTime=end_ms, filterPattern=pattern)
             for page in pages:  # an empty page is not the last one
                 with self._lock:
@@ -187,7 +179,7 @@ class ContainerInsightsRuns(RunSource):
             return
         try:
             event, minute = _decoder.decode(message), _minute_decoder.decode(message)
-            is_possible = 0 < event.timestamp <= self._selected.now_ns / NS_PER_MS + _DAY_MS
+            is_possible = 0 < event.timestamp <= self._selected.now_ns / NS_PER_MS + MS_PER_DAY
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             is_possible = False
         if not is_possible:

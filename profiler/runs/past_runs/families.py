@@ -133,7 +133,6 @@ class UsualDurations:
         return self._known.get(family)
 
     def lacks(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
-        """The families that were not read yet."""
         new = (family for family in dict.fromkeys(families) if family not in self._known)
         return () if self._open_source is None else tuple(new)
 

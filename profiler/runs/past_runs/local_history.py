@@ -28,7 +28,6 @@ class LocalRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        """A sentence about unreadable lines, if there are any."""
         count = self.history.unreadable_count
         return (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",) if count else ()
 
@@ -43,13 +42,10 @@ class LocalRuns(RunSource):
         return (next(same) for _, same in groupby(runs, key=lambda run: run.report.record.task_id))
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
-        """The matching runs in progress."""
         return newest_first(PastRun(report=report) for report in self.history.running() if selection.matches(report))
 
     def steps(self, runs: Iterable[PastRun]) -> Iterator[StepSeries]:
-        """The time series that the history has of each run."""
         return self.history.steps(run.report for run in runs)
 
     def stacks(self, report: Report) -> StacksLine | None:
-        """The call stacks that the history has of a run."""
         return self.history.stacks(report)

@@ -34,7 +34,7 @@ from profiler.runs.past_runs.run_source import (
 from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices, select_notices
 
 DEFAULT_DAYS = 30
-_MS_PER_DAY = 86_400_000
+MS_PER_DAY = 86_400_000
 # The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
 _BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
 _MAX_PATTERN_LENGTH = 1024
@@ -72,14 +72,13 @@ class LogGroupRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        """The limit of the time, and the number of lines that could not be read."""
         lines = f"{self.place}: skipped {format_count(self._unreadable, 'report')} that could not be read."
         return tuple(note for note in (self._limit, lines if self._unreadable else None) if note)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs. Without a time to start from, the last 30 days are read, and a note is printed."""
         if selection.since_ns is None:
-            start_ms = self._now_ms - DEFAULT_DAYS * _MS_PER_DAY
+            start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
             self._limit = (
                 f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to read further back."
             )
@@ -89,7 +88,7 @@ class LogGroupRuns(RunSource):
         seen: set[tuple[str, str, str]] = set()
         # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short, because most
         # questions are about the last night.
-        end_ms, length_ms = self._now_ms + 2 * 3_600_000, _MS_PER_DAY
+        end_ms, length_ms = self._now_ms + 2 * 3_600_000, MS_PER_DAY
         with self._open_progress() as show:
             while end_ms > start_ms:
                 begin_ms = max(end_ms - length_ms, start_ms)
@@ -184,8 +183,7 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
         conditions.append(_any_of(f'$.record.status = "{status}"' for status in selection.statuses))
     if selection.run is not None and _is_simple(selection.run):
         beginning = selection.run.partition("/")[0].rstrip("*")
-        named = (f'$.record.taskId = "{beginning}*"', f'$.record.family = "{selection.run}"')
-        conditions.append(_any_of(named))
+        conditions.append(_any_of((f'$.record.taskId = "{beginning}*"', f'$.record.family = "{selection.run}"')))
     for wanted in (" && ".join(conditions), conditions[0]):
         pattern = f"{{ ({wanted}) || ($.type = {NOTICE_MARKER}) }}" if with_notices else f"{{ {wanted} }}"
         if len(pattern) <= _MAX_PATTERN_LENGTH:

@@ -89,7 +89,6 @@ class Minute(Struct, frozen=True, gc=False, rename="pascal"):
 
     @property
     def end_ns(self) -> int:
-        """The end of the minute."""
         return int(self.timestamp) * NS_PER_MS
 
 

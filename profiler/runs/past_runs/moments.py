@@ -158,12 +158,9 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
     """Find the moments of a run in the order of time: at most one peak, two stretches of each kind, and five stacks."""
     series = series or record.series
     moments: list[Moment] = []
-    kind: Literal["saturated", "idle"]
     if series is not None:
         length_ms = series_length_ms(record, series)
-        moments = [*_memory_peak(record, series, length_ms)]
-        for kind in ("saturated", "idle"):
-            moments += _stretches(record, series, length_ms, kind)
+        moments = [*_memory_peak(record, series, length_ms), *_stretches(record, series, length_ms)]
     return tuple(sorted(_with_stacks(moments, record), key=lambda moment: (moment.start_ms, moment.kind)))
 
 
@@ -212,28 +209,27 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
     yield Moment(kind="memory-peak", start_ms=highest_ms, end_ms=highest_ms, text=text)
 
 
-def _stretches(
-    record: Record, series: Series, length_ms: float, kind: Literal["saturated", "idle"]
-) -> Iterator[Moment]:
-    """Yield the longest stretches of one kind."""
+def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
     size = record.metrics.vcpu_size
     if not size:
         return
     busy, idle = SATURATED_SHARE * size, idle_vcpu(size)
-    matches: Callable[[float], bool] = (
-        (lambda vcpu: vcpu >= busy) if kind == "saturated" else (lambda vcpu: vcpu <= idle)
-    )
-    longest_first = sorted(_runs_of_steps(series.vcpu_used or (), matches), key=lambda steps: steps[0] - steps[1])
-    for steps in longest_first[:2]:
-        start_ms, end_ms = (min(step * series.step_ms, length_ms) for step in steps)
-        if end_ms <= start_ms:
-            continue
-        until = "the end" if end_ms >= length_ms else elapsed(end_ms)
-        during = f"from {elapsed(start_ms)} to {until}"
-        share = format_percent(100 * (end_ms - start_ms) / length_ms)
-        used = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
-        text = used if kind == "saturated" else f"idle {during}"
-        yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
+    kinds: Mapping[MomentKind, Callable[[float], bool]] = {
+        "saturated": lambda vcpu: vcpu >= busy,
+        "idle": lambda vcpu: vcpu <= idle,
+    }
+    for kind, matches in kinds.items():
+        longest_first = sorted(_runs_of_steps(series.vcpu_used or (), matches), key=lambda steps: steps[0] - steps[1])
+        for steps in longest_first[:2]:
+            start_ms, end_ms = (min(step * series.step_ms, length_ms) for step in steps)
+            if end_ms <= start_ms:
+                continue
+            until = "the end" if end_ms >= length_ms else elapsed(end_ms)
+            during = f"from {elapsed(start_ms)} to {until}"
+            share = format_percent(100 * (end_ms - start_ms) / length_ms)
+            used = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
+            text = used if kind == "saturated" else f"idle {during}"
+            yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
 
 
 def _runs_of_steps(values: Sequence[float | None], matches: Callable[[float], bool]) -> Iterator[tuple[int, int]]:
@@ -281,7 +277,6 @@ def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:
 
 
 def _described(moment: Moment, stack: _SampledStack, record: Record) -> Moment:
-    """The moment with its functions."""
     length_ms = moment.end_ms - moment.start_ms
     peer = _peer_waited_for(record, stack, length_ms) if moment.kind == "idle" else None
     waited = "" if peer is None else f", waiting for {peer}"

@@ -47,7 +47,6 @@ class FileRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        """A sentence with the lines that are not records, if there are any."""
         numbers = sorted(self._invalid_lines)
         if not numbers:
             return ()
@@ -87,7 +86,6 @@ class FileRuns(RunSource):
         return stacks_of(report, reversed(self._stacks))
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
-        """The notices in the file."""
         return select_notices(self._notices, selection)
 
 
@@ -127,18 +125,14 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
         document = msgspec.json.decode(b"".join(beginning))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         document = None
-    yield from _messages_in(document) or beginning
-    yield from remaining
-
-
-def _messages_in(document: object) -> list[bytes] | None:
-    """The messages in the AWS CLI's JSON; None if the document is something else."""
+    rows: Sequence[object] = ()
     match document:
         case {"record": _}:
-            return None
-        case {"events": [*rows]} | {"results": [*rows]} | [*rows]:
-            return _flat(rows)
-    return None
+            pass
+        case {"events": [*found]} | {"results": [*found]} | [*found]:
+            rows = found
+    yield from _flat(rows) or beginning
+    yield from remaining
 
 
 def _flat(rows: Sequence[object]) -> list[bytes]:

@@ -110,7 +110,6 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     reads_checkpoints: bool = False
 
     def matches(self, report: Report | ReportHead) -> bool:
-        """Whether the report's run matches all conditions."""
         record, family = report.record, family_key(report.record)
         at_ns = 0 if self.since_ns is self.until_ns is None else start_ns(report)  # to parse a time takes long
         return (
@@ -143,7 +142,6 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether every run matches."""
         return self == RunFilter(reads_checkpoints=self.reads_checkpoints)
 
 

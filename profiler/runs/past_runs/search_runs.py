@@ -59,22 +59,18 @@ _EMPTY: Mapping[str, Any] = {}
 
 
 def _term(field: str, value: object) -> JsonObject:
-    """The field has this value."""
     return {"term": {field: value}}
 
 
 def _exists(field: str) -> JsonObject:
-    """The field has a value."""
     return {"exists": {"field": field}}
 
 
 def _any_of(conditions: Sequence[JsonObject]) -> JsonObject:
-    """One of the conditions holds."""
     return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
 
 
 def _none_of(conditions: Sequence[JsonObject]) -> JsonObject:
-    """None of the conditions holds."""
     return {"bool": {"must_not": list(conditions)}}
 
 
@@ -169,7 +165,6 @@ class IndexedRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences about unreadable records and omitted checkpoints."""
         unreadable = (
             f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, so numbers are missing."
         )
@@ -228,7 +223,6 @@ class IndexedRuns(RunSource):
                 return
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
-        """The newest notices about due times."""
         conditions = [_term("event.dataset", "schedule.notice"), *_filter_conditions(selection, _DUE)]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
         return select_notices(read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection)

@@ -26,7 +26,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
 def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     """Say what happened to a run."""
     record, event = run.report.record, run.event or TaskEvent()
-    name = _name(record)
+    family = record.family or record.container.name or "The run"
+    name = family if record.revision is None else f"{family}:{record.revision}"
     status = known_status(record)
     if status == "running":
         return _running(run, name, now_ns)
@@ -131,11 +132,6 @@ def _lost(run: PastRun) -> str | None:
     if run.report.record.launch_type == _LOCAL:
         return "The profiler did not see the end of the command."
     return "The monitor did not see the end of the batch."
-
-
-def _name(record: Record) -> str:
-    family = record.family or record.container.name or "The run"
-    return family if record.revision is None else f"{family}:{record.revision}"
 
 
 def _duration(record: Record, before: str, after: str = "") -> str:
