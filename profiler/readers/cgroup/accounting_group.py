@@ -240,9 +240,7 @@ def delegate_controller(
     """
     available = proc.read_text(f"{group}/cgroup.controllers").split()
     enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
-    if controller not in available or enabled is None or enabled.split():
-        return None
-    if not _is_exclusive(group, own_pid):
+    if controller not in available or enabled is None or enabled.split() or not _is_exclusive(group, own_pid):
         return None
     leaf = f"{group}/{name}"
     try:
