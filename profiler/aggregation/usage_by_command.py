@@ -119,8 +119,7 @@ class ProcessTotals:
         self, changed: Iterable[_ProcessName], readings: Mapping[_ProcessName, Sequence[ProcessReading]]
     ) -> None:
         for name in changed:
-            held_bytes = self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ()))
-            self._held_bytes[name] = held_bytes or 0
+            self._held_bytes[name] = self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ())) or 0
         if self._held_bytes.keys() != readings.keys():
             self._held_bytes = {name: self._held_bytes[name] for name in readings}
 

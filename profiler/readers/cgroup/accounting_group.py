@@ -179,9 +179,7 @@ class CgroupDelegation:
 
     def enable(self, *, with_helper: bool) -> bool:
         """Enable the controller; False if the kernel refuses. The first process of a container needs no helper."""
-        if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS):
-            return False
-        if with_helper and not self._start_helper():
+        if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS) or (with_helper and not self._start_helper()):
             return False
         return try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode())
 
