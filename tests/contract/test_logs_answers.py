@@ -12,7 +12,6 @@ import boto3
 import botocore.exceptions
 import pytest
 
-from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import SystemClock
 from profiler.sinks import LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
@@ -249,7 +248,7 @@ def test_what_comes_to_no_answer_says_what_to_do(error: Exception, said: str) ->
     clock = FakeClock()
     regions: list[str | None] = []
 
-    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> AwsClient:
+    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> FailingClient:
         regions.append(region)
         return FailingClient(error, clock)
 
