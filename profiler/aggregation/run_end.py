@@ -117,9 +117,7 @@ def out_of_memory(
     is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
     if end.status == "running" or is_unseen:
         return OutOfMemory()
-    share = None
-    if memory_max_bytes is not None and memory_size_bytes:
-        share = memory_max_bytes / memory_size_bytes
+    share = memory_max_bytes / memory_size_bytes if memory_max_bytes is not None and memory_size_bytes else None
     at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
     is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
     if is_unexplained and share is not None and share >= at_limit:

@@ -4,7 +4,7 @@ The processes that are read are the whole; a command is a part of it. All parts 
 are multiples of each other, so they can be merged to the steps of the run's own series.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -110,7 +110,12 @@ class SeriesByCommand(Generic[_Key]):
             others = self._copy(self._rest, whole)
             for part in hidden:
                 others.absorb(self._copy(part, whole))
-            _raise_memory(others, whole, list(parts.values()))
+            # At least the memory that the shown commands leave of the whole: the largest of several commands is less
+            # than all of them held together.
+            shown_bytes = [part.memory.padded(whole.length) for part in parts.values()]
+            for index, size_bytes in enumerate(whole.memory.cells):
+                if size_bytes is not None:
+                    others.memory.add(index, max(size_bytes - sum(sizes[index] or 0 for sizes in shown_bytes), 0))
             entries.append((OTHER, others, self._started_ns))
         step_ms = as_number(whole.step_ns / NS_PER_MS) or series.step_ms
         columns = columns_of(series, step_ms)
@@ -176,15 +181,3 @@ def _fill_with_zeros(part: RunSeries, whole: RunSeries, first: int) -> None:
         0 if size is None and whole_size is not None and index >= first else size
         for index, (size, whole_size) in enumerate(memory)
     ]
-
-
-def _raise_memory(others: RunSeries, whole: RunSeries, shown: Sequence[RunSeries]) -> None:
-    """Give the others at least the memory that the shown commands leave of the whole.
-
-    The largest of several commands is less than all of them held together.
-    """
-    shown_bytes = [part.memory.padded(whole.length) for part in shown]
-    for index, size_bytes in enumerate(whole.memory.cells):
-        if size_bytes is not None:
-            left_bytes = size_bytes - sum(sizes[index] or 0 for sizes in shown_bytes)
-            others.memory.add(index, max(left_bytes, 0))

@@ -72,26 +72,19 @@ class CpuDemand:
         """
         if not self._time_ns:
             return None
-        parallelism = self._parallelism(vcpu_size, max_threads)
-        mean_vcpu = self._cpu_ns / self._time_ns
-        bounds = {}
-        for size in VCPU_SIZES:
-            least = 1 + self._longer_ns[size] / self._time_ns
-            most = least
-            if size < parallelism:
-                most = max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism))
-            if most > _NO_SLOWDOWN:
-                bounds[size] = SlowdownBounds(min=round(least, _DIGITS), max=round(most, _DIGITS))
-        return bounds
-
-    def _parallelism(self, vcpu_size: float | None, max_threads: int | None) -> float:
-        """The number of vCPUs that the task used when it computed: p of the formulas.
-
-        It is the smallest whole number that was never exceeded, if that was reached for 5 % of the time. A larger
-        number was reached for less time, so none qualifies if this one does not.
-        """
+        # The number of vCPUs that the task used when it computed, p of the formulas: the smallest whole number that was
+        # never exceeded, if that was reached for 5 % of the time. A larger number was reached for less time, so none
+        # qualifies if this one does not.
         limits = [float(limit) for limit in (vcpu_size, max_threads) if limit]
         level = max(1, math.ceil(self._max_vcpu / _EXCEEDED))
         reached_ns = sum(held_ns for reached, held_ns in self._level_ns.items() if reached >= level)
         is_sustained = reached_ns >= _MIN_TIME_SHARE * self._time_ns
-        return min([float(level) if is_sustained else (vcpu_size or max(self._max_vcpu, 1.0)), *limits])
+        parallelism = min([float(level) if is_sustained else (vcpu_size or max(self._max_vcpu, 1.0)), *limits])
+        mean_vcpu = self._cpu_ns / self._time_ns
+        bounds = {}
+        for size in VCPU_SIZES:
+            least = 1 + self._longer_ns[size] / self._time_ns
+            most = max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism)) if size < parallelism else least
+            if most > _NO_SLOWDOWN:
+                bounds[size] = SlowdownBounds(min=round(least, _DIGITS), max=round(most, _DIGITS))
+        return bounds

@@ -307,21 +307,17 @@ def build_batch_record(
 
 def processor_of(host: Host) -> Processor | None:
     """The machine's processor for the record; None if nothing is known of it."""
-    if host.processor_model is None and host.processor_count is None:
-        return None
-    return Processor(model=host.processor_model, count=host.processor_count)
+    processor = Processor(model=host.processor_model, count=host.processor_count)
+    return processor if processor != Processor() else None
 
 
 def visible_of(host: Host) -> Visible | None:
     """What a program sees of the machine, for the record; None if nothing is known of it."""
-    cpus = host.processor_count or host.vcpu
-    if host.memory_bytes is None and cpus is None:
-        return None
-    return Visible(memory_mb=mebibytes(host.memory_bytes), cpus=as_number(cpus))
+    visible = Visible(memory_mb=mebibytes(host.memory_bytes), cpus=as_number(host.processor_count or host.vcpu))
+    return visible if visible != Visible() else None
 
 
 def task_size_of(task: "TaskMetadata") -> TaskSize | None:
     """The task's limits for the record; None if it has none."""
-    if task.vcpu_limit is None and task.memory_limit_bytes is None:
-        return None
-    return TaskSize(vcpu=as_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes))
+    size = TaskSize(vcpu=as_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes))
+    return size if size != TaskSize() else None

@@ -380,12 +380,19 @@ class TimeAccount:
         if shown is not None:
             self._recent.add(start_ns, read_ns, dict(shown.divide(max(covered_ns - run_ns, 0))))
         if len(self._steps) > _MAX_OPEN_STEPS:
-            self._close_first_step()
+            following, first = self._following(0), self._steps.popleft()
+            self._parts.add(first, first.length_ns, self._last_shown, following)
+            self._idle_parts.add(first, self._idle_part_ns(first), self._last_shown, following)
+            self._last_shown = first.shown or self._last_shown
         return step
 
     def _add_waits(self, step: _Step, growth: Sequence[ThreadGrowth], series: RunSeries | None) -> None:
         """Add the waits to the step in which they ended. The excess of a wait belongs to the steps before."""
-        sum_ns, limit_ns = 0, _longest_plausible_ns(growth)
+        # The longest wait in one step that the waits of the other threads make plausible.
+        sum_ns, limit_ns = 0, math.inf
+        waits_ns = sorted([grown.wait_ns // grown.steps for grown in growth if grown.wait_ns])
+        if len(waits_ns) >= _MIN_THREADS:
+            limit_ns = _MAX_TIMES_OTHERS * waits_ns[len(waits_ns) * 9 // 10]
         late: list[tuple[ThreadGrowth, int]] = []
         for grown in growth:
             if grown.wait_ns > max(limit_ns * grown.steps, _MAX_WAIT_PER_RUN * grown.run_ns):
@@ -435,19 +442,7 @@ class TimeAccount:
             step.longest_ns = max(step.longest_ns, part_ns)
             self._for_series.append((step.start_ns, step.end_ns, part_ns, True))
 
-    def _close_first_step(self) -> None:
-        following, step = self._following(0), self._steps.popleft()
-        self._parts.add(step, step.length_ns, self._last_shown, following)
-        self._idle_parts.add(step, self._idle_part_ns(step), self._last_shown, following)
-        self._last_shown = step.shown or self._last_shown
-
     def _following(self, index: int) -> _Shown | None:
         """The first sample after a step that shows a blocked thread."""
         later = (self._steps[position] for position in range(index + 1, len(self._steps)))
         return next((step.shown for step in later if step.shown is not None), None)
-
-
-def _longest_plausible_ns(growth: Sequence[ThreadGrowth]) -> float:
-    """The longest wait in one step that the waits of the other threads make plausible."""
-    waits_ns = sorted([grown.wait_ns // grown.steps for grown in growth if grown.wait_ns])
-    return _MAX_TIMES_OTHERS * waits_ns[len(waits_ns) * 9 // 10] if len(waits_ns) >= _MIN_THREADS else math.inf

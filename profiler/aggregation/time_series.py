@@ -66,11 +66,6 @@ class _Column(Struct, Generic[_Cell]):
             self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
         self.cells[index] = self.combine(self.cells[index], cell)
 
-    def merge_neighbours(self) -> None:
-        cells = self.cells
-        last = cells[-1:] if len(cells) % 2 else []
-        self.cells = [*map(self.combine, cells[::2], cells[1::2]), *last]
-
     def padded(self, length: int) -> list[_Cell]:
         """The cells, followed by empty ones up to ``length``."""
         return self.cells + [self.empty] * (length - len(self.cells))
@@ -217,10 +212,6 @@ class RunSeries:
                 column.add(index, cell)
 
     @property
-    def cpu_ns(self) -> float:
-        return sum(used for used, _ in self.cpu.cells)
-
-    @property
     def length(self) -> int:
         return max(len(column.cells) for column in self.columns)
 
@@ -235,7 +226,9 @@ class RunSeries:
     def merge(self) -> None:
         self.step_ns *= 2
         for column in self.columns:
-            column.merge_neighbours()
+            cells = column.cells
+            last = cells[-1:] if len(cells) % 2 else []
+            column.cells = [*map(column.combine, cells[::2], cells[1::2]), *last]
 
 
 def _means(column: _Column[_Sum], length: int) -> Column:

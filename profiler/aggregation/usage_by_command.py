@@ -119,8 +119,7 @@ class ProcessTotals:
         self, changed: Iterable[_ProcessName], readings: Mapping[_ProcessName, Sequence[ProcessReading]]
     ) -> None:
         for name in changed:
-            held_bytes = self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ()))
-            self._held_bytes[name] = held_bytes or 0
+            self._held_bytes[name] = self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ())) or 0
         if self._held_bytes.keys() != readings.keys():
             self._held_bytes = {name: self._held_bytes[name] for name in readings}
 
@@ -206,7 +205,12 @@ class OomKillTracker(Struct):
         started and ended in between.
         """
         by_container = in_container is not None
-        new_kills = self._increase(in_container, on_host)
+        before, self._host_before = self._host_before, on_host
+        if in_container is not None:
+            growth = self._in_container.add(in_container)
+            new_kills = in_container if growth is None else growth
+        else:  # the container's counter is not readable
+            new_kills = 0 if on_host is None or before is None else max(on_host - before, 0)
         pending = self._pending + new_kills
         self._steps += 1
         self._steps_with_an_end += bool(ended or missed_pids)
@@ -225,13 +229,3 @@ class OomKillTracker(Struct):
         if is_host_dedicated or self._steps_with_an_end <= max(_MAX_FEW_STEPS, _MAX_END_FRACTION * self._steps):
             count += self._host_kills
         return MemoryKills(count=count, processes=tuple(self._victims)) if count else None
-
-    def _increase(self, in_container: int | None, on_host: int | None) -> int:
-        """The increase of the container's counter, or of the host's if the container's is not readable."""
-        before, self._host_before = self._host_before, on_host
-        if in_container is not None:
-            growth = self._in_container.add(in_container)
-            return in_container if growth is None else growth
-        if on_host is None or before is None:
-            return 0
-        return max(on_host - before, 0)

@@ -209,7 +209,7 @@ class PeriodicReader(StoppableThread):
         clock: Clock,
         interval_ns: int,
     ) -> None:
-        super().__init__(name, self._read_and_close, waiter.wake, clock)
+        super().__init__(name, self._read_on_grid, waiter.wake, clock)
         self._read = read
         self._close = close
         self._waiter = waiter
@@ -240,30 +240,27 @@ class PeriodicReader(StoppableThread):
         self._waiter.wake()
         return self._final_done.wait(max_seconds)
 
-    def _read_and_close(self) -> None:
-        with ExitStack() as stack:
-            stack.callback(self._end_waits)
-            stack.callback(self._close)
-            self._read_on_grid()
-
     def _end_waits(self) -> None:
         self._has_ended = True
         self._first_done.set()
         self._final_done.set()
 
     def _read_on_grid(self) -> None:
-        ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
-        next_tick_ns, is_after_event = 0, False
-        while not self.is_stopping:
-            is_final = self._is_final_requested
-            if is_final:
-                self._is_final_requested = False
-            if not self._read(is_complete=is_final or is_after_event):
-                break
-            self._first_done.set()
-            if is_final:
-                self._final_done.set()
-            now_ns = self._clock.monotonic_ns()
-            if now_ns >= next_tick_ns:
-                next_tick_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
-            is_after_event = self._waiter.wait((next_tick_ns - now_ns) / NS_PER_SECOND)
+        with ExitStack() as stack:
+            stack.callback(self._end_waits)
+            stack.callback(self._close)
+            ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
+            next_tick_ns, is_after_event = 0, False
+            while not self.is_stopping:
+                is_final = self._is_final_requested
+                if is_final:
+                    self._is_final_requested = False
+                if not self._read(is_complete=is_final or is_after_event):
+                    break
+                self._first_done.set()
+                if is_final:
+                    self._final_done.set()
+                now_ns = self._clock.monotonic_ns()
+                if now_ns >= next_tick_ns:
+                    next_tick_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
+                is_after_event = self._waiter.wait((next_tick_ns - now_ns) / NS_PER_SECOND)

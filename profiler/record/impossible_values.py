@@ -103,9 +103,7 @@ def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, bool], ...]
 
 def _may_hold_numbers(annotation: object) -> bool:
     """Whether a field of this type can hold numbers or parts. Maps have their own keys, and readers check them."""
-    members = get_args(annotation) or (annotation,)
-    if get_origin(annotation) is tuple:
-        return True
+    members = (annotation, *get_args(annotation))
     return any(
         member in (int, float) or isinstance(member, StructMeta) or get_origin(member) is tuple for member in members
     )

@@ -10,11 +10,10 @@ import msgspec
 from msgspec import Meta, field
 
 from profiler.record.model_base import Model
-from profiler.record.record_model import SCHEMA_VERSION, Record
+from profiler.record.record_model import SCHEMA_VERSION, Number, Record
 
 NoticeKind = Literal["stuck", "overdue", "memory", "disk"]
 ScheduleNoticeKind = Literal["missed", "late", "overlapped", "slow"]
-Number: TypeAlias = int | float
 
 # A reader passes a word on that only a newer writer knows.
 _AnyNoticeKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(NoticeKind))})]

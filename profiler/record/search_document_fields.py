@@ -34,11 +34,6 @@ class DocumentField(Struct, frozen=True, kw_only=True):
     is_searchable: bool = True
 
 
-def _image_digests(run: RunView) -> list[str] | None:
-    digest = run.record.container.image_digest
-    return [digest] if digest else None
-
-
 def _tags(run: RunView) -> list[str] | None:
     """Texts ``name=value``: an object of all names would add a field to the index for each name."""
     tags = run.record.tags
@@ -78,7 +73,10 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     _copied("container.id", "container.id"),
     _copied("container.image.name", "container.image"),
     DocumentField(
-        name="container.image.hash.all", get=_image_digests, record_path="container.imageDigest", is_list=True
+        name="container.image.hash.all",
+        get=lambda run: [digest] if (digest := run.record.container.image_digest) else None,
+        record_path="container.imageDigest",
+        is_list=True,
     ),
     _copied("aws.cloudwatch.log_group", "log_group"),
     _copied("aws.cloudwatch.log_stream", "log_stream"),

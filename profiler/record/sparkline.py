@@ -32,11 +32,8 @@ def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_o
     length = min(max(width, 0), len(values))
     blocks = _ASCII_BLOCKS if ascii_only else _BLOCKS
     bounds = [bucket * len(values) // length for bucket in range(length + 1)] if length else [0]
-    return "".join(_character(values[start:end], blocks, top) for start, end in pairwise(bounds))
-
-
-def _character(bucket: Sequence[float | None], blocks: str, top: float) -> str:
-    measured = [value for value in bucket if value is not None]
-    if not measured:
-        return GAP
-    return blocks[math.floor(min(max(measured) / top, 1) * (len(blocks) - 1) + 0.5)]
+    measured = ([value for value in values[start:end] if value is not None] for start, end in pairwise(bounds))
+    return "".join(
+        blocks[math.floor(min(max(bucket) / top, 1) * (len(blocks) - 1) + 0.5)] if bucket else GAP
+        for bucket in measured
+    )

@@ -216,7 +216,16 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
     out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
     exit_code = batch.exit_code if batch is not None else None
-    category = _category(task, reasons, exit_code, out_of_memory=out_of_memory)
+    by_code, nothing_ran = _STOP_CODES.get((task.stop_code or "").lower()), exit_code is None
+    # The first match counts. A missing image or resource can be the cause only if nothing ran.
+    matches: tuple[tuple[StopCategory, bool], ...] = (
+        *((kind, by_code == kind or _contains_any(reasons, words)) for kind, words in _EXTERNAL_STOPS.items()),
+        ("oom", out_of_memory),
+        ("image", nothing_ran and _contains_any(reasons, _IMAGE)),
+        ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),
+        ("exit", not nothing_ran),
+    )
+    category: StopCategory = next((kind for kind, is_match in matches if is_match), "unknown")
     failed_to_start = (task.stop_code or "").lower() == _FAILED_TO_START or category in {"image", "resources"}
     return Outcome(
         status=end_status(
@@ -227,19 +236,6 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
         exit_code=exit_code,
         reason=_specific_reason(task, batch, monitor),
     )
-
-
-def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_memory: bool) -> StopCategory:
-    """The first matching category. A missing image or resource can be the cause only if nothing ran."""
-    by_code, nothing_ran = _STOP_CODES.get((task.stop_code or "").lower()), exit_code is None
-    matches: tuple[tuple[StopCategory, bool], ...] = (
-        *((kind, by_code == kind or _contains_any(reasons, words)) for kind, words in _EXTERNAL_STOPS.items()),
-        ("oom", out_of_memory),
-        ("image", nothing_ran and _contains_any(reasons, _IMAGE)),
-        ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),
-        ("exit", not nothing_ran),
-    )
-    return next((category for category, is_match in matches if is_match), "unknown")
 
 
 def _specific_reason(task: StoppedTask, batch: EventContainer | None, monitor: str | None) -> str | None:
@@ -320,12 +316,9 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
 def _amount(values: Mapping[str, object], name: str) -> int | None:
     """A whole number above 0, which ECS writes as a text, in an override as a number."""
     value = values.get(name)
-    amount = (
-        int(value)
-        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _MAX_DIGITS
-        else integer(value)
-    )
-    return amount or None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _MAX_DIGITS:
+        return int(value) or None
+    return integer(value) or None
 
 
 def _container(values: Mapping[str, object], overrides: Mapping[object, Mapping[str, object]]) -> EventContainer | None:

@@ -5,7 +5,6 @@ with the batch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
 from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock
@@ -27,8 +26,7 @@ _REJECTIONS = {
 }
 
 
-LogsClient: TypeAlias = AwsClient  # of CloudWatch Logs
-Connect = Callable[[str | None, Callable[[str], None]], LogsClient]
+Connect = Callable[[str | None, Callable[[str], None]], AwsClient]
 
 
 class CloudWatchLogsSink:
@@ -56,7 +54,7 @@ class CloudWatchLogsSink:
         """
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
         pause_seconds = _FIRST_PAUSE_SECONDS
-        client: LogsClient = None
+        client: AwsClient = None
         lines = (line,) if before is None or seconds < _MIN_SECONDS_FOR_TWO else (before, line)
         while True:
             client, answer = self._send(client, lines, self._clock.wall_ns(), target)
@@ -90,8 +88,8 @@ class CloudWatchLogsSink:
         self.last_cause = cause
 
     def _send(
-        self, client: LogsClient, lines: Sequence[bytes], time_ns: int, target: LogTarget
-    ) -> tuple[LogsClient, Mapping[str, object] | DeliveryFailure]:
+        self, client: AwsClient, lines: Sequence[bytes], time_ns: int, target: LogTarget
+    ) -> tuple[AwsClient, Mapping[str, object] | DeliveryFailure]:
         """Send lines with the client, or with a new one; returns the client and the answer."""
         from profiler.sinks.logs_client import SDK_ERRORS, failure_of, was_accepted  # see the module's docstring
 
@@ -106,7 +104,7 @@ class CloudWatchLogsSink:
 
 def connect(
     region: str | None, on_failure: Callable[[str], None] = lambda _cause: None, *, profile: str | None = None
-) -> LogsClient:
+) -> AwsClient:
     """A client of a region, with the credentials that boto3 finds now; see :func:`logs_client.make_client`."""
     from profiler.sinks.logs_client import make_client  # see the module's docstring
 

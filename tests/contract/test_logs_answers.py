@@ -14,7 +14,7 @@ import pytest
 
 from profiler.core.clock import SystemClock
 from profiler.sinks import LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, LogsClient, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 from tests.fakes import FakeClock
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import moto_account
@@ -248,7 +248,7 @@ def test_what_comes_to_no_answer_says_what_to_do(error: Exception, said: str) ->
     clock = FakeClock()
     regions: list[str | None] = []
 
-    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> LogsClient:
+    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> FailingClient:
         regions.append(region)
         return FailingClient(error, clock)
 

@@ -148,8 +148,7 @@ class GpuCollector(Collector):
 
     def take_readings(self, into: DeviceReadings) -> None:
         with self._lock:
-            selection = self._selection_for_all()
-            self._usage.take_readings(selection.selectors, into)
+            self._usage.take_readings(self._selection_for_all().selectors, into)
 
     def _warnings(self, *, matches_none: bool) -> tuple[str, ...]:
         """Sentences about missing numbers and their reasons."""
@@ -203,8 +202,7 @@ class GpuCollector(Collector):
             self._counters_due_ns = now_ns + COUNTER_PERIOD_NS * max(len(reading.samples), 1)
         with self._lock:
             self._usage.add(reading, now_ns, self._clock.wall_ns())
-            selection = self._selection_for_all()
-            self._usage.add_idle(selection.selectors)
+            self._usage.add_idle(self._selection_for_all().selectors)
 
     def _on_failure(self, failure: Unavailable) -> None:
         """Log the failure if a GPU was readable before or, once, if a GPU is required; else only the record has it."""

@@ -212,9 +212,12 @@ class NvmlSource:
                 self._reason = Unavailable(answer.reason)
                 self._next_try_ns = 0
                 return self._reason
-        lost = self._find_lost(driver)
+        # The GPUs that are lost since the last reading, or not visible since NVML was initialized again.
+        gone = [uuid for uuid in self._known_gpus if uuid not in driver.devices and uuid not in self._lost_ns]
+        self._lost_ns.update((uuid, self._clock.monotonic_ns()) for uuid in gone)
         xids = driver.events.drain()
         self._recover_lost(driver)
+        lost = tuple(self._known_gpus[uuid] for uuid in gone)
         return DriverReading(samples=tuple(samples), xids=xids, lost=lost, notes=driver.notes)
 
     def close(self) -> None:
@@ -259,12 +262,6 @@ class NvmlSource:
         self._known_gpus.update((uuid, device.facts) for uuid, device in devices.items())
         self._lost_ns = {uuid: tried_ns for uuid, tried_ns in self._lost_ns.items() if uuid not in devices}
         return _OpenDriver(nvml, devices, unreadable, self._clock)
-
-    def _find_lost(self, driver: _OpenDriver) -> tuple[GpuFacts, ...]:
-        """The GPUs that are lost since the last reading, or not visible since NVML was initialized again."""
-        lost = [uuid for uuid in self._known_gpus if uuid not in driver.devices and uuid not in self._lost_ns]
-        self._lost_ns.update((uuid, self._clock.monotonic_ns()) for uuid in lost)
-        return tuple(self._known_gpus[uuid] for uuid in lost)
 
     def _recover_lost(self, driver: _OpenDriver) -> None:
         """Look for lost GPUs by UUID."""

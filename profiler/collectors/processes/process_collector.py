@@ -64,7 +64,14 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
     processes = batch.totals.top(is_memory_shared=is_memory_shared)
     kills = batch.kills.kills(is_host_dedicated=record.launch_type == FARGATE)
     since = None if record.interval is None else batch.usage.end_interval()
-    record = replace(record, metrics=_with_totals(record.metrics, batch, group_peak))
+    metrics = record.metrics
+    metrics = replace(  # the larger totals: both sources count from the container's start to their last reading
+        metrics,
+        cpu_seconds=max(round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS), metrics.cpu_seconds or 0.0),
+        max_pids=max(batch.usage.max_pids or 0, metrics.max_pids or 0) or None,
+        memory_usage_peak_mb=mebibytes(max_known(_bytes(metrics.memory_usage_peak_mb), group_peak.size_bytes)),
+    )
+    record = replace(record, metrics=metrics)
     if is_current and _is_finer(batch.usage, record.sampling):
         record = _with_series(record, batch, since, sizes)
     batch.time.flush(batch.usage.series)
@@ -73,8 +80,7 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
         series = record.series
         if is_current and batch.usage.series is not None:
             series = with_columns(series, batch.usage.series, ["cpu_wait"])
-        series = batch.totals.with_commands(series, is_memory_shared=is_memory_shared)
-        record = replace(record, series=series)
+        record = replace(record, series=batch.totals.with_commands(series, is_memory_shared=is_memory_shared))
     peak_bytes, source = _peak(record.metrics, batch.peak_bytes, group_peak, sizes)
     metrics = with_peak(record.metrics, peak_bytes, source, sizes)
     # Without the end, which was not seen, the record has no duration.
@@ -92,17 +98,6 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
     if verdict.likely or not record.likely_out_of_memory:  # else by hits of the limit, which only the task stats have
         record = replace(record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence)
     return {name: getattr(record, name) for name in _FIELDS}
-
-
-def _with_totals(metrics: Metrics, batch: BatchProcesses, group_peak: GroupPeak) -> Metrics:
-    """Use the larger total: both sources count from the container's start to their last reading."""
-    cpu_seconds = round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
-    return replace(
-        metrics,
-        cpu_seconds=max(cpu_seconds, metrics.cpu_seconds or 0.0),
-        max_pids=max(batch.usage.max_pids or 0, metrics.max_pids or 0) or None,
-        memory_usage_peak_mb=mebibytes(max_known(_bytes(metrics.memory_usage_peak_mb), group_peak.size_bytes)),
-    )
 
 
 def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
@@ -333,24 +328,16 @@ class ProcessCollector(Collector):
                     tracked.batch.add_group(group)
         for name, container in self._containers.items():
             if container.docker_id:
-                tracked = self._tracked.get(name) or self._track(container)
-                tracked.begin(container.docker_id, self._machine)
-                self._read(tracked, is_complete=is_complete)
-        main_pids = (tracked.main_pid for tracked in self._tracked.values())
-        groups = (tracked.group for tracked in self._tracked.values())
-        descriptors = (None if group is None else group.events_descriptor for group in groups)
-        self._machine.exit_waiter.watch(
-            tuple(pid for pid in main_pids if pid is not None),
-            tuple(descriptor for descriptor in descriptors if descriptor is not None),
-        )
+                if name not in self._tracked:
+                    batch = self._new_batch(started_ns=container.started_ns, is_new=not container.restart_count)
+                    with self._lock:
+                        self._tracked[name] = _TrackedContainer(batch, self._lock)
+                self._tracked[name].begin(container.docker_id, self._machine)
+                self._read(self._tracked[name], is_complete=is_complete)
+        main_pids = [tracked.main_pid for tracked in self._tracked.values() if tracked.main_pid is not None]
+        events = [tracked.group.events_descriptor for tracked in self._tracked.values() if tracked.group is not None]
+        self._machine.exit_waiter.watch(main_pids, [descriptor for descriptor in events if descriptor is not None])
         return True
-
-    def _track(self, container: ContainerMetadata) -> _TrackedContainer:
-        batch = self._new_batch(started_ns=container.started_ns, is_new=not container.restart_count)
-        tracked = _TrackedContainer(batch, self._lock)
-        with self._lock:
-            self._tracked[container.name] = tracked
-        return tracked
 
     def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
         now_ns = self._clock.monotonic_ns()

@@ -130,8 +130,7 @@ def shortened(frames: tuple[Frame, ...], outer: int = _MAX_OUTER, inner: int = _
 def _clean(frame: _Frame) -> Frame:
     short = frame.short_filename or frame.filename.rpartition("/")[2]
     line = frame.line if frame.line is not None and 0 < frame.line <= _MAX_LINE else None
-    is_own = _LIBRARY.search(frame.filename) is None
-    return Frame(_word(frame.name) or "?", _word(short), line, is_own)
+    return Frame(_word(frame.name) or "?", _word(short), line, is_own=_LIBRARY.search(frame.filename) is None)
 
 
 def _word(text: str) -> str:

@@ -18,7 +18,7 @@ from profiler.core.threads import StoppableThread, Waiter
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.activity_model import Stacks, StacksLine
+from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Record
 from profiler.settings import StacksMode
 
@@ -191,8 +191,12 @@ class StackCollector(Collector):
                 sentence = f"The call stacks are left out because of an error in the profiler ({name})."
                 return RecordPart(warnings=(sentence,))
         has_ended = record.status != "running"
+        if stacks is not None and not has_ended:
+            # A checkpoint is written repeatedly, and log drivers split a line at 16 KB.
+            moments = [replace(moment, stack=moment.stack[-8:], own=moment.own[-8:]) for moment in stacks.moments]
+            stacks = replace(stacks, moments=tuple(moments))
         return RecordPart(
-            values={} if stacks is None else {"stacks": stacks if has_ended else _short(stacks)},
+            values={} if stacks is None else {"stacks": stacks},
             warnings=self._warnings(batch, has_samples=stacks is not None, has_ended=has_ended),
             reader_cpu_ns=self._reader_cpu_ns,
         )
@@ -262,7 +266,12 @@ class StackCollector(Collector):
         now_ns = self._clock.monotonic_ns()
         if self._reader is not None and self._next_ns(now_ns) <= now_ns:
             self._sample(self._reader, now_ns)
-        max_wait_ns = _LOOK_NS if self._look_for_processes() else _MAX_WAIT_NS
+        batches = list(self._batches.values())
+        for batch in batches:  # to find out early whether processes are visible and readable
+            if batch.is_to_look_for:
+                batch.looks += 1
+                batch.python.choose(batch.find(), self._clock.monotonic_ns() / NS_PER_SECOND)
+        max_wait_ns = _LOOK_NS if any(batch.is_to_look_for for batch in batches) else _MAX_WAIT_NS
         now_ns = self._clock.monotonic_ns()
         return min(self._next_ns(now_ns) - now_ns, max_wait_ns) / NS_PER_SECOND
 
@@ -272,15 +281,6 @@ class StackCollector(Collector):
         is_moment = any(batch.profile.moments.is_sampling(now_ns) for batch in batches)
         due_ns = self._schedule.next_ns(now_ns, is_moment=is_moment) if batches else None
         return now_ns + _MAX_WAIT_NS if due_ns is None else due_ns
-
-    def _look_for_processes(self) -> bool:
-        """Find out early whether processes are visible and readable; returns whether to look for some again."""
-        batches = list(self._batches.values())
-        for batch in batches:
-            if batch.is_to_look_for:
-                batch.looks += 1
-                batch.python.choose(batch.find(), self._clock.monotonic_ns() / NS_PER_SECOND)
-        return any(batch.is_to_look_for for batch in batches)
 
     def _sample(self, reader: PySpy, now_ns: int) -> None:
         """Read the Python processes of all batches once."""
@@ -319,9 +319,3 @@ class StackCollector(Collector):
             self._failure = self._failure or self._last_failure
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return ()
-
-
-def _short(stacks: Stacks) -> Stacks:
-    """The stacks for a checkpoint. A checkpoint is written repeatedly, and log drivers split a line at 16 KB."""
-    moments = [replace(moment, stack=moment.stack[-8:], own=moment.own[-8:]) for moment in stacks.moments]
-    return replace(stacks, moments=tuple(moments))

@@ -122,20 +122,17 @@ class StackMoments:
 
     def _conditions(self, sample: ContainerSample, sizes: ResourceLimits) -> tuple[tuple[MomentKind, int | None], ...]:
         """The time since which the condition of each kind holds; None if it does not hold."""
-        first, idle_ns, saturated_ns = self._window[0], self._idle_since_ns, None
+        first, idle_ns, saturated_ns, rising_ns = self._window[0], self._idle_since_ns, None, None
         if idle_ns is not None and sample.read_ns - idle_ns < _WINDOW_NS:
             idle_ns = None
         vcpu = vcpu_between(first, sample) if sample.read_ns - first.read_ns >= _WINDOW_NS else None
         if vcpu is not None and sizes.vcpu and vcpu >= SATURATED_SHARE * sizes.vcpu:
             saturated_ns = first.read_ns
-        return ("memory", self._rising_since(sample, sizes)), ("idle", idle_ns), ("saturated", saturated_ns)
-
-    def _rising_since(self, sample: ContainerSample, sizes: ResourceLimits) -> int | None:
         used, size = sample.memory_used_bytes, sizes.memory_bytes
-        if used is None or not size or used < _HIGH_MEMORY * size:
-            return None
-        earlier = [one.memory_used_bytes for one in self._window if one.memory_used_bytes is not None]
-        return sample.read_ns if used - min(earlier) >= 0.01 * size else None
+        if used is not None and size and used >= _HIGH_MEMORY * size:
+            earlier = [one.memory_used_bytes for one in self._window if one.memory_used_bytes is not None]
+            rising_ns = sample.read_ns if used - min(earlier) >= 0.01 * size else None
+        return ("memory", rising_ns), ("idle", idle_ns), ("saturated", saturated_ns)
 
     def _follow(self, kind: MomentKind, from_ns: int | None, read_ns: int, now_ns: int) -> None:
         moment = self._present.get(kind)
@@ -220,7 +217,15 @@ class FoldedStacks:
         step = self._steps.setdefault(index, Counter())
         self._bytes += sum(map(_size_of, stacks.keys() - step.keys()))
         step.update(stacks)
-        self._shrink()
+        while len(self._steps) > MAX_STEPS or (self._bytes > MAX_BYTES and len(self._steps) > _MIN_STEPS):
+            merged: defaultdict[int, Counter[str]] = defaultdict(Counter)
+            for place, counts in self._steps.items():
+                merged[place // 2].update(counts)
+            self._steps = dict(merged)
+            self._step_ns *= 2
+            self._measure()
+        if self._bytes > MAX_BYTES:
+            self._drop_rare_stacks()
 
     def steps(self, started_ns: int | None, finished_ns: int | None = None) -> tuple[StackStep, ...]:
         """The steps with samples, by their offsets from the start of the run, or from the first sample if unknown."""
@@ -241,17 +246,6 @@ class FoldedStacks:
             counts = dict(self._steps[index].most_common())
             found.append(StackStep(offset_ms=offset_ms, duration_ms=duration_ms, stacks=counts))
         return tuple(found)
-
-    def _shrink(self) -> None:
-        while len(self._steps) > MAX_STEPS or (self._bytes > MAX_BYTES and len(self._steps) > _MIN_STEPS):
-            merged: defaultdict[int, Counter[str]] = defaultdict(Counter)
-            for index, step in self._steps.items():
-                merged[index // 2].update(step)
-            self._steps = dict(merged)
-            self._step_ns *= 2
-            self._measure()
-        if self._bytes > MAX_BYTES:
-            self._drop_rare_stacks()
 
     def _drop_rare_stacks(self) -> None:
         """Keep the stacks that were seen most often in the whole run, up to three quarters of the size."""

@@ -179,9 +179,7 @@ class CgroupDelegation:
 
     def enable(self, *, with_helper: bool) -> bool:
         """Enable the controller; False if the kernel refuses. The first process of a container needs no helper."""
-        if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS):
-            return False
-        if with_helper and not self._start_helper():
+        if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS) or (with_helper and not self._start_helper()):
             return False
         return try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode())
 
@@ -240,9 +238,7 @@ def delegate_controller(
     """
     available = proc.read_text(f"{group}/cgroup.controllers").split()
     enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
-    if controller not in available or enabled is None or enabled.split():
-        return None
-    if not _is_exclusive(group, own_pid):
+    if controller not in available or enabled is None or enabled.split() or not _is_exclusive(group, own_pid):
         return None
     leaf = f"{group}/{name}"
     try:

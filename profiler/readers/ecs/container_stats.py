@@ -160,15 +160,14 @@ def _block_bytes(entries: Sequence[_BlockEntry], device_mapper_majors: frozenset
     """
     disks: dict[str, int] = {}
     nodes: dict[tuple[str, int], int] = {}
-    mapped_majors = device_mapper_majors
-    if mapped_majors is None:  # the usual major number, unless all devices have it
+    if device_mapper_majors is None:  # the usual major number, unless all devices have it
         has_others = any(entry.major != _USUAL_DEVICE_MAPPER_MAJOR for entry in entries)
-        mapped_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
+        device_mapper_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
     for entry in entries:
         operation, value = entry.op.lower(), count(entry.value)
         if operation not in ("read", "write") or value is None:  # cgroup v1 writes ``Read``, v2 ``read``
             continue
-        if entry.major in mapped_majors:
+        if entry.major in device_mapper_majors:
             nodes[operation, entry.minor] = nodes.get((operation, entry.minor), 0) + value
         else:
             disks[operation] = disks.get(operation, 0) + value

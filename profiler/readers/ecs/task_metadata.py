@@ -278,20 +278,16 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
         is_present = requested in present
         return BatchSelection(names=(requested,), problem=None if is_present else problem, is_present=is_present)
     names = _roles(task, own).candidates
-    if len(names) > 1:
-        return BatchSelection(
-            names=names,
-            problem=f"Several containers could be the batch ({', '.join(names)}): set TASK_PROFILER_CONTAINER to one "
-            "of them; until then each gets a report in its own log stream.",
-        )
+    problem = (
+        f"Several containers could be the batch ({', '.join(names)}): set TASK_PROFILER_CONTAINER to one of them; "
+        "until then each gets a report in its own log stream."
+    )
     if not names:
-        return BatchSelection(
-            names=(),
-            problem="No container of this task can be the batch: the task holds only the monitor and containers "
-            "injected by AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on.",
-            is_present=False,
+        problem = (
+            "No container of this task can be the batch: the task holds only the monitor and containers injected by "
+            "AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on."
         )
-    return BatchSelection(names=names)
+    return BatchSelection(names=names, problem=None if len(names) == 1 else problem, is_present=bool(names))
 
 
 def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:

@@ -153,8 +153,7 @@ def parse_inet(line: bytes) -> Socket:
     """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``."""
     from socket import AF_INET, AF_INET6, inet_ntop  # not for a run whose threads never wait for a connection
 
-    words = line.split()
-    address, _, port_text = words[_REMOTE].partition(b":")
+    address, _, port_text = line.split()[_REMOTE].partition(b":")
     port = int(port_text, 16)
     # The kernel prints each word of an address as a number of the machine's byte order.
     numbers = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
