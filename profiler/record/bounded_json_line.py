@@ -29,9 +29,18 @@ MAX_MOMENTS = 5
 MAX_FRAMES = 50
 MAX_TEXT_LENGTH = 200  # of a target, a command, a function, a file and a frame
 # The parts of a record that are removed from a line that is too long, the least important one first.
-_REMOVABLE_PARTS = (
-    *("series", "stacks", "containers", "neuron", "gpus", "gpu_idle", "processes", "interval", "tags"),
-    *("time_breakdown", "monitor"),
+_REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
+    {"series": None},
+    {"stacks": None},
+    {"containers": ()},
+    {"neuron": None},
+    {"gpus": ()},
+    {"gpu_idle": None},
+    {"processes": ()},
+    {"interval": None},
+    {"tags": None},
+    {"time_breakdown": None},
+    {"monitor": None},
 )
 
 
@@ -73,11 +82,8 @@ def _encode_within(report: Report, limit_bytes: int) -> bytes:
     shortened = replace(report, record=_within_limits(report.record))
     line = encode(shortened)
     series = shortened.record.series
-    empty_parts: list[dict[str, object]] = [{"series": series and replace(series, processes=())}]
-    empty_parts += (
-        {name: () if isinstance(getattr(report.record, name), tuple) else None} for name in _REMOVABLE_PARTS
-    )
-    for empty_part in empty_parts:
+    without_commands: dict[str, object] = {"series": series and replace(series, processes=())}
+    for empty_part in (without_commands, *_REMOVABLE_PARTS):
         if len(line) < limit_bytes:
             break
         shortened = replace(shortened, record=replace(shortened.record, truncated=True, **empty_part))
