@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import RaisedNotice
 from profiler.record.units import MIB, VCPU_DIGITS, format_count, format_duration, format_memory
 from profiler.record.worth_a_word import QUIET_VCPU, wait_in_words
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _MIN_USED = 0.7
 _MINUTES_LEFT = 15.0
 MIN_RUN_NS = 20 * 60 * NS_PER_SECOND
-_NS_PER_MINUTE = 60 * NS_PER_SECOND
 _STEPS = 128
 _FIRST_STEP_NS = 10 * NS_PER_SECOND
 _RECENT_STEP_NS = 15 * NS_PER_SECOND
@@ -116,7 +115,7 @@ class GrowthToLimit:
         recent_lows = [min(values[first:end], default=inf) for first, end in pairwise(bounds)]
         rise_ns = at_ns - since_ns - recent_count * _RECENT_STEP_NS // _PARTS  # up to the last part
         per_minute = min(
-            (recent_lows[-1] - min(self._lows[first:])) * _NS_PER_MINUTE / rise_ns,
+            (recent_lows[-1] - min(self._lows[first:])) * NS_PER_MINUTE / rise_ns,
             _growth((*recent_lows, used), at_ns - recent_first * _RECENT_STEP_NS),
         )
         before = max(self._highs[:first])
@@ -132,7 +131,7 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
         return 0
     steps = [after - before for before, after in pairwise(levels)]
     mean = sum(steps) / len(steps)
-    return sum(steps) * _NS_PER_MINUTE / length_ns if mean > 0 and min(steps) >= _MIN_PART * mean else 0
+    return sum(steps) * NS_PER_MINUTE / length_ns if mean > 0 and min(steps) >= _MIN_PART * mean else 0
 
 
 class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
@@ -351,7 +350,7 @@ class RunNotices:
 
 
 def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> Finding:
-    minutes = (at_ns - since_ns) / _NS_PER_MINUTE
+    minutes = (at_ns - since_ns) / NS_PER_MINUTE
     return Finding(
         kind="stuck",
         since_ns=since_ns,
@@ -369,7 +368,7 @@ def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> Finding:
 
 
 def _growing(kind: "NoticeKind", growth: Growth, at_ns: int, per_mb: float) -> Finding:
-    minutes = (at_ns - growth.since_ns) / _NS_PER_MINUTE
+    minutes = (at_ns - growth.since_ns) / NS_PER_MINUTE
     used, size, per_minute = growth.used / per_mb, growth.size / per_mb, growth.per_minute / per_mb
     return Finding(
         kind=kind,

@@ -17,7 +17,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_SECOND, parse_ns
 from profiler.schedules.schedule_model import Schedule
 
 _MAX_LOOKUPS = 20
@@ -27,8 +27,7 @@ _MAX_READS_OF_QUEUES = 100  # 1,000 messages
 _HIDDEN_SECONDS = 30  # messages stay hidden this long if a read breaks off
 # EventBridge starts a task within a minute of its due time, and tries again at once.
 _START_NS = 120 * NS_PER_SECOND
-_NS_PER_MINUTE = 60 * NS_PER_SECOND
-_HOUR_NS = 60 * _NS_PER_MINUTE
+_HOUR_NS = 60 * NS_PER_MINUTE
 _CHANGES_OF_RULES = ("PutRule", "EnableRule", "PutTargets")
 _MAX_REASON_LENGTH = 500
 
@@ -60,7 +59,7 @@ class MissedReasons(Struct):
 
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
-        end_ns = due_ns + schedule.window_minutes * _NS_PER_MINUTE + _START_NS
+        end_ns = due_ns + schedule.window_minutes * NS_PER_MINUTE + _START_NS
         of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns) if event)
         names = [schedule.name], [schedule.group, schedule.name]  # a rule's ARN does not contain the default bus
         of_letters = (
@@ -88,7 +87,7 @@ class MissedReasons(Struct):
 
     def _calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event | None, ...]:
         """The calls of a period, as far as they were read; None after the last of them."""
-        period = (name, since_ns // _NS_PER_MINUTE, -(-until_ns // _NS_PER_MINUTE))
+        period = (name, since_ns // NS_PER_MINUTE, -(-until_ns // NS_PER_MINUTE))
         if period not in self._known:
             self._known[period] = tuple(self._look_up(*period))
         return self._known[period]

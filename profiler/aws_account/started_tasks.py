@@ -11,13 +11,12 @@ from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_MS
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import STARTERS, ClusterTasks, StartedTask
 
 _TASKS_PER_CALL = 100
 ALL_STATUSES = ("RUNNING", "STOPPED")  # in this order, so that a task that stops meanwhile is in one of the lists
-_MS_PER_SECOND = 1000
 AIRFLOW, DAGSTER, PREFECT = "Airflow", "Dagster", "Prefect"
 # The beginnings of the tags that orchestrators give to their tasks.
 _TAGS = {"airflow": AIRFLOW, "dagster/": DAGSTER, "prefect.io/": PREFECT}
@@ -83,7 +82,7 @@ def started_task(task: Mapping[str, Any]) -> StartedTask:
 
 
 def _moment_ns(moment: datetime | None) -> int | None:
-    return None if moment is None else round(moment.timestamp() * _MS_PER_SECOND) * NS_PER_MS
+    return None if moment is None else round(moment.timestamp() * MS_PER_SECOND) * NS_PER_MS
 
 
 def starters_of_families(ecs: AwsClient, clusters: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -17,7 +17,15 @@ from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_MS, format_local, format_ms, local_zone, parse_ns, with_local_times
+from profiler.core.timestamps import (
+    NS_PER_DAY,
+    NS_PER_MS,
+    format_local,
+    format_ms,
+    local_zone,
+    parse_ns,
+    with_local_times,
+)
 from profiler.record.family_identity import FamilyKey, UsualDuration, family_key, matches_any
 from profiler.record.units import format_count, format_duration
 from profiler.runs.past_runs.families import UsualDurations
@@ -26,10 +34,9 @@ from profiler.schedules.due_outcomes import CHANGED, TOO_OLD, JudgedSchedule, as
 from profiler.schedules.due_times import next_due, overlap_ahead
 from profiler.schedules.schedule_model import SKEW_NS, ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
 
-_DAY_NS = 86_400_000 * NS_PER_MS
-_USUAL_NS = 14 * _DAY_NS
+_USUAL_NS = 14 * NS_PER_DAY
 _GRACE_NS = 15 * 60_000 * NS_PER_MS  # as SCHEDULE_GRACE_MINUTES of the forwarder
-_MAX_PAST_NS = 32 * _DAY_NS
+_MAX_PAST_NS = 32 * NS_PER_DAY
 _MAX_PROBLEMS = 3
 _CHANGES_UNKNOWN = "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
 # In the order of the rows.

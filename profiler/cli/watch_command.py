@@ -34,7 +34,7 @@ from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_past_runs import log_groups, open_pages, open_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, Report, known_status, outcome
 from profiler.record.run_outcome import PREDICATES
@@ -48,7 +48,6 @@ _SECONDS_BETWEEN_READS = 15
 # The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the cursor from before.
 _ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_REST_OF_LINE, _CLEAR_BELOW = b"\x1b[H", b"\x1b[K", b"\x1b[J"
-_NS_PER_DAY = 86_400 * NS_PER_SECOND
 _ID_LENGTH = 8
 # A terminal with at least this many columns has room for long bars.
 _WIDE = 110
@@ -168,7 +167,7 @@ def open_watched_tasks(
     watched = WatchedTasks(
         collected=LocalRuns(read=running_here) if is_local else RunningRuns(RunFilter(run=name)),
         logs=FollowedLogs(open_pages(options), clock),
-        usual=UsualDurations(past_runs if days else None, max(clock.wall_ns() - days * _NS_PER_DAY, 0)),
+        usual=UsualDurations(past_runs if days else None, max(clock.wall_ns() - days * NS_PER_DAY, 0)),
         log_groups=log_groups(options),
         cluster=None if cluster is None else RunningTasks(clients, cluster, with_services=name is not None),
         clock=clock,

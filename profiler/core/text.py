@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+_MAX_NAMES = 5
+
 
 def without_surrogates(text: str, replacement: str = "?") -> str:
     """Replace lone surrogates, which UTF-8 cannot encode: bytes that were not UTF-8, or half of a pair."""
@@ -36,8 +38,9 @@ def on_one_line(text: str) -> str:
 
 
 def first_names(names: Sequence[str]) -> str:
-    """The first five names; an ellipsis stands for others."""
-    return ", ".join((*names[:5], *("…" for _ in names[5:6])))
+    """The first five names, and an ellipsis if there are more."""
+    more = ["…"] if len(names) > _MAX_NAMES else []
+    return ", ".join([*names[:_MAX_NAMES], *more])
 
 
 def as_sentence(text: str) -> str:

@@ -14,7 +14,7 @@ from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
 from profiler.core.json_fields import mapping, mappings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, sleep_before_deadline
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
-from profiler.record.record_model import Cost, Report
+from profiler.record.record_model import CHECKPOINT, Cost, Report
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
 
 if TYPE_CHECKING:  # forward_logs imports this module for LogStream, and identifies no containers
@@ -29,7 +29,7 @@ _MAX_PAGES = 100
 # The error codes of ECS and CloudWatch Logs for resources that do not exist.
 _UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
 _UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
-_REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
+_REPORT = "task.report"
 
 
 class LogStream(Struct, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ class ReportFinder(Struct):
             if report is not None:
                 return report
             if not self._pause():
-                return self._last(monitor, _CHECKPOINT)
+                return self._last(monitor, CHECKPOINT)
 
     def _pause(self) -> bool:
         """Wait before another attempt. Returns False, without waiting, if the time for all of them does not suffice."""

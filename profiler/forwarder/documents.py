@@ -22,7 +22,7 @@ from profiler.forwarder.run_links import links_of_line, links_of_schedule_notice
 from profiler.forwarder.task_lines import InvalidReport, replace_lone_surrogates
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import Report
+from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.spot_price import FARGATE_SPOT, on_spot, spot_fraction
 
@@ -34,7 +34,6 @@ _EVENT_FIELDS = (
     *("stop_code", "stop_category", "stopped_reason", "started_by", "out_of_memory", "capacity_provider"),
     *("retry_of", "retried_as"),
 )
-_CHECKPOINT = "task.checkpoint"
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
 _MAX_SHOWN_LENGTH = 40
@@ -85,7 +84,7 @@ def report_document(report: Report, text: str, settings: ForwarderSettings) -> D
     written = parse_datetime(report.time)
     if written is None:
         return InvalidReport(f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200.")
-    is_checkpoint = report.type == _CHECKPOINT
+    is_checkpoint = report.type == CHECKPOINT
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
     kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
@@ -130,7 +129,7 @@ def cost_fields(document: Document, capacity_provider: object) -> Fields:
 
 def run_fields(report: Report, written: datetime) -> Fields:
     """The fields of a report or checkpoint, without its line."""
-    record, is_checkpoint = report.record, report.type == _CHECKPOINT
+    record, is_checkpoint = report.record, report.type == CHECKPOINT
     finished = parse_datetime(record.finished_at)
     duration_ms = record.metrics.duration_ms
     record_fields = _read_fields(_FIELD_TREE, view_of(record))

@@ -17,7 +17,7 @@ from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.batch_report import LogStream
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import Report
+from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.task_end import StoppedTask
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
@@ -31,7 +31,6 @@ _CONSOLE_DOMAINS = {
     "eusc-": "console.amazonaws-eusc.eu",
 }
 _MARGIN = timedelta(minutes=5)
-_CHECKPOINT = "task.checkpoint"
 
 
 class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -49,7 +48,7 @@ class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
 def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks:
     """The addresses of the run of a report, a checkpoint or a notice. Only a report's run has ended."""
     record, written = line.record, parse_datetime(line.time)
-    is_over = isinstance(line, Report) and line.type != _CHECKPOINT
+    is_over = isinstance(line, Report) and line.type != CHECKPOINT
     ended = parse_datetime(record.finished_at) or written if is_over else None
     return RunLinks(
         log_stream=log_stream(record.region, record.log_group, record.log_stream),

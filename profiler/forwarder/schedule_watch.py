@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, format_ms
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.invocation import (
@@ -41,11 +41,10 @@ from profiler.schedules.schedule_model import (
     did_start,
 )
 
-_NS_PER_MINUTE = 60 * NS_PER_SECOND
 # The outcomes of due times that are notices.
 _KINDS: Mapping[str, ScheduleNoticeKind] = {"missed": "missed", "late": "late", "overlapped": "overlapped"}
 # EventBridge retries for a day at most, so a task can be so late.
-_JUDGED_NS = 25 * 60 * _NS_PER_MINUTE
+_JUDGED_NS = 25 * 60 * NS_PER_MINUTE
 
 # Adds the reason, if AWS returns one; None: no notification is needed.
 Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
@@ -95,7 +94,7 @@ class ScheduleNotifier(Struct, frozen=True):
 
 def _clock(moment_ns: int) -> str:
     """The time of day, to the minute."""
-    minute_ns = moment_ns // _NS_PER_MINUTE * _NS_PER_MINUTE
+    minute_ns = moment_ns // NS_PER_MINUTE * NS_PER_MINUTE
     return f"{format_ms(minute_ns).partition('T')[2].removesuffix(':00.000Z')} UTC"
 
 
@@ -132,7 +131,7 @@ class ScheduleWatch(Struct, frozen=True):
 
     @property
     def _grace_ns(self) -> int:
-        return round(self.grace_minutes * _NS_PER_MINUTE)
+        return round(self.grace_minutes * NS_PER_MINUTE)
 
     def look(self) -> dict[str, int]:
         """Judge the due times of the last day and alert to what is new, as soon as all schedules are read.
@@ -150,7 +149,7 @@ class ScheduleWatch(Struct, frozen=True):
             return {"schedules": len(found.schedules) + found.unread, "unknown": found.unread, **counts}
         clusters = self._clusters(found.schedules)
         longest = max((schedule.window_minutes for schedule in found.schedules), default=0)
-        since_ns = self.now_ns - _JUDGED_NS - longest * _NS_PER_MINUTE
+        since_ns = self.now_ns - _JUDGED_NS - longest * NS_PER_MINUTE
         judged = judge_schedules(
             found.schedules, clusters, now_ns=self.now_ns, since_ns=since_ns, grace_ns=self._grace_ns
         )
@@ -213,7 +212,7 @@ class ScheduleWatch(Struct, frozen=True):
         day, _, _ = format_ms(due.due_ns).partition("T")
         sentence = f"{schedule.name} was due on {day} at {_clock(due.due_ns)}"
         if kind == "missed":
-            until_ns = due.due_ns + schedule.window_minutes * _NS_PER_MINUTE + self._grace_ns
+            until_ns = due.due_ns + schedule.window_minutes * NS_PER_MINUTE + self._grace_ns
             sentence += f", and no task had started by {_clock(until_ns)}"
         message = " ".join(filter(None, (f"{sentence}.", due.reason)))
         return self._line(schedule, kind, message, due.due_ns, due.task)

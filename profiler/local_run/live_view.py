@@ -17,7 +17,7 @@ from profiler.aggregation.task_record import ResourceLimits
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.text import columns_of, printable
 from profiler.core.threads import start_thread
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, BottomRows, Part, Row, bar
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
@@ -35,7 +35,6 @@ _LABEL_WIDTH, _VALUE_WIDTH = 7, 10
 _TEXT_WIDTH_STEP = 4
 _MAX_NAME_CHARS = 24
 _UNKNOWN = "-"
-_MS_PER_SECOND = 1000
 # The command may be sampled more often.
 _MIN_DRAW_PAUSE_NS = NS_PER_SECOND // 4
 # Shorter runs do not read the history. The read thus does not disturb the fine samples of the first seconds.
@@ -166,8 +165,8 @@ def _time_text(figures: LiveFigures) -> str:
     about = f"of about {_clock(usual.median_ms)}"
     if elapsed_ms >= usual.median_ms:
         return about
-    left_seconds = usual.median_ms // _MS_PER_SECOND - elapsed_ms // _MS_PER_SECOND  # rounded as they are shown
-    return f"{about}, {_clock(left_seconds * _MS_PER_SECOND)} left"
+    left_seconds = usual.median_ms // MS_PER_SECOND - elapsed_ms // MS_PER_SECOND  # rounded as they are shown
+    return f"{about}, {_clock(left_seconds * MS_PER_SECOND)} left"
 
 
 def _time_row(figures: LiveFigures, bar_width: int, glyphs: _Glyphs) -> Row:
@@ -188,7 +187,7 @@ def _time_row(figures: LiveFigures, bar_width: int, glyphs: _Glyphs) -> Row:
 
 def _clock(milliseconds: float) -> str:
     """Format as ``1:05`` or ``3:12:00``."""
-    minutes, seconds = divmod(int(milliseconds / _MS_PER_SECOND), 60)
+    minutes, seconds = divmod(int(milliseconds / MS_PER_SECOND), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import Metrics
 from profiler.record.units import format_duration, format_memory
-
-_MS_PER_SECOND = 1000
 
 
 def failed_budgets(
@@ -28,8 +27,8 @@ def failed_budgets(
         for run, bound_mb in zip(runs, memory_bounds_mb, strict=True)
     ]
     durations = [run.duration_ms for run in runs]
-    cpu_ms = [None if run.cpu_seconds is None else run.cpu_seconds * _MS_PER_SECOND for run in runs]
-    cpu_limit_ms = None if cpu_seconds is None else cpu_seconds * _MS_PER_SECOND
+    cpu_ms = [None if run.cpu_seconds is None else run.cpu_seconds * MS_PER_SECOND for run in runs]
+    cpu_limit_ms = None if cpu_seconds is None else cpu_seconds * MS_PER_SECOND
     exceeded, texts, unknown, names = set[int](), list[str](), set[int](), list[str]()
     for name, values, limit, write in (
         ("memory", memory, memory_mb, lambda size_mb: (format_memory(size_mb), f"{_exact(size_mb)} MB")),
@@ -61,8 +60,8 @@ def failed_budgets(
 
 
 def _write_duration(milliseconds: float) -> tuple[str, str]:
-    is_short = milliseconds < _MS_PER_SECOND
-    exact = f"{_exact(milliseconds)} ms" if is_short else f"{_exact(milliseconds / _MS_PER_SECOND)} s"
+    is_short = milliseconds < MS_PER_SECOND
+    exact = f"{_exact(milliseconds)} ms" if is_short else f"{_exact(milliseconds / MS_PER_SECOND)} s"
     return format_duration(milliseconds), exact
 
 

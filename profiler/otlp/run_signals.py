@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import arn_part
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
@@ -37,7 +37,7 @@ _KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
 # The parent's context is known, and is of another process (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK, …_IS_REMOTE_MASK).
 _REMOTE_PARENT = 0x300
 _INFO, _ERROR = (9, "INFO"), (17, "ERROR")
-_MS_PER_SECOND, _SECONDS_PER_HOUR, _PERCENT, _MB_PER_BYTE = 1000, 3600, 100, 2**-20
+_SECONDS_PER_HOUR, _PERCENT, _MB_PER_BYTE = 3600, 100, 2**-20
 
 
 def attributes(values: Mapping[str, Value]) -> list[Message]:
@@ -310,7 +310,7 @@ def _events(run: ExportedRun) -> Iterator[Message]:
             "attributes": attributes(
                 {
                     "task_profiler.moment.text": moment.text,
-                    "task_profiler.moment.duration": round(moment.end_ms - moment.start_ms) / _MS_PER_SECOND,
+                    "task_profiler.moment.duration": round(moment.end_ms - moment.start_ms) / MS_PER_SECOND,
                 }
             ),
         }
@@ -364,9 +364,9 @@ def _measured(record: Record, metrics: Metrics) -> Iterator[tuple[str, str, floa
     utilization, memory = metrics.cpu_utilization_percent, metrics.memory_used_mb
     gpus, idle = gpu_totals(record.gpus) or GpuTotals(), record.gpu_idle
     single: tuple[tuple[str, str, float, Number | None], ...] = (
-        ("duration", "s", _MS_PER_SECOND, metrics.duration_ms),
-        ("billed_duration", "s", _MS_PER_SECOND, metrics.billed_duration_ms),
-        ("init_duration", "s", _MS_PER_SECOND, metrics.init_duration_ms),
+        ("duration", "s", MS_PER_SECOND, metrics.duration_ms),
+        ("billed_duration", "s", MS_PER_SECOND, metrics.billed_duration_ms),
+        ("init_duration", "s", MS_PER_SECOND, metrics.init_duration_ms),
         ("cpu.time", "s", 1, metrics.cpu_seconds),
         ("cpu.utilization.avg", "1", _PERCENT, None if utilization is None else utilization.avg),
         ("cpu.utilization.max", "1", _PERCENT, None if utilization is None else utilization.max),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from profiler.core.optional_math import max_known, mean_known, sum_known
+from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Gpu, Neuron, Number, Record, TaskSize, Visible
 from profiler.record.units import format_gpu_hours, format_memory, format_percent, format_usd, format_vcpu
@@ -27,7 +28,6 @@ WHOLE_INSTANCE = "instance"
 _NOT_MEASURED = Distribution()
 _SEEN_MEMORY_FACTOR = 1.2  # up to this multiple of the limit, the memory that a program sees agrees with it
 _MAX_THREADS_PER_VCPU = 2  # that can run at the same time, on average
-_MS_PER_SECOND = 1000
 # What the names of all models have in common.
 _PROCESSOR_WORDS = r"(?i)\((?:R|TM)\)|\b(?:Intel|AMD|CPU|Processor|Platinum|Gold|Silver|Bronze|\d+-Core)\b"
 _ON_CPU = "on_cpu"
@@ -158,7 +158,7 @@ def visible_cpus_advice(record: Record) -> str | None:
     if unseen is None or not vcpu or used is None or waited is None or not duration_ms:
         return None
     is_saturated = (metrics.vcpu_saturated_percent or 0) >= SATURATED_PERCENT
-    if not is_saturated or (used + waited) * _MS_PER_SECOND / duration_ms <= _MAX_THREADS_PER_VCPU * vcpu:
+    if not is_saturated or (used + waited) * MS_PER_SECOND / duration_ms <= _MAX_THREADS_PER_VCPU * vcpu:
         return None
     return f"it sees {unseen[0]} and may use {unseen[1].removesuffix(' vCPU')}: set the number of workers."
 

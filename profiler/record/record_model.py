@@ -1,7 +1,7 @@
 """The record of a run, which every part of Task Profiler writes or reads, and its JSON Schema."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
 import msgspec
 from msgspec import Meta, field
@@ -14,6 +14,7 @@ from profiler.record.run_outcome import OutOfMemoryEvidence, Status
 SCHEMA_VERSION = "1.3"
 
 RecordType = Literal["task.report", "task.checkpoint"]
+CHECKPOINT: Final = "task.checkpoint"
 PeakSource = Literal["kernel", "sampled"]
 Number = int | float
 CONTAINER_INSIGHTS = "container-insights"

@@ -11,7 +11,7 @@ if they are not 0.
 import math
 from collections.abc import Callable, Mapping
 
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
@@ -19,7 +19,6 @@ AT_LEAST = "≥"
 VCPU_DIGITS = 5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60
-_MS_PER_SECOND = 1000
 _MINUTE_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86_400
 _MB_PER_GB = 1024
 _MAX_MB_WITH_FRACTION = 10
@@ -64,11 +63,11 @@ def format_count(count: int, noun: str) -> str:
 
 def format_duration(milliseconds: float) -> str:
     """Format as ``50 ms``, ``9.7 s``, ``1m 05s``, ``3h 12m`` or ``2d 03h``; the last digit is rounded down."""
-    if milliseconds < _MS_PER_SECOND:
+    if milliseconds < MS_PER_SECOND:
         return f"{int(milliseconds)} ms"
-    seconds = int(milliseconds / _MS_PER_SECOND)
+    seconds = int(milliseconds / MS_PER_SECOND)
     if seconds < _MINUTE_SECONDS:
-        tenths = int(milliseconds / (_MS_PER_SECOND / 10))
+        tenths = int(milliseconds / (MS_PER_SECOND / 10))
         return f"{tenths / 10:.1f} s"
     if seconds < _HOUR_SECONDS:
         return f"{seconds // _MINUTE_SECONDS}m {seconds % _MINUTE_SECONDS:02d}s"
@@ -157,7 +156,7 @@ def format_value(value: float, unit: str) -> str:
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {
     "ms": format_duration,
-    "s": lambda value: format_duration(value * _MS_PER_SECOND),
+    "s": lambda value: format_duration(value * MS_PER_SECOND),
     "MB": format_memory,
     "bytes": lambda value: format_memory(value / MIB),
     "%": format_percent,

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import task_id
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
 from profiler.schedules.due_times import ScheduleExpressionError, are_times_known, due_times, last_due
 from profiler.schedules.schedule_model import (
@@ -35,7 +35,7 @@ from profiler.schedules.schedule_model import (
 KEPT_NS = 55 * 60 * NS_PER_SECOND
 _FAILED_TO_START = "TaskFailedToStart"
 _MAX_NAMES = 3
-_MAX_CONTEXT_NS = 7 * 86_400 * NS_PER_SECOND
+_MAX_CONTEXT_NS = 7 * NS_PER_DAY
 _UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
 _NO_ANCHOR = "AWS does not return when a rule was created, so the due times of its rate are unknown."
 TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
@@ -150,7 +150,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         """The first due time of a schedule that explains tasks, which also others can have started."""
         if not tasks:
             return self.now_ns
-        window_ns = schedule.window_minutes * 60 * NS_PER_SECOND
+        window_ns = schedule.window_minutes * NS_PER_MINUTE
         oldest_ns = max(tasks[0].created_ns + SKEW_NS, self.now_ns - _MAX_CONTEXT_NS) - window_ns
         return last_due(schedule, oldest_ns) or oldest_ns
 

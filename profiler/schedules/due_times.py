@@ -21,18 +21,17 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND
 from profiler.record.units import format_duration
 from profiler.schedules.schedule_model import Schedule
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 2199
 _NS_PER_US = 1000
-_NS_PER_MINUTE = 60 * NS_PER_SECOND
-_UNIT_NS = {"minute": _NS_PER_MINUTE, "hour": 60 * _NS_PER_MINUTE, "day": 24 * 60 * _NS_PER_MINUTE}
+_UNIT_NS = {"minute": NS_PER_MINUTE, "hour": 60 * NS_PER_MINUTE, "day": 24 * 60 * NS_PER_MINUTE}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _END_NS = int(datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_SECOND
 _MAX_DUE_TIMES = 50
-_AHEAD_NS = 366 * 86_400 * NS_PER_SECOND
+_AHEAD_NS = 366 * NS_PER_DAY
 _MINUTE = timedelta(minutes=1)
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")

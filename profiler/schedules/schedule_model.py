@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import family_of
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_SECOND
 
 ScheduleKind = Literal["schedule", "rule"]
 # ``refused``: AWS did not start the task. ``due``: within the grace period or the window. ``none``: nothing was due.
@@ -22,9 +22,9 @@ _MAX_STARTED_BY = 36
 SKEW_NS = 60 * NS_PER_SECOND
 # EventBridge starts a task within a minute of its due time, and retries for at most a day.
 _PROMPT_NS = 60 * NS_PER_SECOND
-_MAX_RETRY_NS = 86_400 * NS_PER_SECOND
+_MAX_RETRY_NS = NS_PER_DAY
 # A schedule retries for a day at most, and a flexible window lasts a day at most.
-_KEPT_NS = 2 * 86_400 * NS_PER_SECOND
+_KEPT_NS = 2 * NS_PER_DAY
 # CloudTrail shows most calls within five minutes.
 _SETTLED_NS = 15 * 60 * NS_PER_SECOND
 # EventBridge needs a moment to use a change.
@@ -117,7 +117,7 @@ class TaskSlot(Struct, kw_only=True):
     @property
     def window_end_ns(self) -> int:
         """The end of the flexible time window; without a window, the due time."""
-        return self.due_ns + self.schedule.window_minutes * 60 * NS_PER_SECOND
+        return self.due_ns + self.schedule.window_minutes * NS_PER_MINUTE
 
     @property
     def is_open(self) -> bool:

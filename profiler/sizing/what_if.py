@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import SlowdownBounds
 from profiler.sizing.evidence import FACTOR_DIGITS, SAME_DURATION, BilledTasks, Evidence, mean_billed_ms
 from profiler.sizing.prices import LEGAL_SIZES, REFERENCE_PRICES, Prices, Size
@@ -12,7 +13,6 @@ from profiler.sizing.trend import MIN_RUNS
 ROUNDING = 1e-9
 # More than between any two sizes of Fargate: the current size is not a real one.
 _MAX_PRICE_RATIO = 1e6
-_NS_PER_DAY = 86_400 * 1_000_000_000
 
 
 class MemoryNeed(Struct, frozen=True, kw_only=True):
@@ -161,9 +161,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 def runs_per_month(evidence: Evidence) -> float | None:
     """Estimate the tasks per month from the window; None for fewer than 5 tasks or a window shorter than a day."""
     steps = evidence.window_tasks - 1
-    if steps < MIN_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
+    if steps < MIN_RUNS - 1 or evidence.window_ns < NS_PER_DAY:
         return None
-    return steps / (evidence.window_ns / _NS_PER_DAY) * (365.25 / 12)
+    return steps / (evidence.window_ns / NS_PER_DAY) * (365.25 / 12)
 
 
 def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:

@@ -14,7 +14,7 @@ from profiler.aws_account.report_paths import Permission, ReportPaths
 from profiler.aws_account.started_tasks import AIRFLOW
 from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_region
 from profiler.core.json_fields import text
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_DAY, format_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
@@ -26,7 +26,6 @@ from profiler.task_definitions.containers import (
     read_containers,
 )
 
-_DAY_NS = 86_400 * NS_PER_SECOND
 _MONITOR, _ROLE, _LOG = "monitor", "role", "log group"
 _SUBSCRIPTION, _REPORT = "subscription", "report"
 _REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper"})
@@ -214,10 +213,10 @@ class ClusterChecks(Struct):
         document = monitor.planned.document
         if document is None or document.registered_ns is None:
             return None
-        since_ns = max(document.registered_ns, self.now_ns - DAYS * _DAY_NS)
+        since_ns = max(document.registered_ns, self.now_ns - DAYS * NS_PER_DAY)
         for schedule in (one for one in self.schedules if one.family == monitor.planned.family):
             try:
-                due_ns = last_due(schedule, self.now_ns - _DAY_NS) if schedule.is_enabled else None
+                due_ns = last_due(schedule, self.now_ns - NS_PER_DAY) if schedule.is_enabled else None
             except ScheduleExpressionError:
                 continue
             if due_ns is not None and due_ns > since_ns:
@@ -245,7 +244,7 @@ def newest_reports(source: RunSource, families: frozenset[str], arn: str, now_ns
     The source is read until each family has a run.
     """
     newest: dict[str, int] = {}
-    since_ns = max(now_ns - DAYS * _DAY_NS, 0)
+    since_ns = max(now_ns - DAYS * NS_PER_DAY, 0)
     for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
         record = run.report.record
         is_here = record.account_id in (None, arn_account(arn)) and record.region in (None, arn_region(arn))

@@ -13,7 +13,7 @@ from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.stack_state import StackState, existing_stack
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.search_setup.dashboard_import import existing_objects
 from profiler.search_setup.search_servers import DashboardsServer
 from profiler.search_setup.template_install import SearchServer, detect_product
@@ -25,7 +25,6 @@ _DAY = timedelta(days=1)
 _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
 _MAX_ERROR_CHARACTERS = 300
 _MAX_PAGES = 10
-_MS_PER_SECOND = 1000
 # The names of the template's alarms begin with the stack's name, a hyphen, and one of these.
 _ALARM_NAMES = ("forward-logs-", "task-stopped-", "watch-schedules-", "failed-items")
 _UPDATE = "Update the stack with task-profiler setup stack; docs/commands.md describes its parameters."
@@ -166,7 +165,7 @@ class _DeploymentChecks(Struct):
             pages = paginator.paginate(
                 logGroupName=f"/aws/lambda/{function}",
                 filterPattern=_ERROR_PATTERN,
-                startTime=round((self.now - _DAY).timestamp() * _MS_PER_SECOND),
+                startTime=round((self.now - _DAY).timestamp() * MS_PER_SECOND),
             )
             lines = [(one["timestamp"], one["message"]) for page in islice(pages, _MAX_PAGES) for one in page["events"]]
         return " ".join(max(lines, default=(0, ""))[1].split())[:_MAX_ERROR_CHARACTERS]

@@ -15,10 +15,10 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, parse_ns
 from profiler.record.notice_model import NoticeLine, decode_notice
-from profiler.record.record_model import SCHEMA_VERSION, Interval, Report, decode, known_status
+from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Interval, Report, decode, known_status
 from profiler.record.units import span_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
-from profiler.runs.past_runs.run_source import CHECKPOINT, RunFilter
+from profiler.runs.past_runs.run_source import RunFilter
 
 LINE_TYPES = ("task.checkpoint", "task.notice", "task.report")
 # The monitor writes a checkpoint a minute. Without one for this long, the task was lost or its report is elsewhere.
@@ -92,9 +92,7 @@ class RunningRuns(Struct):
                 line = decode_notice(text.encode(errors="replace"))
                 if isinstance(line, NoticeLine):
                     time, raised = line.time, line.notice
-                    report = Report(
-                        time=time, type="task.checkpoint", schema_version=SCHEMA_VERSION, record=line.record
-                    )
+                    report = Report(time=time, type=CHECKPOINT, schema_version=SCHEMA_VERSION, record=line.record)
                     self._add_report(report, SeenNotice(kind=raised.kind, at=time, message=raised.message))
             else:
                 self._add_report(decode(text.encode(errors="replace")))

@@ -43,7 +43,7 @@ from profiler.cli.terminal.page_parts import (
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, longest_waits, short_legend, time_bar, wait_name
 from profiler.cli.terminal.two_runs import change_spans
 from profiler.core.text import columns_of, printable
-from profiler.core.timestamps import local_time, with_local_times
+from profiler.core.timestamps import MS_PER_SECOND, local_time, with_local_times
 from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
@@ -62,7 +62,6 @@ _ID_LENGTH = 8
 _MAX_WRAPPED = 3
 # A peak this much above every reading was shorter than the time between two readings.
 _SPIKE, _MIN_SPIKE_MB = 1.25, 10
-_MS_PER_SECOND = 1000
 _PIPE_WIDTH = 80
 _FILE_ENCODING = "utf-8"
 _SHOWN = f"{BLOCKS.dot}{BLOCKS.limit}{BLOCKS.separator}{BLOCKS.arrow}{BLOCKS.at_least}{BLOCKS.times}▁{BLOCK_CHARACTERS}"
@@ -151,7 +150,7 @@ def _facts(record: Record, room: int, glyphs: Glyphs) -> str:
     peak = f"memory peak {peak_text(metrics, glyphs)}"
     peaks = (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak) if metrics.memory_size_mb else (peak,)
     seconds = metrics.cpu_seconds
-    cpu_time = () if seconds is None else (f"{format_duration(seconds * _MS_PER_SECOND)} of CPU time",)
+    cpu_time = () if seconds is None else (f"{format_duration(seconds * MS_PER_SECOND)} of CPU time",)
     for texts in (() if metrics.max_memory_used_mb is None or _has_curves(record.series) else peaks, cpu_time):
         added = (glyphs.separator + text for text in texts)
         facts += next((text for text in added if len(facts) + len(text) <= room), "")
@@ -302,7 +301,7 @@ def printed_end(
 def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
     """The median and range of duration, memory peak and CPU time, below an empty line. One run has none."""
     durations, peaks_mb = [one.duration_ms for one in successes], [one.max_memory_used_mb for one in successes]
-    cpu_ms = [_MS_PER_SECOND * one.cpu_seconds for one in successes if one.cpu_seconds is not None]
+    cpu_ms = [MS_PER_SECOND * one.cpu_seconds for one in successes if one.cpu_seconds is not None]
     memory, cpu = _median_and_range(peaks_mb, format_memory), _median_and_range(cpu_ms, format_duration)
     duration = _median_and_range(durations, format_duration)
     known = ", ".join(filter(None, (duration, memory and f"memory peak {memory}", cpu and f"CPU time {cpu}")))

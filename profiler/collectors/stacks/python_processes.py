@@ -33,7 +33,7 @@ def living_processes(pids: Iterable[int], proc_folder: str = "/proc") -> tuple[I
 def runs_python(pid: int, last_program: str, proc_folder: str = "/proc") -> tuple[str, bool | None] | None:
     """The program of a process, and whether it is or contains CPython (None without permission to read this).
 
-    There is no answer if the process has ended, is a kernel thread, or still executes ``last_program``.
+    None if the process has ended, is a kernel thread, or still executes ``last_program``.
     """
     folder = f"{proc_folder}/{pid}"
     try:

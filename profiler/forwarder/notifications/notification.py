@@ -161,9 +161,9 @@ class NoticeChannel(Struct):
     """Posts stopped tasks, and notices of running tasks and of schedules.
 
     ``name`` is a part of the idempotency key: never change it. ``post`` raises DeliveryError if the notification was
-    not accepted; Lambda must retry the event. ``accepts`` tells whether the channel is configured for successes, or for
-    everything else; it may raise SettingsError. NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks, except
-    for a channel that is not selective.
+    not accepted; Lambda must retry the event. ``accepts`` is True if the channel is configured for successes, or
+    for everything else; it may raise SettingsError. NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks,
+    except for a channel that is not selective.
     """
 
     name: str

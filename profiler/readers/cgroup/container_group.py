@@ -48,7 +48,7 @@ class GroupReading(Struct, frozen=True, kw_only=True):
 
 
 class ContainerCgroup:
-    """The open files of a container's group, whose folders are None if they are not readable."""
+    """The open files of a container's group. A folder is None if it is not readable."""
 
     def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
         self._names, self._cpu = names, cpu = (V1_MEMORY, V1_CPU) if is_v1 else (V2_MEMORY, V2_CPU)

@@ -202,7 +202,7 @@ class _Reader:
         return b"".join(parts)
 
     def _receive(self) -> None:
-        """Receive more bytes. Raises ConnectionResetError if there is no response, and HttpError at its early end."""
+        """Receive more bytes. Raises ConnectionResetError before a response, and HttpError if one ends early."""
         self._wait_readable(self._source)
         received = self._source.recv(32 * 1024)  # the stats of ten containers, with one system call
         if not received:

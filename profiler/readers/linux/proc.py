@@ -194,7 +194,7 @@ def read_arguments(process_folder: str) -> tuple[str, ...]:
 
 
 def read_beginning(path: str, size_bytes: int, offset: int = 0) -> bytes:
-    """So many bytes of a file; empty if it cannot be read."""
+    """At most ``size_bytes`` of a file from ``offset`` on; empty if it cannot be read."""
     descriptor = open_or_none(path)
     if descriptor is None:
         return b""

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
+from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_local, local_zone
 from profiler.record.task_end import StoppedTask, parse_stopped_task
 from profiler.record.units import MIB, format_count, format_memory
-from profiler.runs.past_runs.log_group_runs import MS_PER_DAY, ReadPages
+from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.minute_record import (
     MINUTE_MS,
     Minute,

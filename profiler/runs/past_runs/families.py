@@ -7,17 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, FamilyKey, UsualDuration, family_key, usual_duration
-from profiler.record.record_model import Metrics, Record, Report
+from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
 from profiler.record.units import format_count
-from profiler.runs.past_runs.run_source import (
-    CHECKPOINT,
-    PastRun,
-    RunFilter,
-    RunSource,
-    filter_of,
-    is_pattern,
-    pattern_of,
-)
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, filter_of, is_pattern, pattern_of
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
 
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Report
+from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
 from profiler.runs.past_runs.run_source import (
-    CHECKPOINT,
     OpenProgress,
     PastRun,
     RunFilter,
@@ -34,7 +33,6 @@ from profiler.runs.past_runs.run_source import (
 from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices, select_notices
 
 DEFAULT_DAYS = 30
-MS_PER_DAY = 86_400_000
 # The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
 _BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
 _MAX_PATTERN_LENGTH = 1024

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
 from profiler.record.record_model import Record, Series
 from profiler.record.units import format_count, format_duration, format_memory, format_peak, format_percent, format_vcpu
@@ -141,7 +141,6 @@ _PEAK_ABOVE_MEDIAN = 1.25
 _PEAK_NEAR_LIMIT = 0.9
 # Samples have seen a peak that is at most this much above the highest of them.
 _MISSED_PEAK = 1.01
-_MS_PER_SECOND = 1000
 _MS_PER_MINUTE = 60_000
 
 
@@ -166,7 +165,7 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
 
 def elapsed(milliseconds: float) -> str:
     """Format a time after the start: ``+430ms``, ``+9.7s``, ``+3m``, ``+19m 06s``."""
-    if 0 < milliseconds < _MS_PER_SECOND:
+    if 0 < milliseconds < MS_PER_SECOND:
         return f"+{int(milliseconds)}ms"
     if milliseconds < _MS_PER_MINUTE:
         return f"+{int(milliseconds / 100) / 10:g}s"

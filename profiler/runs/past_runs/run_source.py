@@ -13,19 +13,18 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
-from profiler.core.timestamps import NS_PER_SECOND, format_local, local_zone, parse_ns
+from profiler.core.timestamps import NS_PER_DAY, format_local, local_zone, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.impossible_values import decode_leniently
-from profiler.record.record_model import Cost, Record, Report, ReportHead, decode, encode, known_status
+from profiler.record.record_model import CHECKPOINT, Cost, Record, Report, ReportHead, decode, encode, known_status
 
 if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
 
-CHECKPOINT = "task.checkpoint"
 _WILDCARDS = frozenset("*?[")
 # The containers of one task start within this time of each other.
-_MAX_START_DISTANCE_NS = 86_400 * NS_PER_SECOND
+_MAX_START_DISTANCE_NS = NS_PER_DAY
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):

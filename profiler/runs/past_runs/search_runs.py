@@ -23,20 +23,12 @@ from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey
 from profiler.record.impossible_values import decode_leniently, without_impossible
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import SCHEMA_VERSION, Record, Report, decode
+from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.run_outcome import Status
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
 from profiler.record.units import as_number, format_count
-from profiler.runs.past_runs.run_source import (
-    CHECKPOINT,
-    OpenProgress,
-    PastRun,
-    RunFilter,
-    RunSource,
-    TaskEvent,
-    no_progress,
-)
+from profiler.runs.past_runs.run_source import OpenProgress, PastRun, RunFilter, RunSource, TaskEvent, no_progress
 from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notices, select_notices
 from profiler.search_setup.template_install import SearchServer
 
@@ -317,7 +309,7 @@ class IndexedRuns(RunSource):
             kind = source.get("event", _EMPTY).get("dataset")
             report = Report(
                 time=_time(source),
-                type="task.checkpoint" if kind == CHECKPOINT else "task.report",
+                type=CHECKPOINT if kind == CHECKPOINT else "task.report",
                 schema_version=SCHEMA_VERSION,
                 record=without_impossible(decoded) or decoded,
             )

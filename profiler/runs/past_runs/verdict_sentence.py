@@ -5,10 +5,10 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.record_model import Metrics, Record, is_sampled_each_minute, known_status
+from profiler.record.record_model import CHECKPOINT, Metrics, Record, is_sampled_each_minute, known_status
 from profiler.record.run_outcome import describe_cause, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
-from profiler.runs.past_runs.run_source import CHECKPOINT, PastRun, TaskEvent
+from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 
 # A running batch writes a checkpoint per minute. After a longer silence the batch is lost, or its report is elsewhere.
 _SILENT_MS = 10 * 60_000
