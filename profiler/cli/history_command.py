@@ -32,7 +32,7 @@ def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, a
     if delete and not names:
         raise UsageError("--delete needs ids of runs: task-profiler history --delete RUN.")
     of_names = options if delete else options.of_families(names)
-    selection = run_filter(of_names, reads_checkpoints=options.is_local)
+    selection = run_filter(of_names, reads_checkpoints=True)
     source = open_source(options)
     if delete:
         from profiler.runs.past_runs.local_history import LocalRuns  # SQLite, which other sources do not need

@@ -48,7 +48,7 @@ def write_report(
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets = read_assets()
     source = open_source(options, keeps_stacks=True, keeps_notices=run_id is None)
-    selection = run_filter(options.of_families(names), run=run_id)
+    selection = run_filter(options.of_families(names), run=run_id, reads_checkpoints=not options.is_local)
     runs = _read_runs(source, selection, last)
     evidence = None
     if run_id is not None:

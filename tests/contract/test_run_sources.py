@@ -18,7 +18,7 @@ from profiler.runs.past_runs.log_group_runs import filter_pattern
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
-from tests.run_sources import IDS, NOW_NS, RUNS, check_source
+from tests.run_sources import IDS, NOW_NS, RUNS, check_source, checkpoint_at, ended
 from tests.runs import checkpoint, history_of, lines, report
 from tests.shown_runs import waiting_stacks
 
@@ -60,6 +60,33 @@ def test_a_file_of_record_lines(tmp_path: Path) -> None:
     source = open_source(SourceOptions(source=str(path)))
     check_source(source)
     assert source.notes == (f"{path}: skipped 1 invalid line: 2",)
+
+
+def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) -> None:
+    """With the last of them, also from a file; it runs while they are recent. Other groups have their own reports."""
+    group = "/ecs/lost"
+    lost = [checkpoint_at(NOW_NS, 100, age_seconds=60 * age, task_id="lost", log_group=group) for age in (99, 61, 60)]
+    young = [checkpoint_at(NOW_NS, 60, age_seconds=60 * age, task_id="young", log_group=group) for age in (59, 1)]
+    elsewhere = [checkpoint_at(NOW_NS, 100, age_seconds=3600, task_id="elsewhere", log_group="/ecs/elsewhere")]
+    done = checkpoint_at(NOW_NS, 30, age_seconds=1500, task_id="done", log_group=group)
+    aws.create_log_group(group)
+    for name, reports in (("lost", lost), ("young", young), ("elsewhere", elsewhere), ("done", [done, ended(done)])):
+        put(aws, group, f"ecs/task-monitor/{name}", *map(event, reports))
+    path = tmp_path / "lines"
+    path.write_bytes(lines([*lost, *young, done, ended(done)]))
+    for source in (("--log-group", group), ("--from", str(path))):
+        shown = run_here(aws.environment(), "history", *source, "--since", "1d").stdout
+        words = [line.split() for line in shown.splitlines()[1:]]
+        assert [(run[0], run[4], run[5]) for run in words] == [
+            ("done", "success", "5m"),
+            ("young", "running", "59m"),
+            ("lost", "lost", "40m"),
+        ]
+        unknown = run_here(aws.environment(), "history", *source, "--since", "1d", "--status", "unknown").stdout
+        assert [line.split()[0] for line in unknown.splitlines()[1:]] == ["lost"]
+        page = tmp_path / "page.html"
+        made = run_here(aws.environment(), "report", *source, "--since", "1d", "--json", "-o", str(page))
+        assert json.loads(made.stdout)["runs"] == 3
 
 
 def query_results(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -126,7 +153,7 @@ def test_errors_of_aws_are_a_sentence(aws: FakeAws, environment: dict[str, str],
     assert sentence in done.stderr
 
 
-REPORTS = '$.type = "task.report"'
+REPORTS, FIRST = '$.type = "task.report"', "$.record.metrics.durationMs < 120000"
 
 
 @pytest.mark.parametrize(
@@ -137,6 +164,10 @@ REPORTS = '$.type = "task.report"'
         (
             {"run": "ab", "reads_checkpoints": True},
             '$.type = "task.*" && ($.record.taskId = "ab*" || $.record.family = "ab")',
+        ),
+        (
+            {"clusters": ("ab",), "reads_checkpoints": True},
+            f'({REPORTS} || ($.type = "task.checkpoint" && {FIRST})) && $.record.cluster = "ab"',
         ),
         ({"families": ("a?",), "clusters": ('"',), "statuses": ("unknown",)}, REPORTS),
         ({"families": ("x" * 2000,)}, REPORTS),

@@ -13,18 +13,14 @@ from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Interval, Report, decode, known_status
 from profiler.record.units import span_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
-from profiler.runs.past_runs.run_source import RunFilter
+from profiler.runs.past_runs.run_source import LATE_PERIODS, MAX_SILENCE_NS, RunFilter, is_silent, period_ns
 
 LINE_TYPES = ("task.checkpoint", "task.notice", "task.report")
-# The monitor writes a checkpoint a minute. Without one for this long, the task was lost or its report is elsewhere.
-MAX_SILENCE_NS = 600 * NS_PER_SECOND
-_USUAL_PERIOD_NS = 60 * NS_PER_SECOND
-_LATE_PERIODS = 2.5
 _RUNNING = "running"
 
 RunKey = tuple[str, str]
@@ -115,7 +111,7 @@ class RunningRuns(Struct):
         """
         if tasks is None:
             found = [self._run(report, now_ns) for report in self._newest.values()]
-            running = {_key(run.report): run for run in found if run.is_running and _is_young(run.report, now_ns)}
+            running = {_key(run.report): run for run in found if run.is_running and not is_silent(run.report, now_ns)}
         else:
             found = [run for task in tasks if self.selection.matches(task) for run in self._of_task(task, now_ns)]
             running = {_key(run.report): run for run in found if run.is_running}
@@ -140,7 +136,7 @@ class RunningRuns(Struct):
 
     def _run(self, report: Report, now_ns: int) -> RunningRun:
         silent_ns = now_ns - (parse_ns(report.time) or now_ns)
-        is_late = report.record.interval is not None and silent_ns > _LATE_PERIODS * _period_ns(report)
+        is_late = report.record.interval is not None and silent_ns > LATE_PERIODS * period_ns(report)
         return RunningRun(
             report=report, notices=self.notices_of(report), silent_ms=silent_ns // NS_PER_MS if is_late else None
         )
@@ -171,18 +167,6 @@ def _with_end(line: Report, task: Report) -> Report:
         return line
     end = task.record
     return replace(line, record=replace(line.record, status=end.status, exit_code=end.exit_code))
-
-
-def _period_ns(report: Report) -> int:
-    """The time between two checkpoints, as the newest one shows it."""
-    interval = report.record.interval or Interval()
-    begin_ns, end_ns = parse_ns(interval.started_at), parse_ns(interval.finished_at)
-    return _USUAL_PERIOD_NS if begin_ns is None or end_ns is None else max(end_ns - begin_ns, _USUAL_PERIOD_NS)
-
-
-def _is_young(report: Report, now_ns: int) -> bool:
-    limit_ns = max(MAX_SILENCE_NS, _LATE_PERIODS * _period_ns(report))
-    return now_ns - (parse_ns(report.time) or 0) < limit_ns
 
 
 class FollowedLogs(Struct):

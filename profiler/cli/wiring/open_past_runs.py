@@ -29,17 +29,17 @@ def open_source(
     """
     _check_only_one(options)
     show = _show_progress if shows_progress else no_progress
+    now_ns = SystemClock().wall_ns()
     if options.source is not None:
         from profiler.runs.past_runs.record_files import FileRuns
 
-        return FileRuns(options.source, keeps_stacks=keeps_stacks)
+        return FileRuns(options.source, now_ns, keeps_stacks=keeps_stacks)
     if options.url is not None:
         from profiler.cli.wiring.aws_options import search_session
         from profiler.runs.past_runs.search_runs import IndexedRuns
         from profiler.search_setup.search_servers import ClusterServer
 
         return IndexedRuns(ClusterServer(options.url, search_session(options)), options.prefix, show)
-    now_ns = SystemClock().wall_ns()
     if options.groups:
         from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 

@@ -36,6 +36,9 @@ DEFAULT_DAYS = 30
 # The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
 _BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
 _MAX_PATTERN_LENGTH = 1024
+# Of a run without a report, the first checkpoint is enough to find it: a night of runs has hundreds of thousands. Runs
+# whose checkpoints are further apart are not found.
+_FIRST_CHECKPOINTS = f'$.type = "{CHECKPOINT}" && $.record.metrics.durationMs < 120000'
 
 # Yields the pages of FilterLogEvents for the parameters that boto3 takes.
 ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
@@ -61,7 +64,7 @@ class LogGroupRuns(RunSource):
         self._keeps_notices = keeps_notices
         self._read_pages = read_pages
         self._groups = groups
-        self._now_ms = now_ns // NS_PER_MS
+        self._now_ns, self._now_ms = now_ns, now_ns // NS_PER_MS
         self._open_progress = open_progress
         self._unreadable = 0
         self._limit: str | None = None
@@ -74,7 +77,10 @@ class LogGroupRuns(RunSource):
         return tuple(note for note in (self._limit, lines if self._unreadable else None) if note)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs. Without a time to start from, the last 30 days are read, and a note is printed."""
+        """Yield the matching runs. Without a time to start from, the last 30 days are read, and a note is printed.
+
+        A run that has only checkpoints is in progress or lost; its report may also be in a group that was not read.
+        """
         if selection.since_ns is None:
             start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
             self._limit = (
@@ -130,20 +136,39 @@ class LogGroupRuns(RunSource):
         self, start_ms: int, end_ms: int, selection: RunFilter, seen: set[tuple[str, str, str]]
     ) -> Iterator[PastRun]:
         pattern = filter_pattern(selection, with_notices=self._keeps_notices)
-        lines = [
-            line
-            for group in self._groups
-            for page in self._read_pages(
-                logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=pattern
-            )
-            for event in page["events"]
-            if (line := self._line(event["message"], selection)) is not None
-        ]
+        window = {"startTime": start_ms, "endTime": end_ms - 1, "filterPattern": pattern}
+        lines, places = list[RunLine](), dict[tuple[str, str, str], Mapping[str, object]]()
+        for group in self._groups:
+            for line, stream in self._lines(selection, logGroupName=group, **window):
+                lines.append(line)
+                places[run_key(line.head)] = {"logGroupName": group, "logStreamNames": [stream]}
         new = [group for group in group_lines(lines) if run_key(group[0].head) not in seen]
         seen |= {run_key(group[0].head) for group in new}
+        for run in self._matching(new, selection):
+            if run.report.type != CHECKPOINT or selection.run is not None:
+                yield run
+            # Where the report belongs to a group that is not read, nothing is known about it.
+            elif run.report.record.log_group in (None, *self._groups):
+                yield from self._with_checkpoints(run, places[run_key(run.report)], selection)
+
+    def _with_checkpoints(self, run: PastRun, place: Mapping[str, object], selection: RunFilter) -> Iterator[PastRun]:
+        """The run without a report, with all its checkpoints, unless the last of them does not match."""
+        key, start_ms = run_key(run.report), run.started_ns // NS_PER_MS
+        lines = self._lines(selection, startTime=start_ms, filterPattern=f'{{ $.type = "{CHECKPOINT}" }}', **place)
+        yield from self._matching(group_lines(line for line, _ in lines if run_key(line.head) == key), selection)
+
+    def _matching(self, groups: Sequence[Sequence[RunLine]], selection: RunFilter) -> Iterator[PastRun]:
         invalid: list[int] = []
-        yield from matching_runs(new, selection, invalid.append)
+        yield from matching_runs(groups, selection, invalid.append, self._now_ns)
         self._unreadable += len(invalid)
+
+    def _lines(self, selection: RunFilter, **parameters: object) -> Iterator[tuple[RunLine, object]]:
+        """The lines of runs, with their log streams."""
+        for page in self._read_pages(**parameters):
+            for event in page["events"]:
+                line = self._line(event["message"], selection)
+                if line is not None:
+                    yield line, event.get("logStreamName")
 
     def _line(self, message: str, selection: RunFilter) -> RunLine | None:
         """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
@@ -164,8 +189,7 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
     The pattern may match more: filter the result again. Patterns with other wildcards than ``*``, and names of tags
     with special characters, are not part of it.
     """
-    kinds = '"task.*"' if selection.reads_checkpoints and selection.run is not None else '"task.report"'
-    conditions = [f"$.type = {kinds}"]
+    conditions = [_kinds_of_lines(selection)]
     for field, values in (
         ("family", selection.families),
         ("cluster", selection.clusters),
@@ -187,6 +211,12 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
         if len(pattern) <= _MAX_PATTERN_LENGTH:
             break
     return pattern
+
+
+def _kinds_of_lines(selection: RunFilter) -> str:
+    if not selection.reads_checkpoints:
+        return '$.type = "task.report"'
+    return '$.type = "task.*"' if selection.run is not None else f'($.type = "task.report" || ({_FIRST_CHECKPOINTS}))'
 
 
 def _any_of(conditions: Iterable[str]) -> str:

@@ -37,8 +37,9 @@ class FileRuns(RunSource):
 
     remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
 
-    def __init__(self, source: str, *, keeps_stacks: bool = False) -> None:
+    def __init__(self, source: str, now_ns: int, *, keeps_stacks: bool = False) -> None:
         self._source = source
+        self._now_ns = now_ns
         self._stacks: deque[bytes] = deque(maxlen=300 if keeps_stacks else 0)  # of at most 200 KB each
         self.place = source_name(source)
         self._invalid_lines: set[int] = set()
@@ -60,7 +61,7 @@ class FileRuns(RunSource):
         """
         if self._runs is None:
             self._runs = group_lines(self.run_lines(read_lines(self._source)))
-        return matching_runs(self._runs, selection, self._invalid_lines.add)
+        return matching_runs(self._runs, selection, self._invalid_lines.add, self._now_ns)
 
     def run_lines(self, lines: Iterable[bytes]) -> Iterator[RunLine]:
         """The record lines. Lines of call stacks, notices about schedules and numbers of invalid lines are kept."""

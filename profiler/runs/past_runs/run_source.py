@@ -13,11 +13,21 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
-from profiler.core.timestamps import NS_PER_DAY, format_local, local_zone, parse_ns
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_local, local_zone, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.impossible_values import decode_leniently
-from profiler.record.record_model import CHECKPOINT, Cost, Record, Report, ReportHead, decode, encode, known_status
+from profiler.record.record_model import (
+    CHECKPOINT,
+    Cost,
+    Interval,
+    Record,
+    Report,
+    ReportHead,
+    decode,
+    encode,
+    known_status,
+)
 
 if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
@@ -25,6 +35,12 @@ if TYPE_CHECKING:
 _WILDCARDS = frozenset("*?[")
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
+# The monitor writes a checkpoint a minute. Without one for this long, the task was lost or its report is elsewhere.
+MAX_SILENCE_NS = 600 * NS_PER_SECOND
+USUAL_PERIOD_NS = 60 * NS_PER_SECOND
+LATE_PERIODS = 2.5
+# No writer uses this word, so filters and pages count such a run as unknown.
+LOST = "lost"
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
@@ -76,6 +92,18 @@ def run_key(report: Report | ReportHead) -> tuple[str, str, str]:
 def start_ns(report: Report | ReportHead) -> int:
     """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be parsed."""
     return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
+
+
+def period_ns(report: Report) -> int:
+    """The time between two checkpoints, as the newest one shows it."""
+    interval = report.record.interval or Interval()
+    begin_ns, end_ns = parse_ns(interval.started_at), parse_ns(interval.finished_at)
+    return USUAL_PERIOD_NS if begin_ns is None or end_ns is None else max(end_ns - begin_ns, USUAL_PERIOD_NS)
+
+
+def is_silent(report: Report, now_ns: int) -> bool:
+    """Whether the batch of this newest checkpoint would have written another one by now."""
+    return now_ns - (parse_ns(report.time) or 0) >= max(MAX_SILENCE_NS, LATE_PERIODS * period_ns(report))
 
 
 def is_pattern(family: str) -> bool:
@@ -230,14 +258,18 @@ def run_line(line: bytes, number: int = 0) -> RunLine:
 
 
 def matching_runs(
-    groups: Iterable[Sequence[RunLine]], selection: RunFilter, add_invalid: Callable[[int], None]
+    groups: Iterable[Sequence[RunLine]], selection: RunFilter, add_invalid: Callable[[int], None], now_ns: int
 ) -> Iterator[PastRun]:
     """Yield the runs of :func:`group_lines` that match. Only their lines are decoded completely.
 
-    ``add_invalid`` gets the number of each invalid line; a run without a valid line is left out.
+    ``add_invalid`` gets the number of each invalid line; a run without a valid line is left out. A run that has only
+    checkpoints, the last of them long ago, is ``lost``.
     """
     for group in groups:
-        run = _decoded(group, add_invalid) if selection.matches(group[0].head) else None
+        may_be_lost = group[0].head.type == CHECKPOINT
+        run = _decoded(group, add_invalid) if may_be_lost or selection.matches(group[0].head) else None
+        if run is not None and run.report.type == CHECKPOINT and is_silent(run.report, now_ns):
+            run = replace(run, report=replace(run.report, record=replace(run.report.record, status=LOST)))
         if run is not None and selection.matches(run.report):
             yield run
 

@@ -8,10 +8,8 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, is_sampled_each_minute, known_status
 from profiler.record.run_outcome import describe_cause, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
-from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.run_source import LOST, PastRun, TaskEvent, is_silent
 
-# A running batch writes a checkpoint per minute. After a longer silence the batch is lost, or its report is elsewhere.
-_SILENT_MS = 10 * 60_000
 _LOCAL = "LOCAL"
 
 
@@ -29,7 +27,7 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     family = record.family or record.container.name or "The run"
     name = family if record.revision is None else f"{family}:{record.revision}"
     status = known_status(record)
-    if status == "running":
+    if status == "running" or record.status == LOST:
         return _running(run, name, now_ns)
     if record.likely_out_of_memory:
         return _out_of_memory(record, event, name)
@@ -47,15 +45,14 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
 
 def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
     seen_ns = parse_ns(run.report.time)
-    silent_ms = 0 if seen_ns is None else (now_ns - seen_ns) / NS_PER_MS
-    if silent_ms < _SILENT_MS:
+    if seen_ns is None or not is_silent(run.report, now_ns):
         return Verdict(
             text=f"{name} is running{_duration(run.report.record, ', for ', ' so far')}.",
             evidence="This is its last checkpoint: the numbers are not final.",
             tone="neutral",
         )
     return Verdict(
-        text=f"{name} was running when it was last seen, {format_duration(silent_ms)} ago.",
+        text=f"{name} was running when it was last seen, {format_duration((now_ns - seen_ns) / NS_PER_MS)} ago.",
         evidence="Only checkpoints were found, and no report: the task was lost, or its report is in another place.",
         tone="warning",
     )

@@ -71,7 +71,7 @@ def test_every_place_gives_a_family_the_same_size_and_money(tmp_path: Path, on_f
     random = Random(20261122)
     made = {f"family-{number}": list(family(random, f"family-{number}")) for number in range(FAMILIES)}
     file.write_bytes(lines(one for reports in made.values() for one in reports))
-    source = FileRuns(str(file))
+    source = FileRuns(str(file), 0)
     every = list(source.runs(RunFilter()))
     found = read_families(source, RunFilter(), LAST_RUNS, on_fargate).families
     labels = family_labels(found.keys())

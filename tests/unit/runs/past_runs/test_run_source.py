@@ -48,7 +48,7 @@ from tests.values import present
 
 def grouped(*reports: Report) -> list[PastRun]:
     invalid: list[int] = []
-    return [*matching_runs(group_lines(run_line(encode(one)) for one in reports), RunFilter(), invalid.append)]
+    return [*matching_runs(group_lines(run_line(encode(one)) for one in reports), RunFilter(), invalid.append, 0)]
 
 
 def found(name: str | None, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
@@ -164,7 +164,7 @@ def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[byte
 @given(st.lists(st.binary(max_size=60)))
 @example([b'{"type":"task.stacks"', b'{"type" :"task.stacks"', b'{"kind":"task.stacks"'])
 def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
-    source = FileRuns("lines")
+    source = FileRuns("lines", 0)
     assert [*source.run_lines(lines)] == []
     invalid = [line for line in lines if line.strip() and not is_stacks_line(line.strip())]
     assert len(source._invalid_lines) == len(invalid)
@@ -196,7 +196,7 @@ OTHERS = msgspec.json.encode(replace(waiting_stacks(), container="other", steps=
 def source(folder: Path, text: bytes, *, keeps_stacks: bool = True) -> FileRuns:
     path = folder / "lines"
     path.write_bytes(text)
-    return FileRuns(str(path), keeps_stacks=keeps_stacks)
+    return FileRuns(str(path), 0, keeps_stacks=keeps_stacks)
 
 
 @pytest.mark.parametrize("in_json", [False, True])
