@@ -47,21 +47,21 @@ def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights:
     assert tiles == ["4\nSucceeded", "2\nFailed", "1\nOut of memory"]
     assert tab.evaluate("document.querySelector('#failed + .panel').contains(document.getElementById('morning'))")
     assert names(tab) == [
-        "nightly-etl, 2026-11-10, memory peak 81 %, success",
-        "nightly-etl, 2026-11-18, memory peak 81 %, success",
-        "nightly-etl, 2026-11-20, memory peak 99 %, 1 killed, 1 failed, 3 runs",
-        f"{LONG}, 2026-11-11, memory peak not measured, success",
-        f"{LONG}, 2026-11-19, memory peak 81 %, failed",
+        "nightly-etl, 2026-11-09, memory peak 81 %, success",
+        "nightly-etl, 2026-11-17, memory peak 81 %, success",
+        "nightly-etl, 2026-11-19, memory peak 99 %, 1 killed, 1 failed, 3 runs",
+        f"{LONG}, 2026-11-10, memory peak not measured, success",
+        f"{LONG}, 2026-11-18, memory peak 81 %, failed",
     ]
     assert tab.locator("#morning tbody td:empty").count() == 2 * 11 - 5
     assert tab.locator("#morning a.killed").inner_text() == "99\n✕!"
     counts = tab.locator("#morning td.count")
     assert counts.count() == 11
-    assert counts.last.get_attribute("aria-label") == "2026-11-20, 3 runs, 1 success, 1 failure, 1 out of memory"
+    assert counts.last.get_attribute("aria-label") == "2026-11-19, 3 runs, 1 success, 1 failure, 1 out of memory"
     row = tab.locator("#morning tbody tr").first.inner_text()
     assert "19m 42s" in row
     assert "$" in row
-    tab.get_by_role("link", name=re.compile("2026-11-20, .* killed")).click()
+    tab.get_by_role("link", name=re.compile("2026-11-19, .* killed")).click()
     tab.wait_for_selector("#detail[open] .verdict.bad")
     assert tab.evaluate("location.hash") == f"#run=nightly-etl-{KILLED.record.task_id[:8]}-0"
 
@@ -71,25 +71,25 @@ def test_arrow_keys_move_between_the_cells(opened: Opener, nights: Path) -> None
     tab.locator("#morning-choice button").last.focus()
     while tab.evaluate("document.activeElement.id || document.activeElement.tagName") != "A":
         tab.keyboard.press("Tab")
-    assert "2026-11-20" in tab.evaluate(FOCUSED)
-    for key, expected in (("ArrowDown", "2026-11-19"), ("ArrowLeft", "2026-11-11"), ("ArrowUp", "2026-11-10")):
+    assert "2026-11-19" in tab.evaluate(FOCUSED)
+    for key, expected in (("ArrowDown", "2026-11-18"), ("ArrowLeft", "2026-11-10"), ("ArrowUp", "2026-11-09")):
         tab.keyboard.press(key)
         assert expected in tab.evaluate(FOCUSED)
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#detail[open] .verdict.good")
     tab.keyboard.press("Escape")
-    assert "2026-11-10" in tab.evaluate(FOCUSED)
+    assert "2026-11-09" in tab.evaluate(FOCUSED)
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.closest('#morning') === null"), "one stop"
 
 
 def test_the_filters_hold_and_the_time_zone_is_the_readers(opened: Opener, nights: Path) -> None:
-    tab = opened(nights, "#outcome=failure", zone="America/Los_Angeles")
-    assert names(tab)[-1].startswith(f"{LONG}, 2026-11-18 19:00, ")
+    tab = opened(nights, "#outcome=failure", zone="Asia/Tokyo")
+    assert names(tab)[-1].startswith(f"{LONG}, 2026-11-19 12:00, ")
     assert tab.inner_text("#morning-title") == "Families by hour"
     tab.select_option("#outcome", "")
     ready(tab)
-    assert names(tab)[0].startswith("nightly-etl, 2026-11-09, ")
+    assert names(tab)[0].startswith("nightly-etl, 2026-11-10, ")
     tab.fill("#from", "2030-01-01")
     ready(tab)
     assert tab.inner_text("#morning") == "No run matches the filters."
@@ -133,16 +133,17 @@ def test_the_page_begins_with_the_last_night_and_its_failures(opened: Opener, ni
     tab = opened(nights)
     shown = tab.inner_text("#last-night")
     etl = "(nightly-etl)"
-    assert shown == f"Night of 2026-11-20: 1 missed {etl}, 1 killed for memory {etl}, 1 failed {etl}, 1 succeeded"
+    night = "Nothing ran last night. Night of 2026-11-19"
+    assert shown == f"{night}: 1 missed {etl}, 1 killed for memory {etl}, 1 failed {etl}, 1 succeeded"
     assert tab.locator("#failures tbody tr").count() == 2
     tab.click("#last-night a >> nth=0")
     tab.wait_for_selector("#detail[open] .verdict.bad")
     assert tab.evaluate("location.hash") == f"#run=nightly-etl-{KILLED.record.task_id[:8]}-0"
-    yesterday = tab.context.new_page()
-    yesterday.clock.set_fixed_time("2026-11-21T08:00:00Z")
-    yesterday.goto(nights.as_uri())
-    ready(yesterday)
-    assert yesterday.inner_text("#last-night").startswith("Last night: 1 missed")
+    that_day = tab.context.new_page()
+    that_day.clock.set_fixed_time("2026-11-20T20:00:00Z")
+    that_day.goto(nights.as_uri())
+    ready(that_day)
+    assert that_day.inner_text("#last-night").startswith("Last night: 1 missed")
 
 
 def test_a_page_of_few_runs_is_the_list_alone(opened: Opener, tmp_path: Path) -> None:

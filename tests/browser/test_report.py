@@ -53,6 +53,16 @@ def test_the_overview_is_drawn_without_the_chart_library(opened: Opener, dashboa
     assert not tab.evaluate("'Plotly' in window")
 
 
+def test_no_page_is_wider_than_its_window(opened: Opener, dashboard: Path, ecs_dashboard: Path) -> None:
+    """Local runs, and runs with places and costs: a table that does not fit has fewer columns."""
+    for page in (dashboard, ecs_dashboard):
+        tab = opened(page)
+        for width in (390, 641, 700, 900, 981, 1115, 1161, 1440, 1441, 1600):
+            tab.set_viewport_size({"width": width, "height": 900})
+            assert tab.evaluate(OVERFLOW) == 0, (page, width)
+        assert tab.locator("#runs th:visible").count() == tab.locator("#runs th").count()
+
+
 def open_run(tab: Page, family: str) -> None:
     tab.click(f"#runs tbody tr:has-text('{family}') a >> nth=0")
     tab.wait_for_selector("#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached")
@@ -79,7 +89,7 @@ def test_printing_at_once_has_all_tables(browser: Browser, dashboard: Path) -> N
     tab = browser.new_page()
     tab.add_init_script(PRINT_EARLY)
     tab.goto(dashboard.as_uri())
-    tab.wait_for_function("window.printed !== undefined")
+    tab.wait_for_function("() => window.printed !== undefined")
     assert tab.evaluate("window.printed") == 4
     tab.close()
 
@@ -172,7 +182,7 @@ def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(tmp_path:
     marks = tab.locator("#sizing .opened tbody td:last-child").all_inner_texts()
     assert {"current", "recommended"} <= set(marks)
     tab.locator("#runs tbody a").first.click()
-    assert "0.25 vCPU, 512 MB recommended: saves 75 %" in tab.inner_text("#detail-body")
+    tab.locator("#detail-body", has_text="0.25 vCPU, 512 MB recommended: saves 75 %").wait_for()
 
 
 def test_a_browser_without_decompression_shows_a_sentence(browser: Browser, dashboard: Path) -> None:

@@ -299,18 +299,18 @@ def test_a_frame_is_as_wide_as_its_share_of_the_samples(opened: Opener, page: Pa
 def test_the_flame_graph_is_that_of_the_zoomed_range(opened: Opener, page: Path) -> None:
     tab = opened(page, ADDRESS)
     tab.click("button:has-text('Memory rose from')")
-    tab.wait_for_function(f"{LAYOUT}.xaxis.range[0] > 400000")
+    tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[0] > 400000")
     assert "262 samples from +15m 00s to +16m 00s (of steps from +8m 00s to +19m 43s)" in tab.inner_text("#detail")
     assert share(tab, "merge") == pytest.approx(172 / 262, abs=0.01)
     tab.click(".part button:text-is('Whole run')")
-    tab.wait_for_function(f"{LAYOUT}.xaxis.range[0] <= 0")
+    tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[0] <= 0")
     assert "412 samples in the whole run" in tab.inner_text("#detail")
     slider = tab.get_by_role("slider", name="Time in the run")
     slider.focus()
     tab.keyboard.press("Home")
     for _ in range(2):
         tab.keyboard.press("+")
-    tab.wait_for_function(f"{LAYOUT}.xaxis.range[1] < 400000")
+    tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[1] < 400000")
     assert "92 samples from +0 ms" in tab.inner_text("#detail")
 
 

@@ -4,7 +4,7 @@ import { cellLines, cellName, morningGrid, ratioText, sparkline } from "#page/mo
 import { runAt } from "./browser.js";
 
 const DAY_HOURS = 24;
-const nightOf = (nights, fields = {}) => runAt(DAY_HOURS * nights, { size: 1000, peak: 500, ...fields });
+const nightOf = (nights, fields = {}) => runAt(DAY_HOURS * nights + 18, { size: 1000, peak: 500, ...fields });
 const namesOf = ({ rows, columns }) =>
   rows.flatMap(({ family, cells }) => [...cells].map(([at, cell]) => cellName(family, columns[at].text, cell)));
 
@@ -27,17 +27,18 @@ test("below three days, a column is an hour", () => {
   assert.deepEqual([hours.unit, hours.columns.length, hours.columns[0].text], ["hour", 72, "2026-11-20 06:00"]);
   assert.equal(morningGrid([runAt(0), runAt(72)]).unit, "night");
   assert.equal(morningGrid([runAt(0)]).columns.length, 1);
+  assert.equal(morningGrid([runAt(0), runAt(72)].map((run) => ({ ...run, launch: "LOCAL" }))).unit, "day");
 });
 
-test("a night is a day of the reader, also where summer time begins or ends", () => {
+test("a night lasts from noon to noon of the reader, also where summer time begins or ends", () => {
   const at = (time) => runAt(0, { began: Date.parse(time) });
   process.env.TZ = "Europe/Berlin";
   try {
-    const spring = ["2026-03-27T23:30Z", "2026-03-28T23:30Z", "2026-03-29T21:30Z", "2026-03-30T22:30Z"].map(at);
+    const spring = ["2026-03-27T23:30Z", "2026-03-28T23:30Z", "2026-03-29T09:30Z", "2026-03-30T22:30Z"].map(at);
     const { columns, rows } = morningGrid(spring);
     assert.deepEqual(
       columns.map(({ text }) => text),
-      ["2026-03-28", "2026-03-29", "2026-03-30", "2026-03-31"],
+      ["2026-03-27", "2026-03-28", "2026-03-29", "2026-03-30"],
     );
     assert.deepEqual(
       [...rows[0].cells].map(([column, { runs }]) => [column, runs]),

@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { lastNight } from "#page/summary.js";
-import { runAt, START } from "./browser.js";
+import { HOUR, runAt, START } from "./browser.js";
 
-const DAY = 24 * 3600e3;
+const DAY = 24 * HOUR;
 const textsOf = ({ night, parts }) => [
   night,
   ...parts.map(({ text, families }) => `${text} (${families.map(([name, { length }]) => `${name} ${length}`).join()})`),
 ];
 
-test("the sentence counts the newest day, what needs a reader first", () => {
+test("the sentence counts the last night, what needs a reader first", () => {
   const runs = [
     runAt(0, { outcome: "failure", family: "geo" }),
     runAt(1, { outcome: "failure", family: "geo" }),
@@ -31,22 +31,34 @@ test("the sentence counts the newest day, what needs a reader first", () => {
     "1 running ()",
     "1 succeeded ()",
   ];
-  for (const later of [0, DAY]) {
+  for (const later of [-6 * HOUR, 0, 17 * HOUR]) {
     assert.deepEqual(textsOf(lastNight(runs, notices, START + later)), ["Last night", ...expected]);
   }
-  for (const later of [2 * DAY, -DAY]) {
-    assert.deepEqual(textsOf(lastNight(runs, notices, START + later)), ["Night of 2026-11-20", ...expected]);
-  }
-  assert.equal(lastNight([runAt(0, { began: undefined })], notices, START), undefined);
+  const night = "Nothing ran last night. Night of 2026-11-19";
+  assert.deepEqual(textsOf(lastNight(runs, notices, START + 18 * HOUR)), [night, ...expected]);
+  assert.deepEqual(textsOf(lastNight(runs, notices, START - DAY)), [
+    "Last night",
+    "1 missed (old 1)",
+    "1 stopped (etl 1)",
+  ]);
+  const missed = lastNight(runs, [{ outcome: "missed", family: "a", began: START + DAY }], START + DAY);
+  assert.deepEqual(textsOf(missed), ["Last night", "1 missed (a 1)"], "which is not nothing");
+  assert.equal(lastNight([runAt(0, { began: undefined })], [], START), undefined);
 });
 
-test("a night is a calendar day of the reader", () => {
-  const runs = [runAt(0), runAt(0, { began: START - DAY / 4 - 1 })];
-  const isInOneNight = () => lastNight(runs, [], START).parts[0].text === "2 succeeded";
-  assert.equal(isInOneNight(), false);
-  process.env.TZ = "America/Los_Angeles";
+test("a night lasts from noon to noon of the reader, and a machine of one's own has days", () => {
+  const [evening, night] = [runAt(-7.5, { outcome: "failure" }), runAt(-5.9)];
+  assert.deepEqual(textsOf(lastNight([evening, night], [], START)), [
+    "Last night",
+    "1 failed (etl 1)",
+    "1 succeeded ()",
+  ]);
+  const locals = [evening, night].map((run) => ({ ...run, launch: "LOCAL" }));
+  assert.deepEqual(textsOf(lastNight(locals, [], START)), ["Today", "1 succeeded ()"]);
+  assert.equal(lastNight(locals, [], START + DAY).night, "Nothing ran today. 2026-11-20");
+  process.env.TZ = "Asia/Tokyo"; // 07:30 and 09:06
   try {
-    assert.equal(isInOneNight(), true);
+    assert.deepEqual(textsOf(lastNight(locals, [], START)), ["Today", "1 failed (etl 1)", "1 succeeded ()"]);
   } finally {
     process.env.TZ = "UTC";
   }

@@ -5,7 +5,7 @@ import { asCount, asMemory, asPercent, escapeControls, isKnown } from "#page/for
 import { byOutcome, isFailed, isKilled } from "#page/outcomes.js";
 import { costText, familyOf, shareOf } from "#page/run_values.js";
 import { grouped, known, max, mean, median, min, quantile, usualRuns } from "#page/statistics.js";
-import { DAY, HOUR, local, startText } from "#page/time_units.js";
+import { DAY, HOUR, local, periodsOf, startText } from "#page/time_units.js";
 
 const MIN_NIGHTS_RANGE = 3 * DAY;
 const MAX_COLUMNS = 180;
@@ -38,16 +38,19 @@ export const STATISTICS = {
 /**
  * Returns the grid; undefined if no run has a start time.
  *
- * A night is one calendar day of the reader, from midnight to midnight. Below three days, a column is one hour; the
- * hour that occurs twice at the end of summer time is one column. Of more than `maxRows` families, those with kills
- * come first, then those with failures, then those with the most runs.
+ * A column is one of the `periods`. Below three days, it is one hour; the hour that occurs twice at the end of summer
+ * time is one column. Of more than `maxRows` families, those with kills come first, then those with failures, then those
+ * with the most runs.
  */
-export function morningGrid(runs, { maxRows = Number.POSITIVE_INFINITY, statistic = STATISTICS.peak } = {}) {
+export function morningGrid(
+  runs,
+  { maxRows = Number.POSITIVE_INFINITY, statistic = STATISTICS.peak, periods = periodsOf(runs) } = {},
+) {
   const started = runs.filter((run) => isKnown(run.began));
   if (!started.length) return undefined;
   const times = started.map((run) => local(run.began));
   const width = max(times) - min(times) < MIN_NIGHTS_RANGE ? HOUR : DAY;
-  const starts = times.map((time) => Math.floor(time / width) * width);
+  const starts = times.map(width === DAY ? periods.startOf : (time) => Math.floor(time / HOUR) * HOUR);
   const last = max(starts);
   const first = Math.max(min(starts), last - (MAX_COLUMNS - 1) * width);
   const drawn = started.filter((_, at) => starts[at] >= first);
@@ -64,7 +67,7 @@ export function morningGrid(runs, { maxRows = Number.POSITIVE_INFINITY, statisti
     .map(([family]) => familyRow(family, runsOf.get(family), indexOf, statistic));
   const chosen = new Set([...all].sort((a, b) => badness(b) - badness(a)).slice(0, maxRows));
   return {
-    unit: width === DAY ? "night" : "hour",
+    unit: width === DAY ? periods.unit : "hour",
     columns,
     rows: all.filter((row) => chosen.has(row)),
     families: all.length,

@@ -2,6 +2,7 @@
 
 import { startArrowKeys } from "#page/arrow_keys.js";
 import { MAX_FAMILIES } from "#page/charts.js";
+import { content } from "#page/content.js";
 import { breakable, button, byId, element, emptyNote, NO_MATCH, svgElement } from "#page/elements.js";
 import { asCount, asDuration, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
 import { cellLines, cellName, countName, morningGrid, ratioText, STATISTICS, sparkline } from "#page/morning_grid.js";
@@ -11,6 +12,7 @@ import { isHot } from "#page/run_values.js";
 import { selectedRuns, selection, writeAddress } from "#page/selection.js";
 import { grouped } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
+import { periodsOf } from "#page/time_units.js";
 
 const LINE_SIZE = { width: 64, height: 18 };
 let showsAll = false;
@@ -18,7 +20,8 @@ let showsAll = false;
 export function drawMorning(runs) {
   const place = byId("morning");
   const statistic = STATISTICS[selection.statistic];
-  const grid = morningGrid(runs, { maxRows: showsAll ? undefined : MAX_FAMILIES, statistic });
+  const periods = periodsOf(content.runs);
+  const grid = morningGrid(runs, { maxRows: showsAll ? undefined : MAX_FAMILIES, statistic, periods });
   byId("morning-title").textContent = `Families by ${grid?.unit ?? "night"}`;
   for (const id of ["morning-note", "morning-choice"]) byId(id).hidden = !grid;
   if (!grid)

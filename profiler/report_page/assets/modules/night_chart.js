@@ -77,7 +77,8 @@ const dueMark = ({ kind, text, left }) =>
   });
 
 function axis(shown) {
-  const ticks = timeTicks(shown, isOnPaper() ? 6 : isNarrow() ? 3 : 12);
+  const most = Math.min(12, Math.floor((window.innerWidth - 330) / 60)); // next to the names of the lanes
+  const ticks = timeTicks(shown, isOnPaper() ? 6 : isNarrow() ? 3 : most);
   return element(
     "div",
     { className: "axis", attributes: { "aria-hidden": "true" } },

@@ -4,7 +4,7 @@ import { largestFamilies } from "#page/charts.js";
 import { asCount, asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
 import { OUTCOMES } from "#page/outcomes.js";
 import { grouped, max, min } from "#page/statistics.js";
-import { DAY, HOUR, local, MINUTE, startText } from "#page/time_units.js";
+import { DAY, HOUR, local, MINUTE, noonBefore, startText } from "#page/time_units.js";
 
 export const WIDTHS = { day: DAY, week: 7 * DAY };
 const MAX_RUNS = 6000;
@@ -14,8 +14,6 @@ const STEPS = [
   ...[1, 2, 7, 14, 28, 91].map((days) => days * DAY),
 ];
 
-// A day begins at noon, so that a night is in one piece.
-const noonBefore = (localMs) => Math.floor((localMs - DAY / 2) / DAY) * DAY + DAY / 2;
 const endOf = (run) => local(run.began) + (run.ms ?? 0);
 
 /** Returns the period that the chart shows, in local time; undefined if no run has a start time. */

@@ -43,14 +43,14 @@ const RUN_COLUMNS = [
   {
     key: "account",
     name: "Account",
-    className: "wide",
+    className: "widest",
     pick: (run) => run.account,
     show: (run) => run.account ?? UNKNOWN,
   },
   {
     key: "region",
     name: "Region",
-    className: "wide region",
+    className: "widest region",
     pick: (run) => run.region,
     show: (run) => run.region ?? UNKNOWN,
   },
@@ -93,7 +93,7 @@ const RUN_COLUMNS = [
   {
     key: "used",
     name: "of size",
-    className: "number wide",
+    className: "number wider",
     pick: (run) => shareOf(run.peak, run.size),
     show: (run) => asPercent(shareOf(run.peak, run.size)),
   },
@@ -104,7 +104,7 @@ const RUN_COLUMNS = [
     pick: (run) => run.usd,
     show: (run) => costText([run]) ?? UNKNOWN,
   },
-  { key: "id", name: "Task id", className: "wide size", pick: (run) => run.id, show: (run) => truncate(run.id, 12) },
+  { key: "id", name: "Task id", className: "wider size", pick: (run) => run.id, show: (run) => truncate(run.id, 12) },
 ];
 
 /** Sorts by the column with this key. Unknown values come last. */

@@ -8,35 +8,39 @@ import { runLink } from "#page/run_dialog.js";
 import { costText, familyOf } from "#page/run_values.js";
 import { grouped, known, max, median, total } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
-import { DAY, local, startText } from "#page/time_units.js";
+import { DAY, local, periodsOf, startText } from "#page/time_units.js";
 import { possibleSaving } from "#page/what_if_table.js";
 
 // In the order of the sentence: what needs a reader first.
 const SENTENCE_ORDER = ["out of memory", "failure", "stopped", "unknown", "running", "success"];
 const MAX_NAMED = 4;
 const MAX_FAILED = 10;
-const dayOf = (ms) => Math.floor(local(ms) / DAY) * DAY;
 
 /**
- * Returns the newest calendar day with runs as { night, parts }; undefined if no run has a start time.
+ * Returns the last night as { night, parts }; undefined if no run has a start time. A page of local runs has today.
  *
- * `night` is "Last night" if the day is today or yesterday. A part is { text, families }: "1 failed", and the newest of
- * these runs of each family. A due time that was missed is a part without runs.
+ * If nothing ran then, it is the newest night with runs, and `night` says so. A part is { text, families }: "1 failed",
+ * and the newest of these runs of each family. A due time that was missed is a part without runs.
  */
 export function lastNight(runs, notices, nowMs) {
-  const day = max(known(runs, (run) => run.began).map(dayOf));
-  if (!isKnown(day)) return undefined;
-  const ofNight = ({ began }) => isKnown(began) && dayOf(began) === day;
+  const { unit, startOf, lastOf } = periodsOf(runs);
+  const missedTimes = notices.filter(({ outcome }) => outcome === "missed");
+  const starts = known([...runs, ...missedTimes], ({ began }) => began).map((ms) => startOf(local(ms)));
+  const last = lastOf(local(nowMs));
+  const start = starts.includes(last) ? last : max(starts);
+  if (!isKnown(start)) return undefined;
+  const ofNight = ({ began }) => isKnown(began) && startOf(local(began)) === start;
   const outcomes = new Map(byOutcome(runs.filter(ofNight)));
   const parts = SENTENCE_ORDER.filter((outcome) => outcomes.has(outcome)).map((outcome) => {
     const some = outcomes.get(outcome);
     const families = outcome === "success" || outcome === "running" ? [] : [...grouped(some, familyOf)];
     return { text: `${some.length} ${ENDED_AS[outcome]}`, families };
   });
-  const missed = notices.filter((notice) => notice.outcome === "missed" && ofNight(notice));
+  const missed = missedTimes.filter(ofNight);
   if (missed.length) parts.unshift({ text: `${missed.length} missed`, families: [...grouped(missed, familyOf)] });
-  const isLast = [0, DAY].includes(dayOf(nowMs) - day);
-  return { night: isLast ? "Last night" : `Night of ${startText(day, DAY)}`, parts };
+  const [name, of] = unit === "day" ? ["Today", ""] : ["Last night", "Night of "];
+  const other = `Nothing ran ${name.toLowerCase()}. ${of}${startText(start, DAY)}`;
+  return { night: start === last ? name : other, parts };
 }
 
 export function drawLastNight(runs, notices) {

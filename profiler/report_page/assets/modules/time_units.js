@@ -7,6 +7,17 @@ export const DAY = 24 * HOUR;
 // The local time written as UTC: at the end of summer time, one hour occurs twice and the order differs from UTC's.
 export const local = (ms) => ms - new Date(ms).getTimezoneOffset() * MINUTE;
 
+/** Returns the noon, in local time, before a local time: a night lasts from noon to noon, so it is in one piece. */
+export const noonBefore = (localMs) => Math.floor((localMs - DAY / 2) / DAY) * DAY + DAY / 2;
+const midnightBefore = (localMs) => Math.floor(localMs / DAY) * DAY;
+
+// The night that contains this morning is the last one, also in the afternoon.
+const NIGHTS = { unit: "night", startOf: noonBefore, lastOf: (nowMs) => noonBefore(midnightBefore(nowMs)) };
+const DAYS = { unit: "day", startOf: midnightBefore, lastOf: midnightBefore };
+
+/** Returns the periods in which the runs are counted: nights, or the days of a developer's machine. */
+export const periodsOf = (runs) => (runs.every(({ launch }) => launch === "LOCAL") ? DAYS : NIGHTS);
+
 /** Returns a local time as text: a day's date, or a date and a time for what is shorter. */
 export const startText = (localMs, length) =>
   new Date(localMs)
