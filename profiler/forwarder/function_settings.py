@@ -120,7 +120,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         kibana_url=_text(environment, "KIBANA_URL").rstrip("/") or None,
         idempotency_table=_text(environment, "IDEMPOTENCY_TABLE") or None,
         event_bus_name=_text(environment, "EVENT_BUS_NAME") or None,
-        log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 0, (0, 20), "lines")),
+        log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 5, (0, 20), "lines")),
     )
 
 

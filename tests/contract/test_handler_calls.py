@@ -75,6 +75,7 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
         "ELASTICSEARCH_URL": cluster.url,
         "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
         "IDEMPOTENCY_TABLE": "done",
+        "NOTIFY_LOG_LINES": "0",
     }
     with function_environment(monkeypatch, **settings):
         described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))

@@ -1,6 +1,7 @@
 """Builds the Slack messages of ended tasks and of notices: blocks within Slack's limits, of escaped texts."""
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -146,6 +147,7 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
         section(usage_lines(notice.metrics, notice.record), formatted=True),
         section(_cause_lines(notice)),
         _log(notice.log_lines),
+        _command(notice),
         section(_advice(notice)),
         section(_why(notice)),
         context(_note(notice)),
@@ -225,6 +227,18 @@ def _largest_processes(record: Record) -> str:
     shown = (value_formats.process(process, escape_text(process.name, MAX_NAME_LENGTH)) for process in largest)
     text = ", ".join(process for process in shown if process)
     return f"*Largest processes*  {text}" if text else ""
+
+
+def _command(notice: EndedTask) -> JsonObject | None:
+    """Return the command that shows a run that did not succeed, alone in a code block, to copy as it is.
+
+    The log group is the task definition's: any program can print a record with another one.
+    """
+    if notice.outcome.status == "success" or notice.record is None or notice.log is None:
+        return None
+    words = ("task-profiler", "show", notice.task.id, "--log-group", notice.log.group)
+    text = shlex.join(on_one_line(word).replace("`", "") for word in words)  # three backticks would end the block
+    return section([f"{_CODE_FENCE}{text.translate(_ESCAPES)}{_CODE_FENCE}"], formatted=True)
 
 
 def _log(lines: Sequence[str]) -> JsonObject | None:

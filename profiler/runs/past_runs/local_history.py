@@ -15,11 +15,10 @@ from profiler.runs.step_series import StepSeries
 class LocalRuns(RunSource):
     """The runs in a history file."""
 
-    remedy = (
-        "make one with task-profiler run -- CMD, or name another source (--from FILE, --elasticsearch URL, "
-        "--log-group GROUP, --container-insights CLUSTER)"
+    elsewhere = (
+        ", or name another source (--from FILE, --elasticsearch URL, --log-group GROUP, --container-insights CLUSTER)"
     )
-
+    remedy = f"make one with task-profiler run -- CMD{elsewhere}"
     stacks_remedy = f"only the newest {MAX_RUNS_WITH_STACKS} runs with call stacks keep them"
 
     def __init__(self, history: HistoryStore) -> None:

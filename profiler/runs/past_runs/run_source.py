@@ -182,12 +182,13 @@ class RunSource(ABC):
     """A source of past runs.
 
     ``place`` is its name in a sentence. ``remedy`` is the advice if it has no run, ``stacks_remedy`` if it lacks the
-    call stacks of a run that had some. ``reading`` is a sentence about the amount and the cost of the reading, which
-    some sources have after the runs.
+    call stacks of a run that had some, ``elsewhere`` names other sources. ``reading`` is a sentence about the amount
+    and the cost of the reading, which some sources have after the runs.
     """
 
     place: str
     remedy: str
+    elsewhere = ""
     reading: str | None = None
     stacks_remedy = "add the line of type task.stacks, which is before the report in the batch's log stream"
 
@@ -383,7 +384,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
-    list_runs = "list the runs with task-profiler history and the same source."
+    list_runs = f"list the runs with task-profiler history and the same source{source.elsewhere}."
     if selection.run is not None:
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
     if selection.is_empty:
