@@ -37,7 +37,7 @@ COMMANDS = {
     ),
     "replay": ("commands.aws", "Send the reports in a log group through the forwarder again."),
     "kibana": ("commands.aws", "Set up Elasticsearch or OpenSearch, and their dashboards."),
-    "notify": ("commands.aws", "Print the notification of a stopped task and send it."),
+    "notify": ("commands.aws", "Print the notification of a stopped task, and send it with --yes."),
     "monitor": ("commands.aws", "Run as a sidecar of an ECS task."),
     "completion": (
         "completion_command",

@@ -1,4 +1,4 @@
-"""``task-profiler notify``: prints the notification of an event, to check it before deployment, and sends it.
+"""``task-profiler notify``: prints the notification of an event, to check it before deployment, and sends it if asked.
 
 It is what ``task_stopped`` would send for the event alone, without AWS or a search cluster: the Block Kit JSON of a
 Slack message, and the detail of the EventBridge event.
@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from profiler.cli.printing import say
+from profiler.cli.printing import say, warn
 from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -31,9 +31,15 @@ _NOTICE_TYPES = ("task.notice", "schedule.notice")
 
 
 def notify_channels(
-    file: BinaryIO | None, event: BinaryIO | None, dry_run: bool, as_json: bool, region: str | None, profile: str | None
+    file: BinaryIO | None,
+    event: BinaryIO | None,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    region: str | None,
+    profile: str | None,
 ) -> None:
-    """Print the notification of a stopped task and send it."""
+    """Print the notification of a stopped task, and send it if that is requested."""
     source = file or event
     if source is None or (file and event):
         raise UsageError("One file with the event is needed, as in task-profiler notify stopped-task.json")
@@ -53,8 +59,10 @@ def notify_channels(
         _, detail = bus_event(notice, kibana_url=settings.kibana_url)
         shown = {"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": msgspec.to_builtins(detail)}
         say(json.dumps(shown, indent=None if as_json else 2))
-        if not dry_run:
+        if yes and not dry_run:
             _send(notice, kind, settings)
+        elif not dry_run:
+            warn("Nothing was sent; --yes sends it.")
     except ForwarderError as error:
         raise TaskProfilerError(str(error)) from error
 

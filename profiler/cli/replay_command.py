@@ -11,7 +11,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import parse_time
-from profiler.cli.printing import say, write_json_lines
+from profiler.cli.printing import NOT_APPLIED, say, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.core.clock import SystemClock
@@ -30,6 +30,7 @@ def replay_groups(
     concurrency: int,
     region: str | None,
     profile: str | None,
+    yes: bool,
     dry_run: bool,
     as_json: bool,
     restart: bool,
@@ -44,8 +45,9 @@ def replay_groups(
     groups = matching_log_groups(open_client, (name,))
     place = f"{open_client('logs').meta.region_name} {_account(open_client)}"
     counts, progress_files = ReplayCounts(), list[ReplayProgressFile]()
+    is_applied = yes and not dry_run
     for group in groups:
-        file = None if dry_run else ReplayProgressFile(_state_file(group, function_name, place), start_ms)
+        file = ReplayProgressFile(_state_file(group, function_name, place), start_ms) if is_applied else None
         if file is not None:
             progress_files.append(file)
             if restart:
@@ -55,13 +57,15 @@ def replay_groups(
     for file in progress_files:
         file.clear()
     if as_json:
-        sent = None if dry_run else counts
-        document = {"logGroups": groups, "lines": counts.read, "isApplied": not dry_run}
+        sent = counts if is_applied else None
+        document = {"logGroups": groups, "lines": counts.read, "isApplied": is_applied}
         write_json_lines([document | {"indexed": sent and sent.indexed, "failed": sent and sent.failed}])
         return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
-    sent_text = "would be sent" if dry_run else f"sent: {counts.indexed} indexed, {counts.failed} failed"
+    sent_text = f"sent: {counts.indexed} indexed, {counts.failed} failed" if is_applied else "would be sent"
     say(f"{counts.read} lines{where} {sent_text}.")
+    if not is_applied:
+        say(NOT_APPLIED)
 
 
 def _account(open_client: OpenClient) -> str:

@@ -313,23 +313,25 @@ def test_an_event_is_printed_and_sent_to_every_channel(
 ) -> None:
     monkeypatch.setenv("EVENT_BUS_NAME", "default")
     queue = event_queue()
-    document = printed(notify("--dry-run"))
+    document = printed(notify())
     assert (document["channel"], slack.messages, received(queue)) == ("failure", [], [])
+    assert printed(notify("--dry-run", "--yes")) == document
+    assert (slack.messages, notify().stderr) == ([], "task-profiler: Nothing was sent; --yes sends it.\n")
     assert (document["detail"]["taskArn"], document["detail"]["status"]) == (ARN, "failure")
-    assert printed(notify()) == document
+    assert printed(notify("--yes")) == document
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
     assert [sent["detail"] for sent in received(queue)] == [document["detail"]]
 
 
 @pytest.mark.parametrize("line", [stuck_notice(), missed_notice()], ids=["run", "schedule"])
 def test_the_line_of_a_notice_is_accepted(notify: Notify, line: AnyNoticeLine, slack: FakeSlack) -> None:
-    document = printed(notify(line=encode_notice(line).decode()))
+    document = printed(notify("--yes", line=encode_notice(line).decode()))
     assert (document["channel"], document["detail"]["notice"]["kind"]) == ("failure", line.notice.kind)
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
 
 
 def test_what_cannot_be_sent_is_an_error(notify: Notify, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLACK_FAILURE_WEBHOOK_URL")
-    assert "set SLACK_FAILURE_WEBHOOK_URL or EVENT_BUS_NAME" in str(notify().exception)
-    invalid = notify("--dry-run", line='{"type": "task.notice"}')
+    assert "set SLACK_FAILURE_WEBHOOK_URL or EVENT_BUS_NAME" in str(notify("--yes").exception)
+    invalid = notify(line='{"type": "task.notice"}')
     assert "pass the line unchanged, as in the log" in str(invalid.exception)

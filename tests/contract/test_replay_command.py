@@ -37,27 +37,28 @@ def proxy(aws: FakeAws) -> Iterator[AwsProxy]:
 def test_reports_are_counted_and_then_sent_once(aws: FakeAws, proxy: AwsProxy, tmp_path: Path) -> None:
     environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
     words = ("replay", "--log-group", GROUP, "--function", "forwarder", "--since", "1h")
-    counted = run_here(environment, *words, "--dry-run")
-    (as_json,) = map(json.loads, run_here(environment, *words, "--dry-run", "--json").stdout.splitlines())
+    counted = run_here(environment, *words)
+    (as_json,) = map(json.loads, run_here(environment, *words, "--yes", "--dry-run", "--json").stdout.splitlines())
     assert f"{as_json['lines']} lines would be sent." in counted.stdout
     assert (as_json["isApplied"], as_json["indexed"]) == (False, None)
-    assert (counted.returncode, counted.stdout) == (0, "2 lines would be sent.\n")
+    expected = "2 lines would be sent.\nNothing was changed; --yes carries this out.\n"
+    assert (counted.returncode, counted.stdout) == (0, expected)
     assert INVOKE not in proxy.operations
-    sent = run_here(environment, *words)
+    sent = run_here(environment, *words, "--yes")
     assert (sent.returncode, sent.stdout) == (0, "2 lines sent: 2 indexed, 0 failed.\n")
     (body,) = [json.loads(body) for operation, body in proxy.bodies if operation == INVOKE]
     document = json.loads(gzip.decompress(base64.b64decode(body["awslogs"]["data"])))
     assert (document["logGroup"], len(document["logEvents"])) == (GROUP, 2)
     assert list((tmp_path / "task-profiler").iterdir()) == []
     proxy.answers[INVOKE] = {"other": "function"}
-    failed = run_here(environment, *words)
+    failed = run_here(environment, *words, "--yes")
     assert (failed.returncode, "does not respond like the forwarder" in failed.stderr) == (1, True)
 
 
 def test_several_log_groups_are_replayed_by_a_pattern(aws: FakeAws, proxy: AwsProxy, tmp_path: Path) -> None:
     aws.create_log_group("/ecs/joke")
     environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
-    words = ("--function", "forwarder", "--since", "1h")
+    words = ("--function", "forwarder", "--since", "1h", "--yes")
     sent = run_here(environment, "replay", "--log-group", "/ecs/jo[bk]*", *words)
     assert (sent.returncode, sent.stdout) == (0, "2 lines in 2 log groups sent: 2 indexed, 0 failed.\n")
     assert list((tmp_path / "task-profiler").iterdir()) == []

@@ -190,36 +190,38 @@ def doctor() -> None:
     """
 
 
-@click.command("replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d")
+@click.command(
+    "replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d --yes"
+)
 @option("--log-group name", "GROUP", "The log group to read, or those that match * ? [].", required=True)
 @option("--function function_name", "NAME", "Name or ARN of the forwarder function.", required=True)
 @option("--since", "TIME", "Start: 30m, 12h or 7d ago, or an ISO time.", default="7d")
 @option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
 @option("--concurrency", "N", "Number of concurrent invocations.", type=WholeNumber(1, 32), default=4)
 @aws_options
-@flag("--dry-run", "Count the reports without sending them.")
+@apply_options
 @flag("--restart", "Ignore the progress of an interrupted replay of this log group.")
 @flag("--json as_json", "Print one JSON object instead of a sentence.")
 @implemented_in("profiler.cli.replay_command", "replay_groups")
 def replay() -> None:
     """Send the reports in a log group through the forwarder again.
 
-    An interrupted replay continues where it stopped. Reports that are already indexed do not change.
-    Notifications are indexed, too, but not sent again.
+    Without --yes, they are counted. An interrupted replay continues where it stopped. Reports that are already indexed
+    do not change. Notifications are indexed, too, but not sent again.
     """
 
 
-@click.command("notify", epilog="Example: task-profiler notify stopped-task.json --dry-run")
+@click.command("notify", epilog="Example: task-profiler notify stopped-task.json --yes")
 @click.argument("file", metavar="[FILE]", type=click.File("rb"), required=False)
 @option(
     "--event", "FILE", "File with ECS's event or a notification line (- for standard input).", type=click.File("rb")
 )
-@flag("--dry-run", "Print the notification without sending it.")
+@apply_options
 @flag("--json as_json", "Print the notification, which is JSON, on one line.")
 @aws_options
 @implemented_in("profiler.cli.notify_command", "notify_channels")
 def notify() -> None:
-    """Print the notification of a stopped task and send it.
+    """Print the notification of a stopped task, and send it with --yes.
 
     FILE has the event, as --event. The notification is the Slack message and the detail of the EventBridge
     event. For a stopped task, it contains only data of ECS's event; the deployed function adds the

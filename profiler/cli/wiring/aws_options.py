@@ -34,11 +34,12 @@ def search_session(sign_in: "SignIn") -> "requests.Session":
 
     Raises TaskProfilerError without valid credentials of AWS or a Region, if the options ask for them.
     """
+    if sign_in.aws_auth:
+        check_region(sign_in.region, sign_in.profile)
     from profiler.search_setup.search_servers import open_session as open_search_session  # requests
 
     signature = None
     if sign_in.aws_auth:
-        check_region(sign_in.region, sign_in.profile)
         with aws_errors("The requests cannot be signed"):
             from botocore.exceptions import NoCredentialsError, NoRegionError  # slow to import
 

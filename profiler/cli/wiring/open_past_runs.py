@@ -36,10 +36,12 @@ def open_source(
         return FileRuns(options.source, now_ns, keeps_stacks=keeps_stacks)
     if options.url is not None:
         from profiler.cli.wiring.aws_options import search_session
+
+        session = search_session(options)  # a missing Region is an error before the slow imports
         from profiler.runs.past_runs.search_runs import IndexedRuns
         from profiler.search_setup.search_servers import ClusterServer
 
-        return IndexedRuns(ClusterServer(options.url, search_session(options)), options.prefix, show)
+        return IndexedRuns(ClusterServer(options.url, session), options.prefix, show)
     if options.groups:
         from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 
