@@ -170,6 +170,10 @@ def test_what_may_not_be_read(logs: PlayedLogs) -> None:
     done = run(logs, "history")
     assert (done.returncode, done.stdout) == (1, "")
     assert "too many calls" in done.stderr
+    patient = {name: value for name, value in logs.environment().items() if name != "AWS_MAX_ATTEMPTS"}
+    waits, error, *_ = run_here(patient, "history", "--container-insights", "jobs").stderr.splitlines()
+    assert "trying again for up to half a minute" in waits
+    assert "cannot be read: AWS returned ThrottlingException" in error
     logs.refused = {performance()}
     assert "allow logs:FilterLogEvents" in run(logs, "recommend").stderr
 

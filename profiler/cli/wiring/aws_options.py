@@ -1,14 +1,16 @@
 """The Region and the profile that the options and the environment select, and clients of AWS for them."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from configparser import Error, RawConfigParser
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.aws_account.aws_errors import UNKNOWN_REGION, OpenClient, aws_errors
-from profiler.core.aws_clients import AwsClient, open_session
+from profiler.cli.printing import warn
+from profiler.core.aws_clients import AwsClient, is_throttled, open_session
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.errors import TaskProfilerError
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from profiler.cli.options import SignIn
 
 _MAX_RETRIES = 10
+_LONGEST_WAIT_SECONDS = 2.5  # so all waits of a call together are below half a minute
 MAX_CONCURRENCY = 32  # of the calls of one client
 _FUNCTION_SECONDS = 910  # a function runs for 900 s at most; after a shorter time, boto3 would invoke it again
 
@@ -76,12 +79,31 @@ def check_region(region: str | None, profile: str | None) -> None:
         raise TaskProfilerError(f"AWS cannot be used: {UNKNOWN_REGION}")
 
 
+def _retry_handler() -> Callable[..., float | None]:
+    """A handler of failed calls for botocore: how long it waits before it repeats a throttled one.
+
+    Its own waits double up to minutes, and are silent. Here, the first wait of a command is announced.
+    """
+    waits = count()  # of several threads
+
+    def wait_seconds(response: tuple[object, Mapping[str, Any]] | None, attempts: int, **_: object) -> float | None:
+        code = "" if response is None else str(response[1].get("Error", {}).get("Code"))
+        if attempts > _MAX_RETRIES or not is_throttled(code):
+            return None
+        if next(waits) == 0:
+            warn(f"AWS returned {code}, because there are too many calls: trying again for up to half a minute.")
+        return min(attempts, _LONGEST_WAIT_SECONDS)
+
+    return wait_seconds
+
+
 def open_clients(region: str | None, profile: str | None) -> OpenClient:
     """Return a function that makes boto3's client of a service.
 
     Throttled calls are repeated, up to ten times unless AWS_MAX_ATTEMPTS or the profile sets another number. The
     function raises TaskProfilerError if there is no such profile or no Region.
     """
+    retry_handler = _retry_handler()
 
     @cache
     def session_and_config() -> tuple[Any, Any]:
@@ -100,6 +122,10 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
             session, config = session_and_config()
             if service == "lambda":
                 config = config.merge(type(config)(read_timeout=_FUNCTION_SECONDS))
-            return session.client(service, config=config)
+            client = session.client(service, config=config)
+            if config.retries is not None:
+                service_id = client.meta.service_model.service_id.hyphenize()
+                client.meta.events.register_first(f"needs-retry.{service_id}", retry_handler)
+            return client
 
     return open_client

@@ -8,7 +8,7 @@ minutes of a task that started at some time are later; they are read once, in st
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Lock
+from threading import Event, Lock
 
 import msgspec
 from msgspec import Struct
@@ -139,14 +139,21 @@ class ContainerInsightsRuns(RunSource):
         """Read a log group from the selected time to now; False if it does not exist."""
         now_ms = self._selected.now_ns // NS_PER_MS
         starts = range(self._selected.since_ns // NS_PER_MS, now_ms + 1, MS_PER_DAY)
+        has_failed = Event()
 
         def read(start_ms: int) -> None:
+            if has_failed.is_set():
+                return
             end_ms = min(start_ms + MS_PER_DAY - 1, now_ms)
             pages = self._read_pages(logGroupName=group, startTime=start_ms, endTime=end_ms, filterPattern=pattern)
-            for page in pages:  # an empty page is not the last one
-                with self._lock:
-                    for event in page["events"]:
-                        add(event["message"])
+            try:
+                for page in pages:  # an empty page is not the last one
+                    with self._lock:
+                        for event in page["events"]:
+                            add(event["message"])
+            except TaskProfilerError:
+                has_failed.set()
+                raise
 
         try:
             # AWS allows five to ten calls a second, and a call takes some tenths of a second.

@@ -1,7 +1,10 @@
 """Region and profile of the commands that use AWS."""
 
 import os
+from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import boto3
 import pytest
@@ -39,6 +42,29 @@ def test_the_users_number_of_attempts_is_kept(
         monkeypatch.setenv(name, value)
     client = open_clients("eu-west-1", profile)("ecs")
     assert client.meta.config.retries["total_max_attempts"] == attempts
+
+
+def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    """Once, however many clients and calls wait. Other errors have botocore's own waits."""
+    open_client = open_clients("eu-west-1", None)
+
+    def waits(service: str, operation: str, code: str) -> list[float]:
+        """What botocore waits after each attempt."""
+        meta = open_client(service).meta
+        model = meta.service_model
+        response = SimpleNamespace(status_code=400, headers={}), {"Error": {"Code": code}}
+        call: Any = {"response": response, "caught_exception": None, "request_dict": {"context": {}}}
+        event = f"needs-retry.{model.service_id.hyphenize()}.{operation}"
+        call["operation"] = model.operation_model(operation)
+        emitted = (meta.events.emit(event, attempts=attempt, **call)[0][1] for attempt in range(1, 12))
+        return list(takewhile(bool, emitted))
+
+    for service, operation in (("logs", "FilterLogEvents"), ("ecs", "ListTasks")):
+        found = waits(service, operation, "ThrottlingException")
+        assert (len(found), sum(found) < 30) == (10, True)
+    assert waits("ecs", "ListTasks", "InvalidParameterException") == []
+    sentence = "AWS returned ThrottlingException, because there are too many calls: trying again for up to half"
+    assert capfd.readouterr().err == f"task-profiler: {sentence} a minute.\n"
 
 
 def test_a_function_is_awaited_until_its_longest_time_and_other_services_are_not() -> None:
