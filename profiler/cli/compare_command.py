@@ -57,13 +57,13 @@ def compare_sets(
         raise UsageError("The name of a set is empty: name a family or run IDs.")
     if options.families or options.statuses:
         raise UsageError("--family and --status do not apply: A and B name the families, of which successes count.")
+    overrides = PriceOverrides() if on_fargate is None else price_overrides(on_fargate)
     selection = SetSelection(runs=run_filter(options), last=last, container=container)
     source = open_source(options)
     with warned_notes(source):
         sets, remarks = read_run_sets(source, (a, b), selection)
     for remark in remarks:
         warn(remark)
-    overrides = PriceOverrides() if on_fargate is None else price_overrides(on_fargate)
     a_records, b_records = (
         [replace(record, cost=cost_on_fargate(record, on_fargate, overrides)) for record in one.records] for one in sets
     )

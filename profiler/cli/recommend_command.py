@@ -53,10 +53,10 @@ def recommend_sizes(
     named = (*names, *options.families)
     families = named or (definition.families if definition is not None else ())
     selection = run_filter(replace(options, families=families))
+    overrides = price_overrides(on_fargate)
     source = open_source(options)
     families_evidence = _read_evidence(source, selection, last, on_fargate)
     target = None if definition is None else definition.target
-    overrides = price_overrides(on_fargate)
     advices = [advise(evidence, policy, overrides, target) for evidence in families_evidence]
     if definition is not None and len(advices) > 1:
         raise UsageError(

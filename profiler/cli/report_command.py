@@ -46,7 +46,7 @@ def write_report(
     """Write an HTML page of past runs, with charts."""
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
-    assets = read_assets()
+    assets, overrides = read_assets(), price_overrides(on_fargate)
     source = open_source(options, keeps_stacks=True, keeps_notices=run_id is None)
     selection = run_filter(options.of_families(names), run=run_id, reads_checkpoints=not options.is_local)
     runs = _read_runs(source, selection, last)
@@ -58,7 +58,7 @@ def write_report(
         generated_at=format_ms(SystemClock().wall_ns()),
         version=__version__,
         only_one=run_id is not None,
-        price_overrides=price_overrides(on_fargate),
+        price_overrides=overrides,
         on_fargate=on_fargate,
         evidence=evidence,
         stacks_of=StacksReader(source).read,

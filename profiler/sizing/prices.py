@@ -1,7 +1,8 @@
 """AWS Fargate: the sizes of its tasks, its prices and the settings', and the cost of a run.
 
 https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html
-AWS's price list (service AmazonECS, on demand, Linux). The table names where each price was found, in 2026.
+AWS's price list (service AmazonECS, on demand, Linux):
+https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonECS/current/region_index.json
 """
 
 import math
@@ -15,7 +16,7 @@ from profiler.record.record_model import Cost, Record, TaskSize
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 
 X86: Final = "X86_64"
-PRICE_TABLE_DATE: Final = "2026-09"
+PRICE_TABLE_DATE: Final = "2026-09-11"
 
 _MB_PER_GB = 1024
 
@@ -41,33 +42,70 @@ LEGAL_VCPUS: Final = tuple(_MEMORIES_GB)
 LEGAL_SIZES: Final = tuple(Size(vcpu, round(1024 * gb)) for vcpu, sizes_gb in _MEMORIES_GB.items() for gb in sizes_gb)
 LARGEST: Final = LEGAL_SIZES[-1]
 
-# USD per vCPU hour, GB hour and storage GB hour; None where no source was found.
+# USD per vCPU hour, GB hour and storage GB hour; None where no published value was found. The prices of X86_64 in 22
+# Regions are those of https://github.com/theuves/fgcalc, which compared them with AWS's offer of 2026-09-11. The others
+# were quoted from that offer in public repositories (eu-north-1 on ARM64: from the one before it). A price on ARM64
+# does not follow from the one on X86_64: it is 80 % in most Regions, and 56 % in ap-south-1.
 PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] = {
-    # vantage.sh, cloudburn.io, price list (2026)
-    ("us-east-1", X86): (0.04048, 0.004445, 0.000111),
-    ("us-east-1", "ARM64"): (0.03238, 0.00356, 0.000111),
-    # price list, `USE2-Fargate-*`
-    ("us-east-2", X86): (0.04048, 0.004445, 0.000111),
-    # cost estimates, `USW2-Fargate-*`
-    ("us-west-2", X86): (0.04048, 0.004445, 0.000111),
-    # aws.amazon.com/pt/fargate/pricing
-    ("sa-east-1", X86): (0.0696, 0.0076, None),
-    ("sa-east-1", "ARM64"): (0.0557, 0.00612, None),
-    # price list, `EU-Fargate-*` (May 2026)
-    ("eu-west-1", X86): (0.04048, 0.004445, None),
-    ("eu-west-1", "ARM64"): (0.03238, 0.00356, None),
-    # price list, `EUW2-Fargate-*`
-    ("eu-west-2", X86): (0.04656, 0.00511, 0.000129),
-    ("eu-west-2", "ARM64"): (0.03725, 0.00409, 0.000129),
-    # price list, `EUC1-Fargate-*` (July 2026)
-    ("eu-central-1", X86): (0.04656, 0.00511, None),
-    # price list (2026-09-06)
+    ("af-south-1", X86): (0.0546, 0.006, None),
+    ("ap-east-1", X86): (0.0556, 0.0061, None),
+    ("ap-east-1", "ARM64"): (0.04449, 0.00487, None),
     ("ap-northeast-1", X86): (0.05056, 0.00553, 0.000133),
     ("ap-northeast-1", "ARM64"): (0.04045, 0.00442, 0.000133),
-    # price list, `APS1-Fargate-*`
+    ("ap-northeast-2", X86): (0.04656, 0.00511, 0.000127),
+    ("ap-northeast-2", "ARM64"): (0.03725, 0.00409, 0.000127),
+    ("ap-northeast-3", "ARM64"): (0.04045, 0.00442, None),
+    ("ap-south-1", X86): (0.04256, 0.004655, None),
+    ("ap-south-1", "ARM64"): (0.02383, 0.00261, None),
+    ("ap-south-2", X86): (0.04256, 0.004655, None),
+    ("ap-south-2", "ARM64"): (0.02383, 0.00261, None),
     ("ap-southeast-1", X86): (0.05056, 0.00553, None),
     ("ap-southeast-1", "ARM64"): (0.04045, 0.00442, None),
+    ("ap-southeast-2", X86): (0.04856, 0.00532, None),
+    ("ca-central-1", X86): (0.04456, 0.004865, None),
+    ("ca-central-1", "ARM64"): (0.03565, 0.00389, None),
+    ("eu-central-1", X86): (0.04656, 0.00511, None),
+    ("eu-central-1", "ARM64"): (0.03725, 0.00409, None),
+    ("eu-north-1", X86): (0.0445, 0.0049, None),
+    ("eu-north-1", "ARM64"): (0.0356, 0.00392, None),
+    ("eu-south-1", X86): (0.0486, 0.0053, None),
+    ("eu-west-1", X86): (0.04048, 0.004445, None),
+    ("eu-west-1", "ARM64"): (0.03238, 0.00356, None),
+    ("eu-west-2", X86): (0.04656, 0.00511, 0.000129),
+    ("eu-west-2", "ARM64"): (0.03725, 0.00409, 0.000129),
+    ("eu-west-3", X86): (0.0486, 0.0053, None),
+    ("il-central-1", X86): (0.0518144, 0.0056896, None),
+    ("il-central-1", "ARM64"): (0.04145152, 0.00455168, None),
+    ("me-south-1", X86): (0.0526, 0.0058, None),
+    ("sa-east-1", X86): (0.0696, 0.0076, None),
+    ("sa-east-1", "ARM64"): (0.0557, 0.00612, None),
+    ("us-east-1", X86): (0.04048, 0.004445, 0.000111),
+    ("us-east-1", "ARM64"): (0.03238, 0.00356, 0.000111),
+    ("us-east-2", X86): (0.04048, 0.004445, 0.000111),
+    ("us-gov-east-1", X86): (0.0486, 0.0053, None),
+    ("us-gov-west-1", X86): (0.0486, 0.0053, None),
+    ("us-west-1", X86): (0.04656, 0.00511, None),
+    ("us-west-1", "ARM64"): (0.03725, 0.00409, None),
+    ("us-west-2", X86): (0.04048, 0.004445, 0.000111),
+    ("us-west-2", "ARM64"): (0.03238, 0.00356, 0.000111),
 }
+
+# Fargate's other Regions, of whose prices no published copy was found. Those of China are not in USD.
+UNPRICED_REGIONS: Final = (
+    "ap-east-2",
+    "ap-southeast-3",
+    "ap-southeast-4",
+    "ap-southeast-5",
+    "ap-southeast-6",
+    "ap-southeast-7",
+    "ca-west-1",
+    "cn-north-1",
+    "cn-northwest-1",
+    "eu-central-2",
+    "eu-south-2",
+    "me-central-1",
+    "mx-central-1",
+)
 
 
 class PriceOverrides(Struct, frozen=True, kw_only=True):

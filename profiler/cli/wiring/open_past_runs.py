@@ -157,17 +157,20 @@ def _clients(options: SourceOptions) -> "OpenClient":
 
 
 def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
-    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings."""
+    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings.
+
+    Raises UsageError for what is not a Region.
+    """
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs
-    from profiler.sizing.prices import PriceOverrides, is_priced
+    from profiler.sizing.prices import UNPRICED_REGIONS, PriceOverrides, is_priced
 
     reader = SettingsReader(os.environ)
     prices = reader.prices() or PriceOverrides()
     if reader.problems:
         warn(problems_message(reader.problems))
     if on_fargate is not None and not is_priced(on_fargate, prices):
-        warn(
-            f"Fargate's prices in {on_fargate} are unknown: check the Region's name, or set "
-            "TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
-        )
+        settings = "set TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
+        if on_fargate not in UNPRICED_REGIONS:
+            raise UsageError(f"Fargate is not known in a Region {on_fargate!r}: check the name, or {settings}")
+        warn(f"Fargate's prices in {on_fargate} are unknown: {settings}")
     return prices

@@ -152,7 +152,7 @@ def cost(own: PriceOverrides = NONE, **record: Any) -> tuple[float | None, str |
 def test_the_cost_is_billed_duration_times_size() -> None:
     """Ten minutes of 1 vCPU and 2 GiB: (0.04048 + 2 x 0.004445) / 6 = 0.00822833."""
     assert cost() == (0.00822833, f"us-east-1 FARGATE X86_64 {PRICE_TABLE_DATE} on-demand price")
-    places = ({"region": "us-gov-west-1"}, {"region": None}, {"cpu_architecture": "ARM64", "region": "eu-central-1"})
+    places = ({"region": "ap-southeast-3"}, {"region": None}, {"cpu_architecture": "ARM64", "region": "eu-west-3"})
     for unknown in (*places, {"launch_type": "EC2"}, {"cpu_architecture": None}, {"task_size": None}):
         assert cost(**unknown) is None, unknown
     record = report(metrics={"ephemeral_storage_size_mb": 30 * GB}, region="eu-central-1").record
@@ -165,7 +165,7 @@ def test_the_settings_replace_the_table_and_on_ec2_only_the_hourly_price_counts(
     own = PriceOverrides(vcpu_hour_usd=0.06, gb_hour_usd=0.006)
     basis = "us-east-1 FARGATE X86_64 with TASK_PROFILER_PRICE_VCPU_HOUR, TASK_PROFILER_PRICE_GB_HOUR"
     assert cost(own) == (0.012, basis)
-    assert cost(own, region="us-gov-west-1") == (0.012, basis.replace("us-east-1", "us-gov-west-1"))
+    assert cost(own, region="ap-southeast-3") == (0.012, basis.replace("us-east-1", "ap-southeast-3"))
     assert cost(own, launch_type="EC2") is None
     hourly = PriceOverrides(hour_usd=0.6)
     for launch_type in ("EC2", "MANAGED_INSTANCES"):

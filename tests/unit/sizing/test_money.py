@@ -112,12 +112,12 @@ def test_the_advice_says_where_the_runs_count() -> None:
 
 def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
     def sentences(**more: Any) -> str:
-        advice = advise(evidence_of([local(n, **more) for n in range(6)], on_fargate="eu-central-1"), Policy(), NONE)
+        advice = advise(evidence_of([local(n, **more) for n in range(6)], on_fargate="eu-south-1"), Policy(), NONE)
         return "\n".join(advice.reasons)
 
-    costs = "With 1 vCPU, 2 GB on Fargate in eu-central-1, a run costs at most $0.0017, about $0.052 a month at 30 r"
+    costs = "With 1 vCPU, 2 GB on Fargate in eu-south-1, a run costs at most $0.0018, about $0.055 a month at 30 r"
     assert costs in sentences()
-    unknown = "Fargate's prices in eu-central-1 for ARM64 are unknown, so a run has no price."
+    unknown = "Fargate's prices in eu-south-1 for ARM64 are unknown, so a run has no price."
     assert unknown in sentences(cpu_architecture="ARM64")
     assert "depend on the CPU architecture, which is unknown" in sentences(cpu_architecture=None)
     assert "on Fargate in" not in "\n".join(advise(evidence_of([report()]), Policy(), NONE).reasons)
