@@ -98,7 +98,7 @@ class TutorialReader:
 
     def type(self) -> subprocess.CompletedProcess[str]:
         text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(typed()))
-        text = text.replace("pip install .\n", f"pip install {self._wheel}\n")
+        text = re.sub("^pipx install [^\n]+", f"pip install {self._wheel}", text, flags=re.MULTILINE)
         if self._search_url is None:
             text = text.replace(f" --all-log-groups{_SEARCH}", "").replace(_SEARCH, " --log-group '/ecs/*'")
         else:

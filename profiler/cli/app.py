@@ -18,6 +18,7 @@ SECTIONS = {
     "Look back": ("show", "history", "report", "recommend"),
     "Now": ("watch", "schedules"),
     "AWS": ("setup", "taskdef", "doctor", "replay", "kibana", "notify"),
+    "Shell": ("completion",),
 }
 # The module of each command below profiler.cli, and the first sentence of its help.
 COMMANDS = {

@@ -16,6 +16,7 @@ from profiler.cli.printing import say, warn
 from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import install_hint
 from profiler.forwarder.batch_report import ReportFinder
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
@@ -44,7 +45,8 @@ def notify_channels(
     if source is None or (file and event):
         raise UsageError("One file with the event is needed, as in task-profiler notify stopped-task.json")
     if find_spec("slack_sdk") is None:
-        raise TaskProfilerError("notify needs packages of the forwarder: pip install slack-sdk aws-lambda-powertools.")
+        hint = install_hint("slack-sdk aws-lambda-powertools")
+        raise TaskProfilerError(f"notify needs packages of the forwarder: {hint}.")
     # The function's code finds the Region and the credentials in the environment, as in AWS.
     os.environ.update(aws_environment(region, profile, os.environ))
     try:

@@ -9,7 +9,7 @@ from profiler.cli.printing import UNKNOWN, terminal_columns, value_text, warn, w
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.family_identity import family_labels, place_columns
+from profiler.record.family_identity import PlaceColumn, family_labels, place_columns
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_task_size, format_usd
 from profiler.runs.past_runs.families import read_families
@@ -26,6 +26,8 @@ _COLUMNS = (
     Column("Recommended"),
     Column("Saving", is_right=True, rank=1),
 )
+# The groups of a table of several families: what the runs say about the current size.
+_VERDICTS = {"saves": "Saves", "too small": "Too small", "fits": "Fits", "not known": "Size not known"}
 _SIZES_COLUMNS = (
     Column("Size"),
     *(Column(title, is_right=True) for title in ("Times as long", "Run", "Month", "Saving")),
@@ -120,18 +122,7 @@ def _table(
         yield from (*wrapped(header, width), EMPTY)
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (Column("Family", is_cut=True), *(Column(title) for title, _ in places), *_COLUMNS)
-    rows: list[tuple[str | Span, ...]] = [
-        (
-            advice.evidence.family.name,
-            *(get(advice.evidence.family) or UNKNOWN for _, get in places),
-            str(advice.evidence.runs),
-            _size(advice.choice.current),
-            Span(_size(advice.choice.size), "bold" if advice.choice.changes else ""),
-            value_text(advice.choice.saving_percent, format_percent),
-        )
-        for advice in advices
-    ]
-    yield from table(columns, rows, width=width)
+    yield from table(columns, _rows(advices, places), width=width)
     labels = family_labels([advice.evidence.family for advice in advices])
     for advice in advices:
         hours = idle_gpu_hours_per_month(advice.evidence)
@@ -154,6 +145,25 @@ def _table(
             yield EMPTY
         hint = "--on-fargate REGION gives sizes and prices as if the runs outside Fargate had run there."
         yield from wrapped(hint, width)
+
+
+def _rows(advices: Sequence[Advice], places: Sequence[PlaceColumn]) -> Iterator[tuple[str | Span, ...]]:
+    """A row for each family, in groups if there are several."""
+    indent = INDENT if len(advices) > 1 else ""
+    for verdict, heading in _VERDICTS.items():
+        group = [advice for advice in advices if advice.verdict == verdict]
+        if group and indent:
+            yield Span(heading, "bold"), *[""] * (len(places) + len(_COLUMNS))
+        for advice in group:
+            choice, family = advice.choice, advice.evidence.family
+            yield (
+                f"{indent}{family.name}",
+                *(get(family) or UNKNOWN for _, get in places),
+                str(advice.evidence.runs),
+                _size(choice.current),
+                Span(_size(choice.size), "bold" if choice.changes and verdict != "fits" else ""),
+                _saving(advice),
+            )
 
 
 def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
@@ -182,6 +192,13 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
     for row in table(_SIZES_COLUMNS, rows, width=width and width - len(INDENT)):
         yield (Span(INDENT), *row)
     yield EMPTY
+
+
+def _saving(advice: Advice) -> str:
+    """The saving; for a size that fits, no price of a margin that no run has needed."""
+    if advice.verdict == "fits" and advice.choice.has_more_memory:
+        return "more is safer"
+    return value_text(advice.choice.saving_percent, format_percent)
 
 
 def _size(size: TaskSize) -> str:

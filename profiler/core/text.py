@@ -46,3 +46,8 @@ def first_names(names: Sequence[str]) -> str:
 def as_sentence(text: str) -> str:
     """``text`` with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
+
+
+def install_hint(packages: str) -> str:
+    """How to add packages to an installation: pip does not reach the environment that pipx has made."""
+    return f"pip install {packages} (with pipx: pipx inject task-profiler {packages})"

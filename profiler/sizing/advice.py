@@ -1,6 +1,7 @@
 """Recommendations: size, saving and reasons, for a family of runs and for the record of a single run."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,6 +36,18 @@ class Advice(Struct, frozen=True, kw_only=True):
         if size_mb is not None and peak_mb is not None and peak_mb > HIGH_USE_SHARE * size_mb:
             return f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of memory"
         return None
+
+    @property
+    def verdict(self) -> Literal["saves", "too small", "fits", "not known"]:
+        """What the runs say about the current size. It fits if a larger one is recommended only for its margin."""
+        choice, saving_percent = self.choice, self.choice.saving_percent
+        is_outgrown = choice.outgrown is not None and choice.has_more_memory
+        if self.risk is not None or choice.needs_more_vcpu or choice.needs_more_memory or is_outgrown:
+            return "too small"
+        if choice.current == TaskSize():
+            return "not known"
+        is_cheaper = saving_percent > 0 if saving_percent is not None else not choice.has_more_memory
+        return "saves" if choice.is_fargate and choice.changes and is_cheaper else "fits"
 
     def possible_saving(self, min_saving_percent: float) -> str | None:
         """A sentence if the recommended size saves at least ``min_saving_percent``."""

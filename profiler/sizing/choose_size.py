@@ -84,6 +84,11 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         return self.current != TaskSize() and not (self.changes or self.needs_more_vcpu or self.needs_more_memory)
 
     @property
+    def has_more_memory(self) -> bool:
+        """Whether the recommended size has more memory than the current one."""
+        return (self.size.memory_mb or 0) > (self.current.memory_mb or math.inf)
+
+    @property
     def changes(self) -> bool:
         """Whether another size is better than the current one, if that is known; outside Fargate, only a larger one."""
         if self.current == TaskSize():

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
+from profiler.core.text import install_hint
 from profiler.task_definitions.container_snippets import camel_case, pascal_case
 from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText, json_style, read_json
 
@@ -206,7 +207,7 @@ def _yaml_library(data: bytes) -> Any:  # noqa: ANN401  a class of an optional l
     try:
         from ruamel.yaml import YAML
     except ImportError as error:
-        raise TaskProfilerError("Templates in YAML need ruamel.yaml: pip install ruamel.yaml.") from error
+        raise TaskProfilerError(f"Templates in YAML need ruamel.yaml: {install_hint('ruamel.yaml')}.") from error
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
     yaml.width = _WIDTH

@@ -1,6 +1,7 @@
 """``--container-insights``: what the reading commands make of the events that CloudWatch Logs returns."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -206,6 +207,20 @@ def test_advice_knows_that_minutes_hide_peaks(logs: PlayedLogs) -> None:
     assert advice(logs, "--memory-margin", "120")["recommended"] == {"vcpu": 1, "memoryMB": 4096}
     table = run(logs, "recommend").stdout
     assert table.startswith("Container Insights: runs were sampled each minute.")
+
+
+def test_the_first_answer_is_grouped(logs: PlayedLogs) -> None:
+    """A size that only the margin exceeds fits: nothing failed. 768 of 1024 MB; 960 are more than 90 %."""
+    sizes = {"tight": (768, (256, 1024)), "full": (960, (256, 1024)), "idle": (300, (1024, 4096))}
+    for name, (memory, size) in sizes.items():
+        task = {"TaskId": name * 8, "TaskDefinitionFamily": name}
+        logs.put(performance(), minutes(START_MS, 12, cpu=200, memory=memory, size=size, **task))
+    rows = run(logs, "recommend").stdout.splitlines()[3:9]
+    assert [re.split("  +", row.strip())[0] for row in rows] == ["Saves", "idle", "Too small", "full", "Fits", "tight"]
+    assert [row.split("  ")[-1].strip() for row in rows[1::2]] == ["50 %", "-31 %", "more is safer"]
+    alone = run(logs, "recommend", "tight").stdout
+    assert "more is safer" in alone
+    assert "Fits" not in alone
 
 
 def test_runs_below_ten_minutes_keep_their_memory(logs: PlayedLogs) -> None:

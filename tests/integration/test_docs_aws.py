@@ -127,6 +127,6 @@ def test_no_value_is_typed_twice_and_the_first_report_takes_five_commands() -> N
         assert text.count(value) == 1, value
     before = text[: text.index("aws ecs wait")]
     shows = ("setup --cluster", "doctor --cluster")
-    ours = re.findall(r"^(?:pip install|task-profiler .+)", before, re.MULTILINE)
+    ours = re.findall(r"^(?:pipx install|task-profiler .+)", before, re.MULTILINE)
     changes = [line for line in ours if not line.removeprefix("task-profiler ").startswith(shows)]
     assert len(changes) + len(re.findall(r"aws ecs run-task", before)) == 5

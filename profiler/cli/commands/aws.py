@@ -317,15 +317,16 @@ _server_options = add_options(
 @flag("--json as_json", "Print one JSON object for each step.")
 @aws_options
 @click.pass_context
-def setup(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  the values of the options
+def setup(context: click.Context, /, **values: Any) -> int:  # noqa: ANN401  the values of the options
     """Set up an AWS account: image, forwarder, monitors.
 
     Without a subcommand, print the steps, what is done already, and the next commands.
     """
-    if context.invoked_subcommand is None:
-        from profiler.cli.setup.setup_commands import print_steps  # not for the help
+    if context.invoked_subcommand is not None:
+        return 0
+    from profiler.cli.setup.setup_commands import print_steps  # not for the help
 
-        print_steps(**values)
+    return print_steps(**values)
 
 
 @setup.command("image", epilog="Example: task-profiler setup image --region eu-west-1 --yes")

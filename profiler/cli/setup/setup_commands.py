@@ -35,8 +35,8 @@ _PERMISSIONS = (
 )
 
 
-def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None, profile: str | None) -> None:
-    """Print the steps, each when it is known."""
+def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None, profile: str | None) -> int:
+    """Print the steps, each when it is known. The exit code is 1 if nothing is, as without credentials."""
     check_region(region, profile)
     from profiler.aws_account.setup.setup_steps import SetupSteps  # not for redrive
 
@@ -48,13 +48,15 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
             lambda read, count: show(f"{read} of {count} families", read / count),
         )
         found = list(steps.read())
+    code = 1 if all(step.is_done is None for step in found) else 0
     if as_json:
         write_json_lines(found)
-        return
+        return code
     for number, step in enumerate(found, 1):
         write_lines(_lines(number, step, terminal_columns()))
     for sentence in steps.container_insights:
         write_paragraph(sentence)
+    return code
 
 
 def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:

@@ -15,6 +15,7 @@ from profiler.collectors.stacks.python_processes import Identity, living_process
 from profiler.collectors.stacks.stack_collector import COMMAND, StackAccess, StackAdvice, StackCollector
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.text import install_hint
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host, read_host
 from profiler.readers.linux.process_tree import ProcessTree
@@ -34,7 +35,7 @@ _IN_TASK = StackAdvice(
     "SYS_PTRACE and user 0 (task-profiler taskdef add-monitor --stacks).",
 )
 _IN_RUN = StackAdvice(
-    missing="--stacks needs py-spy, which is not installed: pip install py-spy.",
+    missing=f"--stacks needs py-spy, which is not installed: {install_hint('py-spy')}.",
     invisible="There are no call stacks because the command's processes are not visible in /proc.",
     refused="There are no call stacks because the command's Python processes may not be read: run task-profiler as "
     "the same user, and as root where kernel.yama.ptrace_scope is not 0.",

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuSample, Xid
+from profiler.core.text import install_hint
 from profiler.readers import Unavailable
 
-NOT_INSTALLED = "there is an NVIDIA driver, but the package nvidia-ml-py is not installed: pip install nvidia-ml-py"
+NOT_INSTALLED = f"there is an NVIDIA driver, but no package nvidia-ml-py: {install_hint('nvidia-ml-py')}"
 # More events in one second are one fault repeated.
 _MAX_EVENTS_PER_READ = 64
 

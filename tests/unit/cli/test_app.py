@@ -48,7 +48,7 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
     listed = [line.split()[0] for line in shown.splitlines() if re.match(r"  [a-z]+  |[A-Z].*:$", line)]
     assert " ".join(listed) == (
         "Options: Profile: run compare Look show history report recommend Now: watch schedules "
-        "AWS: setup taskdef doctor replay kibana notify"
+        "AWS: setup taskdef doctor replay kibana notify Shell: completion"
     )
 
 

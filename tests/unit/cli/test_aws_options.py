@@ -104,3 +104,9 @@ def test_setup_without_a_region_says_it_once() -> None:
     done = run_here({"HOME": os.devnull}, "setup")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"task-profiler: AWS cannot be used: {UNKNOWN_REGION}\n"
+
+
+def test_setup_that_can_read_nothing_fails() -> None:
+    done = run_here({"HOME": os.devnull, "AWS_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}, "setup")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.count("there are no AWS credentials") == 3

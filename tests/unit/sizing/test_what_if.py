@@ -272,6 +272,16 @@ def test_a_risk_is_a_kill_or_a_need_above_90_percent(one: Report, risk: str | No
     assert advice([killed, measured(1)]).risk is not None
 
 
+def test_the_verdict_on_the_current_size() -> None:
+    waste = measured(size=(2, 8 * GB))
+    growing = [measured(number, peak_mb=500 + 30 * number, size=(1, 2 * GB)) for number in range(30)]
+    without_price = replace(waste, record=replace(waste.record, region="x"))
+    assert [advice([one]).verdict for one in (waste, without_price)] == ["saves", "saves"]
+    assert advice(growing).verdict == "too small"
+    assert advice([measured(size=None, launch_type="EC2")]).verdict == "not known"
+    assert advice([measured(size=(0.25, 512), peak_mb=300)]).verdict == "fits"
+
+
 # --- for any runs -----------------------------------------------------------------------------
 
 VCPUS = ("0.25", "0.5", "1", "2", "4", "8", "16")
