@@ -80,10 +80,7 @@ def check_region(region: str | None, profile: str | None) -> None:
 
 
 def _retry_handler() -> Callable[..., float | None]:
-    """A handler of failed calls for botocore: how long it waits before it repeats a throttled one.
-
-    Its own waits double up to minutes, and are silent. Here, the first wait of a command is announced.
-    """
+    """The waits before throttled calls: botocore's double up to minutes, in silence. The first one is announced."""
     waits = count()  # of several threads
 
     def wait_seconds(response: tuple[object, Mapping[str, Any]] | None, attempts: int, **_: object) -> float | None:

@@ -189,7 +189,9 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
     The pattern may match more: filter the result again. Patterns with other wildcards than ``*``, and names of tags
     with special characters, are not part of it.
     """
-    conditions = [_kinds_of_lines(selection)]
+    conditions = ['$.type = "task.report"']
+    if selection.reads_checkpoints:
+        conditions = [f"({conditions[0]} || ({_FIRST_CHECKPOINTS}))" if selection.run is None else '$.type = "task.*"']
     for field, values in (
         ("family", selection.families),
         ("cluster", selection.clusters),
@@ -211,12 +213,6 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
         if len(pattern) <= _MAX_PATTERN_LENGTH:
             break
     return pattern
-
-
-def _kinds_of_lines(selection: RunFilter) -> str:
-    if not selection.reads_checkpoints:
-        return '$.type = "task.report"'
-    return '$.type = "task.*"' if selection.run is not None else f'($.type = "task.report" || ({_FIRST_CHECKPOINTS}))'
 
 
 def _any_of(conditions: Iterable[str]) -> str:

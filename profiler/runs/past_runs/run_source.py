@@ -17,17 +17,7 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_local, lo
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.impossible_values import decode_leniently
-from profiler.record.record_model import (
-    CHECKPOINT,
-    Cost,
-    Interval,
-    Record,
-    Report,
-    ReportHead,
-    decode,
-    encode,
-    known_status,
-)
+from profiler.record.record_model import CHECKPOINT, Cost, Record, Report, ReportHead, decode, encode, known_status
 
 if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
@@ -96,7 +86,9 @@ def start_ns(report: Report | ReportHead) -> int:
 
 def period_ns(report: Report) -> int:
     """The time between two checkpoints, as the newest one shows it."""
-    interval = report.record.interval or Interval()
+    interval = report.record.interval
+    if interval is None:
+        return USUAL_PERIOD_NS
     begin_ns, end_ns = parse_ns(interval.started_at), parse_ns(interval.finished_at)
     return USUAL_PERIOD_NS if begin_ns is None or end_ns is None else max(end_ns - begin_ns, USUAL_PERIOD_NS)
 

@@ -49,7 +49,6 @@ def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(capfd: pyt
     open_client = open_clients("eu-west-1", None)
 
     def waits(service: str, operation: str, code: str) -> list[float]:
-        """What botocore waits after each attempt."""
         meta = open_client(service).meta
         model = meta.service_model
         response = SimpleNamespace(status_code=400, headers={}), {"Error": {"Code": code}}
@@ -60,9 +59,7 @@ def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(capfd: pyt
         return list(takewhile(bool, emitted))
 
     for service, operation in (("logs", "FilterLogEvents"), ("ecs", "ListTasks")):
-        found = waits(service, operation, "ThrottlingException")
-        assert (len(found), sum(found) < 30) == (10, True)
-    assert waits("ecs", "ListTasks", "InvalidParameterException") == []
+        assert (sum(waits(service, operation, "ThrottlingException")), waits(service, operation, "Other")) == (23, [])
     sentence = "AWS returned ThrottlingException, because there are too many calls: trying again for up to half"
     assert capfd.readouterr().err == f"task-profiler: {sentence} a minute.\n"
 
