@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.clusters_and_log_groups import account_subscriptions, subscription_filters
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.stack_state import StackState, existing_stack
 from profiler.core.clock import Clock
@@ -173,10 +174,10 @@ class _DeploymentChecks(Struct):
     def _subscriptions(self, destination: str) -> Iterator[Finding]:
         if self.stack.parameters.get("Subscribe") == "account":
             with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
-                response = self.open_client("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
-            documents = (json.loads(policy["policyDocument"]) for policy in response.get("accountPolicies", ()))
+                policies = account_subscriptions(self.open_client("logs"))
+            documents = (json.loads(policy["policyDocument"]) for policy in policies)
             if any(document.get("DestinationArn") == destination for document in documents):
-                yield ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
+                yield ok(_SUBSCRIPTION, "All log groups of the Region are subscribed that have the class Standard.")
                 return
             yield problem(
                 _SUBSCRIPTION,
@@ -194,8 +195,7 @@ class _DeploymentChecks(Struct):
 
     def _subscription(self, group: str, destination: str) -> Iterator[Finding]:
         with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):
-            pages = self.open_client("logs").get_paginator("describe_subscription_filters").paginate(logGroupName=group)
-            found = {item["destinationArn"] for page in pages for item in page["subscriptionFilters"]}
+            found = {one["destinationArn"] for one in subscription_filters(self.open_client("logs"), group)}
         if destination in found:
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
         else:
