@@ -130,7 +130,7 @@ def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_
 def test_without_setup_stack_one_log_group_is_subscribed() -> None:
     stack = deploy_template(TEMPLATE, LogGroups="/ecs/jobs")
     (filter_,) = stack.resources("AWS::Logs::SubscriptionFilter").values()
-    assert (filter_["FilterName"], filter_["LogGroupName"]) == ("tp", "/ecs/jobs")
+    assert (filter_["FilterName"], filter_["LogGroupName"]) == ("tp-group", "/ecs/jobs")
     for groups in ("", "/ecs/jobs,/ecs/monitor"):
         other = deploy_template(TEMPLATE, f"other{len(groups)}", LogGroups=groups)
         assert other.resources("AWS::Logs::SubscriptionFilter") == {}
