@@ -350,7 +350,9 @@ def test_what_cannot_be_subscribed_is_named_before_anything_is_made(
     policies["accountPolicies"] = []
     plan("", "account")
     plan("/ecs/a-b")
-    assert "unknown" not in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert "unknown" not in printed
+    assert "/ecs/a-b has 2 or more subscription filters" in printed
     proxy.refused = {"DescribeLogGroups"}
     plan("/ecs/a")
     assert "The log groups could not be read: AWS refused (AccessDenied" in capfd.readouterr().out

@@ -28,7 +28,9 @@ _SUBSCRIPTION = re.compile(r"^  Subscription:\n.*?\n\n", re.MULTILINE | re.DOTAL
 _ONE_GROUP = re.compile(r"^  SubscribesOneGroup: .+\n", re.MULTILINE)
 _HASH_DIGITS = 8
 _MAX_PATTERN_CHARACTERS = 2048  # EventBridge's default quota
-_MAX_FILTERS = 5  # of a log group; two until 2026: https://github.com/aws-cloudformation/cfn-lint/pull/4688
+# Of a log group. AWS raised the quota in September 2026: https://github.com/aws-cloudformation/cfn-lint/pull/4688
+_MAX_FILTERS = 5
+_OLD_MAX_FILTERS = 2
 # The name of the template's filter, and of those that replace it: two resources must not be the same filter.
 _ONE_FILTER = "${AWS::StackName}-group"
 _FILTER = f"{_ONE_FILTER}s"
@@ -183,4 +185,10 @@ def check_groups(stack: str, names: Sequence[str], open_client: OpenClient, note
         raise TaskProfilerError(
             f"The subscription filter {own} cannot be added to {', '.join(full)}, because AWS allows {_MAX_FILTERS} "
             "filters for each log group, with different names: delete one, or leave the group out."
+        )
+    crowded = [name for name, present in filters.items() if len(present) >= _OLD_MAX_FILTERS]
+    if crowded:
+        note(
+            f"{', '.join(crowded)} has {_OLD_MAX_FILTERS} or more subscription filters already: where AWS has not yet "
+            f"raised its limit of {_OLD_MAX_FILTERS} for each log group, CloudFormation will fail, so delete one first."
         )
