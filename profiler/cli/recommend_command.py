@@ -168,7 +168,8 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
         size = TaskSize(vcpu=option.size.vcpu, memory_mb=option.size.memory_mb)
         names = [name for marked, name in marks if marked == size]
         if not option.acceptable:
-            names.append("too slow" if option.holds_memory else "too little memory")
+            too_slow = "duration not known" if option.factor is None else "too slow"
+            names.append(too_slow if option.holds_memory else "too little memory")
         factor = option.factor
         cells = (
             _size(size),

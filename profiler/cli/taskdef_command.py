@@ -25,6 +25,7 @@ from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
+from profiler.record.units import format_count
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.settings import read_settings
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
@@ -319,7 +320,8 @@ def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> No
         "refused": actions["refused"],
         "failed": counts["failed"],
     }
-    warn(f"{len(planned)} families: " + ", ".join(f"{count} {what}" for what, count in parts.items() if count) + ".")
+    done = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+    warn(f"{format_count(len(planned), 'family')}: {done}.")
 
 
 def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> int:

@@ -28,7 +28,7 @@ from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITO
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
-from profiler.record.units import MIB
+from profiler.record.units import MIB, format_count
 from profiler.settings import MonitorSettings, read_settings
 from profiler.task_definitions.containers import (
     Container,
@@ -250,6 +250,6 @@ def _accelerators(batch: Container, monitor: Container, containers: tuple[Contai
             yield problem(GPUS, "The task has GPUs, but the monitor cannot see them.", GPU_ADVICE)
     if batch.uses_neuron:
         if monitor.neuron_devices:
-            yield ok(NEURON, f"The monitor has {len(monitor.neuron_devices)} Neuron devices.")
+            yield ok(NEURON, f"The monitor has {format_count(len(monitor.neuron_devices), 'Neuron device')}.")
         else:
             yield problem(NEURON, "The batch has Neuron devices, but the monitor has none.", NEURON_ADVICE)

@@ -15,6 +15,7 @@ from profiler.aws_account.stack_state import StackState, existing_stack
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
+from profiler.record.units import format_count
 from profiler.search_setup.dashboard_import import existing_objects
 from profiler.search_setup.search_servers import DashboardsServer
 from profiler.search_setup.template_install import SearchServer, detect_product
@@ -225,18 +226,19 @@ class _DeploymentChecks(Struct):
         with aws_errors(f"The queue {url} cannot be read", "sqs:GetQueueAttributes"):
             response = self.open_client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=[_COUNT])
         name, count = url.rpartition("/")[2], int(response["Attributes"][_COUNT])
+        messages = format_count(count, "message")
         if not count:
             yield ok(_QUEUES, f"The queue {name} is empty.")
         elif output == _REJECTED_QUEUE:
             yield problem(
                 _QUEUES,
-                f"The search cluster rejected documents, or runs were not exported: about {count} messages in {name}.",
+                f"The search cluster rejected documents, or runs were not exported: about {messages} in {name}.",
                 "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
             )
         else:
             yield problem(
                 _QUEUES,
-                f"Events failed: about {count} messages in {name}.",
+                f"Events failed: about {messages} in {name}.",
                 "Fix the cause, then send them again: task-profiler setup redrive.",
             )
 

@@ -33,6 +33,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_pages, open_source
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
+from profiler.record.units import format_count
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.task_definitions.cloudformation import change_template, is_template
@@ -112,7 +113,7 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
         for sentence in container_insights_sentences(open_client, (cluster,)):
             write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
-    warn(f"{len(judged)} families: {wrong or 'none'} with a problem.")
+    warn(f"{format_count(len(judged), 'family')}: {wrong or 'none'} with a problem.")
     return 1 if wrong else 0
 
 

@@ -45,7 +45,7 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
             open_clients(region, profile),
             clusters,
             {"region": region, "profile": profile},
-            lambda read, count: show(f"{read} of {count} families", read / count),
+            lambda read, count: show(f"{read} of {format_count(count, 'family')}", read / count),
         )
         found = list(steps.read())
     if as_json:

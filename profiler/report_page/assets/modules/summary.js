@@ -1,5 +1,6 @@
 // The top of the overview: the sentence about the last night, the totals, and the families with failures.
 
+import { hasNight } from "#page/charts.js";
 import { content } from "#page/content.js";
 import { breakable, byId, countCell, element, shortTable } from "#page/elements.js";
 import { asCount, asDuration, asTime, asUsd, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
@@ -24,7 +25,7 @@ const dayOf = (ms) => Math.floor(local(ms) / DAY) * DAY;
  * these runs of each family. A due time that was missed is a part without runs.
  */
 export function lastNight(runs, notices, nowMs) {
-  const day = max(known(runs, (run) => run.began).map(dayOf));
+  const day = max(runs.filter(hasNight).map(({ began }) => dayOf(began)));
   if (!isKnown(day)) return undefined;
   const ofNight = ({ began }) => isKnown(began) && dayOf(began) === day;
   const outcomes = new Map(byOutcome(runs.filter(ofNight)));
