@@ -5,9 +5,11 @@ import json
 import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 import requests
+from moto.cloudformation import parsing
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from msgspec import Struct
 from werkzeug.serving import make_server
@@ -16,6 +18,20 @@ from profiler import __version__
 
 _STOP_POLL_SECONDS = 0.02  # moto's own server takes half a second to stop
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+
+
+_clean_json = parsing.clean_json
+
+
+def _drop_no_values(value: Any, resources: Any) -> Any:
+    """CloudFormation drops AWS::NoValue from lists, moto leaves a None, such as a role that a policy is for."""
+    cleaned = _clean_json(value, resources)
+    return [one for one in cleaned if one is not None] if isinstance(cleaned, list) else cleaned
+
+
+def lists_without_no_values() -> Any:
+    """A patch of moto."""
+    return patch.object(parsing, "clean_json", _drop_no_values)
 
 
 class LogEvent(Struct, frozen=True, kw_only=True):
@@ -98,7 +114,8 @@ def fake_aws() -> Iterator[FakeAws]:
         url = f"http://127.0.0.1:{server.server_port}"
         # All servers of a process have one state: what the last one was told is still there.
         requests.post(f"{url}/moto-api/reset", timeout=10).raise_for_status()
-        yield FakeAws(url=url)
+        with lists_without_no_values():
+            yield FakeAws(url=url)
     finally:
         server.shutdown()
         thread.join()

@@ -14,6 +14,8 @@ from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
 
 Answer = tuple[int, dict[str, str], bytes]
+# Of an operation that moto does not know, or what makes it of the request.
+Reply = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
 # The operations that the commands page through: the list of the response, and the name of the token.
 _LISTS = {
     "ListTaskDefinitionFamilies": ("families", "nextToken"),
@@ -42,7 +44,7 @@ class AwsProxy(FakeHttpServer):
         *,
         throttled_share: int = 0,
         page_size: int | None = None,
-        answers: Mapping[str, Mapping[str, Any]] | None = None,
+        answers: Mapping[str, Reply] | None = None,
     ) -> None:
         super().__init__()
         self._target = target
@@ -71,7 +73,9 @@ class AwsProxy(FakeHttpServer):
         if operation in self.refused:
             return _error("AccessDeniedException", "not authorized")
         if operation in self.answers:
-            return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(self.answers[operation]).encode()
+            reply = self.answers[operation]
+            content = reply(json.loads(body)) if callable(reply) else reply
+            return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(content).encode()
         if self._page_size is not None and operation in _LISTS:
             return self._page(request, operation, body, query)
         return self._passed(request, request.path, body)

@@ -24,11 +24,12 @@ from botocore.validate import ParamValidator
 from cfnlint.api import lint
 from cfnlint.config import ManualArgs
 from cfnlint.decode import decode
+from moto.cloudformation import parsing
 from moto.cloudformation.models import cloudformation_backends
-from moto.cloudformation.parsing import clean_json
 from moto.cloudformation.utils import yaml_tag_constructor
 
 from profiler.aws_account.setup.stack_template import parameter_values, with_subscriptions
+from tests.aws import lists_without_no_values
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"  # moto's
@@ -70,18 +71,21 @@ class MotoStack:
         for logical_id, resource in read_template(self.path)["Resources"].items():
             condition = resource.get("Condition")
             if resource["Type"] == kind and (condition is None or resource_map.lazy_condition_map[condition]):
-                resolved = clean_json(resource_map._resource_json_map[logical_id], resource_map)
-                found[logical_id] = drop_no_values(resolved["Properties"])
+                with lists_without_no_values():
+                    resolved = parsing.clean_json(resource_map._resource_json_map[logical_id], resource_map)
+                found[logical_id] = resolved["Properties"]
         return found
 
     def statements(self, logical_id: str) -> list[dict[str, Any]]:
-        """What a role may do."""
-        (policy,) = self.resources("AWS::IAM::Role")[logical_id]["Policies"]
-        return list(policy["PolicyDocument"]["Statement"])
+        """What a role may do, by its own policy and by those that it shares with others."""
+        (own,) = self.resources("AWS::IAM::Role")[logical_id]["Policies"]
+        role = self.physical_id(logical_id)
+        shared = [one for one in self.resources("AWS::IAM::Policy").values() if role in one["Roles"]]
+        return [statement for policy in (own, *shared) for statement in policy["PolicyDocument"]["Statement"]]
 
     def physical_id(self, logical_id: str) -> str:
         """What a deployed resource is called."""
-        return str(clean_json({"Ref": logical_id}, self._resource_map()))
+        return str(parsing.clean_json({"Ref": logical_id}, self._resource_map()))
 
     def set_physical_id(self, logical_id: str, name: str) -> None:
         """Let a resource that was made by hand be found by the others, and by the outputs."""
@@ -94,7 +98,7 @@ class MotoStack:
 
 def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> None:
     """Deploy a template (inside of ``mock_aws``). moto warns of the types of resources that it leaves out."""
-    with warnings.catch_warnings(), patch.object(yaml, "Loader", FastLoader):
+    with warnings.catch_warnings(), patch.object(yaml, "Loader", FastLoader), lists_without_no_values():
         warnings.simplefilter("ignore")
         boto3.client("cloudformation").create_stack(
             StackName=name,
@@ -107,15 +111,6 @@ def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> None:
 def listed(value: str | list[str]) -> list[str]:
     """The actions or resources of a statement."""
     return [value] if isinstance(value, str) else value
-
-
-def drop_no_values(value: Any) -> Any:
-    """CloudFormation drops AWS::NoValue from lists, moto leaves a None."""
-    if isinstance(value, dict):
-        return {key: drop_no_values(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [drop_no_values(one) for one in value if one is not None]
-    return value
 
 
 @cache

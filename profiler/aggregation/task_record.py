@@ -145,13 +145,13 @@ def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | N
     )
 
 
-def within_total(processes: Iterable[Process], total_mb: Number | None) -> tuple[Process, ...]:
-    """The processes of a run, each with at most the memory peak of all processes together.
+def within_total(processes: Iterable[Process], total_mb: Number | None, *, is_one: bool = False) -> tuple[Process, ...]:
+    """The processes of a run, each with at most the memory peak of all together; the only one (``is_one``) has it.
 
     The kernel counts a process's memory in another way than its control group's, so its mark can be a little higher.
     """
     return tuple(
-        replace(process, max_memory_used_mb=min_known(process.max_memory_used_mb, total_mb))
+        replace(process, max_memory_used_mb=total_mb if is_one else min_known(process.max_memory_used_mb, total_mb))
         if process.max_memory_used_mb is not None
         else process
         for process in processes

@@ -13,6 +13,8 @@ _UNKNOWN_KEY = frozenset({"UnrecognizedClientException", "InvalidClientTokenId",
 _NOT_FOUND = frozenset({"ResourceNotFoundException", "404"})
 # SQS, SNS, Kinesis, Lambda and S3 return KMS's errors under their own names; Secrets Manager under these two.
 _KEY_ERROR = re.compile(r"kms|(?:de|en)cryptionfailure", re.IGNORECASE)
+# Of reading, and of subscriptions, in CloudWatch Logs. The error's code depends on the operation.
+_LOG_CLASS = re.compile(r"log[ -](?:group[ -])?class", re.IGNORECASE)
 # IAM's sentence contains the refused action, such as the permission to pass a role.
 _REFUSED_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 UNKNOWN_REGION = "the Region is unknown: use --region, or set AWS_REGION."
@@ -77,6 +79,7 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
             _KEY_ERROR.search(code),
             f"AWS KMS refused ({said}): check the key's state, and allow kms:Decrypt and kms:GenerateDataKey on it.",
         ),
+        (_LOG_CLASS.search(message), f"AWS refused ({said}): read it by Logs Insights, or use a Standard group."),
         (code in _NOT_FOUND, f"AWS cannot find it ({message}): check the name, --region and --profile."),
         (code == "ValidationError", f"{message}."),  # CloudFormation's own sentence
     )

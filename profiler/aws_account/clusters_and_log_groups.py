@@ -1,4 +1,4 @@
-"""Clusters and log groups: those that match patterns of names, and whether Container Insights is on for a cluster.
+"""Clusters and log groups: those that match patterns of names, subscriptions, and clusters with Container Insights.
 
 With Container Insights, past runs have numbers before anything is deployed.
 """
@@ -8,11 +8,14 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import chain
 from shlex import quote
+from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix
+from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 
+STANDARD = "STANDARD"  # the class whose log groups can be subscribed, and read by GetLogEvents and FilterLogEvents
 _MAX_CLUSTERS = 100  # per call
 # The list prices of us-east-1, 2026: https://aws.amazon.com/cloudwatch/pricing/
 _PRICE = (
@@ -59,6 +62,23 @@ def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str,
     with aws_errors("The log groups could not be read", "logs:DescribeLogGroups"):
         for page in open_client("logs").get_paginator("describe_log_groups").paginate(**start):
             yield from page["logGroups"]
+
+
+def log_group_class(open_client: OpenClient, name: str) -> str | None:
+    """The class of a log group, such as INFREQUENT_ACCESS; None if it does not exist. Raises TaskProfilerError."""
+    first = next(listed_groups(open_client, name), {})  # sorted: the shortest name with the prefix
+    return str(first.get("logGroupClass", STANDARD)) if first.get("logGroupName") == name else None
+
+
+def subscription_filters(logs: AwsClient, group: str) -> list[Mapping[str, Any]]:
+    """The subscription filters of a log group. Raises the errors of boto3."""
+    pages = logs.get_paginator("describe_subscription_filters").paginate(logGroupName=group)
+    return [one for page in pages for one in page["subscriptionFilters"]]
+
+
+def account_subscriptions(logs: AwsClient) -> list[Mapping[str, Any]]:
+    """The account-wide subscriptions, of which AWS allows one for each Region. Raises the errors of boto3."""
+    return list(logs.describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY").get("accountPolicies", ()))
 
 
 def create_log_group(open_client: OpenClient, name: str) -> bool:

@@ -2,16 +2,22 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.clusters_and_log_groups import (
+    STANDARD,
+    account_subscriptions,
+    log_group_class,
+    subscription_filters,
+)
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping, text
 from profiler.task_definitions.permissions import (
     POLICY_NAME,
     RolePolicy,
@@ -29,6 +35,11 @@ _READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
 )
 _ECR_IMAGE = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+/([^:@]+)", re.ASCII)
+
+
+def task_role(definition: Mapping[str, object]) -> str | None:
+    """The name of a definition's task role."""
+    return (text(definition.get("taskRoleArn")) or "").rpartition("/")[2] or None
 
 
 def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> RolePolicy:
@@ -65,16 +76,17 @@ def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] 
 
 
 class LogGroupState(Struct, frozen=True, kw_only=True):
-    """Whether a log group exists, and the names of the targets of its reports. ``exists`` None: unknown."""
+    """Whether a log group exists, its class, and the names of the targets of its reports. ``exists`` None: unknown."""
 
     exists: bool | None
+    group_class: str = STANDARD
     forwarded_to: tuple[str, ...] = ()
 
 
 class ReportPaths:
     """Reads roles, log groups and subscriptions, each once. An unreadable part is unknown, with one sentence.
 
-    ``log_group`` returns the state of the log group with a name: one call.
+    ``log_group`` returns the state of the log group with a name: two calls.
     """
 
     def __init__(self, open_client: OpenClient) -> None:
@@ -87,11 +99,13 @@ class ReportPaths:
         self.log_group = cache(self._read_log_group)
         self.problems: set[str] = set()
 
-    def permission(self, role: str, streams: frozenset[str]) -> Permission:
+    def permission(self, role: str | None, streams: frozenset[str]) -> Permission | None:
         """Whether the policies of a role allow the report. Boundaries, and policies of the organization, do not count.
 
-        One call for a role with the policy of add-monitor; several for another.
+        None: no stream is written to. One call for a role with the policy of add-monitor; several for another.
         """
+        if not streams or role is None:
+            return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
             for read in (self._own_policy, self._policies_of):
                 documents = read(role)
@@ -122,14 +136,14 @@ class ReportPaths:
         return "unknown"
 
     def _read_log_group(self, name: str) -> LogGroupState:
-        logs = self._open("logs")
+        group_class: str | None = STANDARD
+        with noted_errors(self.problems.add, "The classes of log groups could not be read", "logs:DescribeLogGroups"):
+            group_class = log_group_class(self._open, name)
+        if group_class != STANDARD:  # or there is none
+            return LogGroupState(exists=group_class is not None, group_class=group_class or STANDARD)
         what = "The subscriptions of log groups could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
-            try:
-                pages = logs.get_paginator("describe_subscription_filters").paginate(logGroupName=name)
-                found = [one for page in pages for one in page["subscriptionFilters"]]
-            except logs.exceptions.ResourceNotFoundException:
-                return LogGroupState(exists=False)
+            found = subscription_filters(self._open("logs"), name)
             forwarded = [_name(one["destinationArn"]) for one in found if _passes(one.get("filterPattern"))]
             forwarded += [
                 _name(str(document.get("DestinationArn")))
@@ -142,11 +156,10 @@ class ReportPaths:
     @cached_property
     def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...]:
         """The account-wide subscriptions, each with the criteria that exclude log groups."""
-        policies: Sequence[Mapping[str, Any]] = ()
+        policies: list[Mapping[str, Any]] = []
         what = "The account-wide subscriptions could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
-            response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
-            policies = response.get("accountPolicies", ())
+            policies += account_subscriptions(self._open("logs"))
         return tuple((mapping(json.loads(one["policyDocument"])), one.get("selectionCriteria", "")) for one in policies)
 
     def _read_policies(self, role: str) -> _Policies | None:

@@ -11,12 +11,11 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
-from profiler.aws_account.report_paths import attach_policy, plan_policy
+from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.aws_account.started_tasks import AIRFLOW, starter_notes, starters_of_families
+from profiler.aws_account.started_tasks import AIRFLOW, SCHEDULE, starter_notes, starters_of_families
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import text
 from profiler.task_definitions.containers import has_own_report_stream, monitor_of, own_log_group
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.monitor_changes import (
@@ -46,10 +45,10 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     """One family of the plan.
 
     ``notes`` contain the reason if nothing can be done. ``document`` is the revision that the plan starts from, None if
-    it cannot be read, and ``definition`` what it ends with. ``started_by`` is empty if no task was seen. ``streams``
-    are the ARNs of the log streams that the task role must allow. ``log_group`` is the one of the monitor's own stream;
-    None: it uses the batch's. ``pinned`` targets start another revision than the plan's last, and ``unmonitored`` are
-    those of them without a monitor.
+    it cannot be read, and ``definition`` what it ends with, with the ``problems`` that ``doctor`` would find in it.
+    ``started_by`` is empty if no task was seen, and no schedule. ``streams`` are the ARNs of the log streams that the
+    task role must allow. ``log_group`` is the one of the monitor's own stream; None: it uses the batch's. ``pinned``
+    targets start another revision than the plan's last, and ``unmonitored`` are those of them without a monitor.
     """
 
     family: str
@@ -57,6 +56,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     document: TaskDefinitionDocument | None = None
     definition: Mapping[str, object] = {}
+    problems: tuple[str, ...] = ()
     batch: str = ""
     started_by: tuple[str, ...] = ()
     streams: frozenset[str] = frozenset()
@@ -192,11 +192,12 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _starters(self) -> Mapping[str, tuple[str, ...]]:
         if not self.names_starters:
             return {}
+        found = {target.family: {SCHEDULE} for target in self.targets}
         try:
-            return self._seen
+            found |= {family: found.get(family, set()).union(names) for family, names in self._seen.items()}
         except TaskProfilerError as error:
-            self.on_problem(f"{error} Without it, the plan does not show who starts the families.")
-            return {}
+            self.on_problem(f"{error} Without it, the plan shows only the schedules that start the families.")
+        return {family: tuple(sorted(names)) for family, names in found.items()}
 
     def families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported. Raises TaskProfilerError if none is selected."""
@@ -353,9 +354,8 @@ class Rollout(Struct, kw_only=True, dict=True):
         """The policy of each task role; without ``attach_policy``, the roles are not read."""
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
-            role_arn = text(family.definition.get("taskRoleArn"))
-            if role_arn is not None and family.streams:
-                role = role_arn.rpartition("/")[2]
+            role = task_role(family.definition)
+            if role is not None and family.streams:
                 streams[role] = streams.get(role, frozenset()) | family.streams
         plan = partial(plan_policy, self.open_client) if self.request.attach_policy else planned_policy
         for role, needed_streams in sorted(streams.items()):

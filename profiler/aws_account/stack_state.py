@@ -36,6 +36,7 @@ class StackState(Struct, frozen=True, kw_only=True):
     stack_id: str | None = None
     version: str | None = None
     parameters: Mapping[str, str] = {}
+    tags: Mapping[str, str] = {}
     outputs: Mapping[str, str] = {}
 
     @property
@@ -80,6 +81,7 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
         stack_id=stack["StackId"],
         version=code and code[1],
         parameters=parameters,
+        tags={tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())},
         outputs={item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())},
     )
 

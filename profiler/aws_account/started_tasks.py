@@ -17,7 +17,7 @@ from profiler.schedules.schedule_model import STARTERS, ClusterTasks, StartedTas
 
 _TASKS_PER_CALL = 100
 ALL_STATUSES = ("RUNNING", "STOPPED")  # in this order, so that a task that stops meanwhile is in one of the lists
-AIRFLOW, DAGSTER, PREFECT = "Airflow", "Dagster", "Prefect"
+AIRFLOW, DAGSTER, PREFECT, SCHEDULE = "Airflow", "Dagster", "Prefect", "schedule"
 # The beginnings of the tags that orchestrators give to their tasks.
 _TAGS = {"airflow": AIRFLOW, "dagster/": DAGSTER, "prefect.io/": PREFECT}
 # EcsRunTaskOperator writes the owner of the DAG's task, which is airflow by default.
@@ -104,7 +104,7 @@ def starter(task: Mapping[str, Any]) -> str:
     if name is not None:
         return name
     if started_by.startswith(tuple(STARTERS.values())):
-        return "schedule"
+        return SCHEDULE
     if str(task.get("group")).startswith(SERVICE_GROUP):
         return "service"
     return f"person ({started_by})" if started_by else "person"

@@ -1,6 +1,6 @@
 """``task-profiler history``: past runs as a table."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 import msgspec
@@ -13,7 +13,7 @@ from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
-from profiler.record.record_model import Distribution, Record, outcome
+from profiler.record.record_model import Distribution, outcome
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.run_source import PastRun, no_run_sentence
 
@@ -23,6 +23,7 @@ _COLUMNS = (
     Column("CPU", is_right=True, rank=4),
     Column("Memory", is_right=True, rank=2),
     Column("", is_right=True, rank=5),
+    Column("Command", is_cut=True, rank=6),
 )
 
 
@@ -51,7 +52,7 @@ def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, a
         write_out(b"".join(_json_line(run) + b"\n" for run in chosen))
     else:
         retries = {run.report.record.task_id for run in chosen if run.event is not None and run.event.retry_of}
-        write_lines(table_lines((run.report.record for run in chosen), terminal_columns(), retries))
+        write_lines(table_lines(chosen, terminal_columns(), retries))
     if has_more:
         warn(f"Only the {last} newest runs are shown: --last N shows more.")
 
@@ -65,18 +66,19 @@ def _json_line(run: PastRun) -> bytes:
     return msgspec.json.encode({**shown, **msgspec.json.decode(run.json_line())})
 
 
-def table_lines(records: Iterable[Record], width: int | None, retries: Collection[str] = ()) -> list[Line]:
+def table_lines(runs: Sequence[PastRun], width: int | None, retries: Collection[str] = ()) -> list[Line]:
     """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries.
 
     A failure has its exit code; ``OOM`` marks a run that probably ran out of memory.
     """
     glyphs = glyphs_for(BLOCKS.at_least)
-    listed = [(record, family_key(record)) for record in records]
-    places = place_columns([family for _, family in listed])
+    listed = [(run.report.record, family_key(run.report.record), run.command or "") for run in runs]
+    places = place_columns([family for _, family, _ in listed])
     families = (Column("Family", is_cut=True), *(Column(title, rank=3) for title, _ in places))
-    columns = (Column("Run"), Column(f"Started ({local_zone()})"), *families, *_COLUMNS)
+    values = _COLUMNS if any(command for *_, command in listed) else _COLUMNS[:-1]
+    columns = (Column("Run"), Column(f"Started ({local_zone()})"), *families, *values)
     rows: list[tuple[str | Span, ...]] = []
-    for record, family in listed:
+    for record, family, command in listed:
         metrics, cpu = record.metrics, record.metrics.cpu_utilization_percent or Distribution()
         code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
         marks = f"{' OOM' if record.likely_out_of_memory else ''}{' retry' if record.task_id in retries else ''}"
@@ -87,7 +89,10 @@ def table_lines(records: Iterable[Record], width: int | None, retries: Collectio
             value_text(cpu.avg, format_percent),
             peak_text(metrics, glyphs) or UNKNOWN,
             format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
+            command,
         )
         names = (record.family or UNKNOWN, *(get(family) or UNKNOWN for _, get in places))
-        rows.append((record.task_id[:8], format_local(parse_ns(record.started_at)) or UNKNOWN, *names, *cells))
+        rows.append(
+            (record.task_id[:8], format_local(parse_ns(record.started_at)) or UNKNOWN, *names, *cells[: len(values)])
+        )
     return table(columns, rows, gap=1, width=width)

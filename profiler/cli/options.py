@@ -41,7 +41,10 @@ class Number(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
         number: Any = value.removesuffix("%") if isinstance(value, str) else value
-        return super().convert(number, param, ctx)
+        number = super().convert(number, param, ctx)
+        if math.isnan(number):  # it is neither below nor above a limit
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return float(number)
 
 
 class Quantity(click.types.FloatParamType):

@@ -27,7 +27,7 @@ _COLUMNS = (
     Column("Saving", is_right=True, rank=1),
 )
 # The groups of a table of several families: what the runs say about the current size.
-_VERDICTS = {"saves": "Saves", "too small": "Too small", "fits": "Fits", "not known": "Size not known"}
+_VERDICTS = {"saves": "Saves", "too small": "Too small", "fits": "Fits", "not known": "Not known"}
 _SIZES_COLUMNS = (
     Column("Size"),
     *(Column(title, is_right=True) for title in ("Times as long", "Run", "Month", "Saving")),
@@ -178,7 +178,8 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
         size = TaskSize(vcpu=option.size.vcpu, memory_mb=option.size.memory_mb)
         names = [name for marked, name in marks if marked == size]
         if not option.acceptable:
-            names.append("too slow" if option.holds_memory else "too little memory")
+            too_slow = "duration not known" if option.factor is None else "too slow"
+            names.append(too_slow if option.holds_memory else "too little memory")
         factor = option.factor
         cells = (
             _size(size),

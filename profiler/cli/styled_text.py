@@ -19,6 +19,7 @@ MIN_COLUMNS = 80
 _UNLIMITED = 10_000
 _MAX_NAMES = 3
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not wrap at this character, and printable() removes it from texts
+_FILLER = "\ue000"  # while textwrap counts characters, it follows one that takes two columns; printable() removes it
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
 RESET = "\x1b[0m"
 _CODES: Mapping[str, str] = {
@@ -101,8 +102,8 @@ def line(*parts: str | Span) -> Line:
 
 
 def length(spans: Iterable[Span]) -> int:
-    """The number of characters."""
-    return sum(len(span.text) for span in spans)
+    """The number of columns."""
+    return sum(columns_of(span.text) for span in spans)
 
 
 def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -> tuple[Line, ...]:
@@ -114,9 +115,15 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
     start = line(*first)
     indent = Span(" " * length(start))
     room = max((width or _UNLIMITED) - len(indent.text), 20)
-    rows = textwrap.wrap(joined, room, break_long_words=False, break_on_hyphens=False)
+    rows = _wrap(joined, textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False))
     spans = [Span(row.replace(_NO_BREAK, " "), style) for row in rows]
     return tuple(line(*(indent,) if number else start, span) for number, span in enumerate(spans))
+
+
+def _wrap(text: str, wrapper: textwrap.TextWrapper) -> list[str]:
+    """Wrap a text to lines that take at most the wrapper's width in columns."""
+    filled = "".join(character + _FILLER * (columns_of(character) - 1) for character in text)
+    return [row.replace(_FILLER, "") for row in wrapper.wrap(filled)]
 
 
 def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
@@ -214,7 +221,7 @@ def table(
     title = [Span(column.title, "bold") for column in columns]
     spans = ([cell if isinstance(cell, Span) else Span(cell) for cell in row] for row in (title, *rows))
     cells = [[Span(printable(span.text), span.style) for span in row] for row in spans]
-    widths = [max(len(row[place].text) for row in cells) for place in range(len(columns))]
+    widths = [max(columns_of(row[place].text) for row in cells) for place in range(len(columns))]
     if width is not None:
         needed = _needed(columns, widths, gap, width)
         columns, widths = [columns[place] for place in needed], [widths[place] for place in needed]
@@ -222,7 +229,7 @@ def table(
         longest_words = [
             _MIN_CUT_WIDTH
             if column.is_cut
-            else max(len(part or "") for row in cells for part in _Fold.wordsep_re.split(row[place].text))
+            else max(columns_of(part or "") for row in cells for part in _Fold.wordsep_re.split(row[place].text))
             for place, column in enumerate(columns)
         ]
         narrows = [column.folds or column.is_cut for column in columns]
@@ -261,8 +268,8 @@ class _Fold(textwrap.TextWrapper):
 def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:
     glyphs = glyphs_for(BLOCKS.ellipsis)
     folded = [
-        _Fold(width).wrap(cell.text)
-        if column.folds and len(cell.text) > width
+        _wrap(cell.text, _Fold(width))
+        if column.folds and columns_of(cell.text) > width
         else [shorten(cell.text, width, glyphs) if column.is_cut else cell.text]
         for column, cell, width in zip(columns, row, widths, strict=True)
     ]
@@ -270,7 +277,7 @@ def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[in
         spans: list[Span] = []
         for place, (column, texts) in enumerate(zip(columns, folded, strict=True)):
             text = texts[number] if number < len(texts) else ""
-            padding, cell = Span(" " * (widths[place] - len(text))), Span(text, row[place].style)
+            padding, cell = Span(" " * (widths[place] - columns_of(text))), Span(text, row[place].style)
             spans.append(Span(gap if place else ""))
             spans += (padding, cell) if column.is_right else (cell, padding)
         yield tuple(span for span in spans if span.text)

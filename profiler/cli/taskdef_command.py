@@ -13,22 +13,25 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.doctor.definition_checks import role_problems
+from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest, plan_addition, plan_removal
 from profiler.aws_account.setup.monitor_image import has_default_image
 from profiler.cli.options import gathered, is_file_name
 from profiler.cli.printing import STDERR, UNKNOWN, is_terminal, say, warn, write_json_lines, write_out
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import Column, Line, Span, line, table, table_width, write_lines
+from profiler.cli.styled_text import Column, Line, Span, line, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
+from profiler.record.units import format_count
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.settings import read_settings
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
 from profiler.task_definitions.definition_files import ChangeDefinition, change_text, read_bytes, write_definition
-from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_monitor
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_container import STACKS_VARIABLE
@@ -68,14 +71,18 @@ def add_monitor(
             out=out,
             in_place=in_place,
         )
-    return _roll_out(
-        request,
-        partial(plan_addition, options=options),
-        open_clients(region, profile),
-        image=options.image,
-        as_json=as_json,
-        adds=True,
-    )
+    open_client = open_clients(region, profile)
+    paths = ReportPaths(open_client)
+
+    def plan(family: str, document: TaskDefinitionDocument, started_by: Sequence[str]) -> PlannedFamily:
+        planned = plan_addition(family, document, started_by, options=options)
+        role = task_role(planned.definition)
+        is_asked = role is not None and not request.attach_policy  # else a note has the reason, or a policy allows it
+        permission = paths.permission(role, planned.streams) if is_asked else None
+        found = role_problems(planned.definition, permission, paths, "this command with")
+        return replace(planned, problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found))
+
+    return _roll_out(request, plan, open_client, image=options.image, as_json=as_json, paths=paths)
 
 
 @gathered(RolloutRequest, "request")
@@ -106,7 +113,7 @@ def remove_monitor_from(
         open_clients(region, profile),
         image=image,
         as_json=as_json,
-        adds=False,
+        paths=None,
     )
 
 
@@ -216,9 +223,10 @@ def _roll_out(
     *,
     image: str | None,
     as_json: bool,
-    adds: bool,
+    paths: ReportPaths | None,
 ) -> int:
-    """Print the plan of an account's families, and carry it out as requested. Returns the exit code."""
+    """Print the plan of an account's families, and carry it out as requested. ``paths`` None: no monitor is added."""
+    adds = paths is not None
     rollout = Rollout(
         open_client=open_client,
         request=request,
@@ -231,6 +239,8 @@ def _roll_out(
     families = rollout.families()
     planned = _with_progress("Reading task definitions", rollout.plan(families), len(families))
     _print_plan(planned, prints_policy=request.print_policy, as_json=as_json, adds=adds)
+    for sentence in sorted(paths.problems if paths is not None else ()):
+        warn(sentence)
     if image is None and any(family.action == "add monitor" for family in planned):
         _check_default_image(open_client, must_exist=request.register)
     policies = tuple(rollout.policies(planned))
@@ -281,20 +291,21 @@ def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_jso
         say(json.dumps(policy(streams), indent=2))
     elif as_json:
         names = ("family", "batch", "startedBy", "action", "notes")
-        rows = ((one.family, one.batch, one.started_by, one.action, one.notes) for one in planned)
+        rows = ((one.family, one.batch, one.started_by, one.action, (*one.notes, *one.problems)) for one in planned)
         write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
     else:
         write_lines(_plan_table(planned, table_width(), adds=adds))
 
 
 def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bool) -> list[Line]:
-    """The plan as a table of ``width`` columns, None: no limit. ``adds``: it also has who starts the families."""
+    """The plan as a table of ``width`` columns, None: no limit, and its problems. ``adds``: who starts them, too."""
     titles = ("FAMILY", "BATCH", *(["STARTED BY"] if adds else []), "ACTION", "NOTES")
     rows = []
     for one in planned:
         starters = [", ".join(one.started_by) or UNKNOWN] if adds else []
         rows.append((one.family, one.batch or UNKNOWN, *starters, one.action, " ".join(one.notes)))
-    return table([Column(title, folds=True) for title in titles], rows, width=width)
+    found = ((one.family, sentence, "red") for one in planned for sentence in one.problems)
+    return [*table([Column(title, folds=True) for title in titles], rows, width=width), *sentences_about(found, width)]
 
 
 def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> None:
@@ -309,7 +320,8 @@ def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> No
         "refused": actions["refused"],
         "failed": counts["failed"],
     }
-    warn(f"{len(planned)} families: " + ", ".join(f"{count} {what}" for what, count in parts.items() if count) + ".")
+    done = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+    warn(f"{format_count(len(planned), 'family')}: {done}.")
 
 
 def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> int:

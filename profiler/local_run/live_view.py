@@ -175,7 +175,7 @@ def _time_row(figures: LiveFigures, bar_width: int, glyphs: _Glyphs) -> Row:
     if usual is None:
         processes = sum(named.count for named in figures.processes)
         threads = "" if figures.threads is None else f", {format_count(figures.threads, 'thread')}"
-        counts = f"{processes} process{'' if processes == 1 else 'es'}{threads}" if processes else ""
+        counts = f"{format_count(processes, 'process')}{threads}" if processes else ""
         texts = (counts, figures.without_usual and f"time left unknown: {figures.without_usual}")
         return (*head, (glyphs.dot.join(filter(None, texts)), DIM))
     bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)

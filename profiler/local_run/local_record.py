@@ -209,6 +209,7 @@ def build_run_record(
     if series is not None:
         series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
     metrics = _metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit)
+    is_one = ending is not None and ending.was_only_process and len(observed.processes) == 1
     record = replace(
         _base_record(identity, end, observed.started_ns, observed.finished_ns, monitor),
         likely_out_of_memory=memory.likely,
@@ -216,7 +217,7 @@ def build_run_record(
         memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
         sampling=sampling,
         metrics=metrics,
-        processes=within_total(observed.processes, metrics.max_memory_used_mb),
+        processes=within_total(observed.processes, metrics.max_memory_used_mb, is_one=is_one),
         series=None if series is None else series.values(),
     )
     if placement is None:

@@ -80,8 +80,8 @@ class Delivery(Struct, eq=False):
         """Print the lines whose upload has failed by now, without waiting."""
         for upload in tuple(self._uploads):
             if upload.call.is_over:
-                self._uploads.remove(upload)
                 self._conclude(upload)
+                self._uploads.remove(upload)
 
     def finish(self) -> None:
         """Wait for all uploads, and print the lines of the failed ones; then the lines that may be lost."""
@@ -91,7 +91,10 @@ class Delivery(Struct, eq=False):
             self.print(self._printed_last.pop(0))
 
     def _conclude(self, upload: _Upload) -> None:
-        result = upload.call.result()
+        try:
+            result = upload.call.result()
+        except Exception as error:  # noqa: BLE001  a defect of the wait must not lose the report
+            result = DeliveryFailure(f"The wait for CloudWatch Logs failed ({type(error).__name__}).")
         if result is None:
             result = not_accepted(upload.seconds, self._streams.last_cause)
         if isinstance(result, DeliveryFailure):

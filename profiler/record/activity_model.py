@@ -104,10 +104,11 @@ class StackMoment(Model, frozen=True, kw_only=True):
 
 
 class Stacks(Model, frozen=True, kw_only=True):
-    """The call stacks of the run's Python processes: the program that read them, and the number of samples."""
+    """The call stacks of the run's Python processes: their reader, its samples, and the stacks of running threads."""
 
     source: str
     samples: int | None = None
+    running_samples: int | None = None
     top: tuple[StackFunction, ...] = ()
     moments: tuple[StackMoment, ...] = ()
 

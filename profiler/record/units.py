@@ -4,8 +4,7 @@ Every output for people uses the ``format_`` functions: terminal, recommendation
 HTML report has the same functions in JavaScript (``report_page/assets/modules/formats.js``); a browser test
 compares both. Machine-readable outputs contain plain numbers.
 
-All round half up, except for durations, whose last digit is rounded down. A share and a number of vCPUs never read 0
-if they are not 0.
+All round half up. A share and a number of vCPUs never read 0 if they are not 0.
 """
 
 import math
@@ -19,7 +18,7 @@ AT_LEAST = "≥"
 VCPU_DIGITS = 5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60
-_MINUTE_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86_400
+_MS_PER_MINUTE, _MS_PER_HOUR = 60_000, 3_600_000
 _MB_PER_GB = 1024
 _MAX_MB_WITH_FRACTION = 10
 _TEXT_DIGITS = 2
@@ -57,23 +56,23 @@ def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Format as ``1 run`` or ``5 runs``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """Format as ``1 run``, ``5 runs``, ``2 families`` or ``3 processes``."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{count} {noun if count == 1 else plural}"
 
 
 def format_duration(milliseconds: float) -> str:
-    """Format as ``50 ms``, ``9.7 s``, ``1m 05s``, ``3h 12m`` or ``2d 03h``; the last digit is rounded down."""
-    if milliseconds < MS_PER_SECOND:
-        return f"{int(milliseconds)} ms"
-    seconds = int(milliseconds / MS_PER_SECOND)
-    if seconds < _MINUTE_SECONDS:
-        tenths = int(milliseconds / (MS_PER_SECOND / 10))
+    """Format as ``50 ms``, ``9.7 s``, ``1m 05s``, ``3h 12m`` or ``2d 03h``."""
+    if (whole_ms := _round_half_up(milliseconds)) < MS_PER_SECOND:
+        return f"{whole_ms} ms"
+    if (tenths := _round_half_up(milliseconds / 100)) < 60 * 10:
         return f"{tenths / 10:.1f} s"
-    if seconds < _HOUR_SECONDS:
-        return f"{seconds // _MINUTE_SECONDS}m {seconds % _MINUTE_SECONDS:02d}s"
-    if seconds < _DAY_SECONDS:
-        return f"{seconds // _HOUR_SECONDS}h {seconds % _HOUR_SECONDS // _MINUTE_SECONDS:02d}m"
-    return f"{seconds // _DAY_SECONDS}d {seconds % _DAY_SECONDS // _HOUR_SECONDS:02d}h"
+    if (seconds := _round_half_up(milliseconds / MS_PER_SECOND)) < 60 * 60:
+        return f"{seconds // 60}m {seconds % 60:02d}s"
+    if (minutes := _round_half_up(milliseconds / _MS_PER_MINUTE)) < 24 * 60:
+        return f"{minutes // 60}h {minutes % 60:02d}m"
+    hours = _round_half_up(milliseconds / _MS_PER_HOUR)
+    return f"{hours // 24}d {hours % 24:02d}h"
 
 
 def format_memory(megabytes: float) -> str:

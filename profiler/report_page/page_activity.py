@@ -52,7 +52,7 @@ def activity_fields(record: Record) -> dict[str, Any]:
             "processor": short_processor_name(processor.model) if processor and processor.model else None,
             "hasActivity": has_activity(record) or None,
             "stackSource": stacks and stacks.source,
-            "samples": stacks and stacks.samples,
+            "samples": stacks and (stacks.samples if stacks.running_samples is None else stacks.running_samples),
             "functions": functions or None,
         }
     )

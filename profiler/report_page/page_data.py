@@ -135,6 +135,7 @@ def size_rows(
                 "size": _size(choice.size),
                 "changes": choice.changes,
                 "fits": choice.is_right and advice.risk is None,
+                "onlyFailures": not evidence.has_success or None,
                 "saving": choice.saving_percent,
                 "risk": advice.risk,
                 "runsPerMonth": finite_number(runs_per_month(evidence)),

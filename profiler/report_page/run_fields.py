@@ -81,6 +81,7 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
             "verdict": [verdict.tone, verdict.text, *([verdict.evidence] if verdict.evidence else [])],
             "moments": moments or None,
             "peakAt": _ms_after(record.started_at, record.metrics.max_memory_used_at),
+            "command": run.past.command,
             "image": record.container.image,
             "logGroup": record.log_group,
             "logStream": record.log_stream,

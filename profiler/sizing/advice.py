@@ -44,7 +44,7 @@ class Advice(Struct, frozen=True, kw_only=True):
         is_outgrown = choice.outgrown is not None and choice.has_more_memory
         if self.risk is not None or choice.needs_more_vcpu or choice.needs_more_memory or is_outgrown:
             return "too small"
-        if choice.current == TaskSize():
+        if choice.current == TaskSize() or not self.evidence.has_success:
             return "not known"
         is_cheaper = saving_percent > 0 if saving_percent is not None else not choice.has_more_memory
         return "saves" if choice.is_fargate and choice.changes and is_cheaper else "fits"

@@ -124,7 +124,9 @@ def _decide(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget, need: MemoryNeed
 ) -> SizeDecision:
     task, current = evidence.latest, evidence.size
-    if (target.launch_type or task.launch_type) != FARGATE:
+    # A machine on which every run failed is no size of Fargate to compare with.
+    is_unproven = evidence.is_moved and not (evidence.has_success or evidence.out_of_memory)
+    if (target.launch_type or task.launch_type) != FARGATE or is_unproven:
         size = _round_up(evidence, need)
         return SizeDecision(current=current, size=size, is_fargate=False, policy=policy, need=need)
     architecture = target.cpu_architecture or task.cpu_architecture
@@ -163,11 +165,12 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
     """Add the margin. An unknown requirement is replaced by the current size, without a margin.
 
     A size whose limit the usage reached unseen is not reduced. Neither is the size of runs too short for means of
-    minutes.
+    minutes, or of failures alone.
     """
     current, memory_mb = evidence.size, evidence.required_memory_mb
     needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
-    least_mb = max(evidence.reached_size_mb or 0, (current.memory_mb or 0) if evidence.is_too_short else 0)
+    keeps_size = evidence.is_too_short or not evidence.has_success
+    least_mb = max(evidence.reached_size_mb or 0, (current.memory_mb or 0) if keeps_size else 0)
     return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.oom_size_mb or 0)
 
 
@@ -185,6 +188,10 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
         vcpu = as_number(min(rounded, not_slower or rounded))
     if evidence.has_memory:
         memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, 64))
+    current = evidence.size
+    if not evidence.has_success:  # failures show only that a size was too small
+        is_too_small = need.above_mb or need.memory_mb > (current.memory_mb or math.inf)
+        return replace(current, memory_mb=memory_mb) if is_too_small else current
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 

@@ -26,7 +26,6 @@ from profiler.record.family_identity import FamilyKey
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
 from profiler.record.record_model import (
     Distribution,
-    Metrics,
     PeakSource,
     Record,
     Report,
@@ -154,7 +153,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Aggregates of a family's measured runs, and of its runs that ran out of memory.
 
     Attributes:
-        runs: Number of measured runs. ``failed`` and ``stopped`` count some of them.
+        runs: Number of measured runs. ``failed`` and ``stopped`` count some of them, ``has_success``: some succeeded.
         out_of_memory: Number of all runs that ran out of memory; ``out_of_memory_unmeasured`` are not in ``runs``.
         ignored: Number of the remaining runs, without measurements.
         required_memory_mb: The largest requirement of any run, other containers included; ``required_vcpu`` alike.
@@ -183,6 +182,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     latest: Record
     failed: int = 0
     stopped: int = 0
+    has_success: bool = True
     out_of_memory: int = 0
     out_of_memory_unmeasured: int = 0
     ignored: int = 0
@@ -279,9 +279,7 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         latest = replace(latest, task_size=newest.task_size, metrics=replace(latest.metrics, **sizes))
     current_vcpu = size_of(latest).vcpu
     records_now = [record for record in records if size_of(record).vcpu == current_vcpu]
-    with_peak = [run for run in runs if run.needed_memory_mb is not None]
-    largest = max(with_peak, key=lambda run: run.needed_memory_mb or 0, default=None)
-    of_largest = Metrics() if largest is None else largest.record.metrics
+    of_largest = max(runs, key=lambda run: run.needed_memory_mb or -1).record.metrics
     processors = (record.processor.model for record in records if record.processor is not None)
     idle_flags = [idle for idle in map(gpus_idle, records) if idle is not None]
     sources = set(map(known_peak_source, (record.metrics for record in records)))
@@ -291,6 +289,7 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         latest=latest,
         failed=sum(record.status == "failure" for record in records),
         stopped=sum(record.status == "stopped" for record in records),
+        has_success=any(map(_has_succeeded, records)),
         out_of_memory=len(killed),
         out_of_memory_unmeasured=killed_unmeasured,
         ignored=len(window) - len(runs) - killed_unmeasured,
@@ -325,6 +324,11 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         on_fargate=on_fargate,
         is_moved=any(run.is_moved for run in runs),
     )
+
+
+def _has_succeeded(record: Record) -> bool:
+    """Whether the run succeeded, or perhaps: Container Insights alone does not know how a run ended."""
+    return record.status == "success" or (record.status == "unknown" and is_sampled_each_minute(record))
 
 
 def _is_too_short(record: Record) -> bool:

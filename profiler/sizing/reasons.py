@@ -78,6 +78,8 @@ def _basis(evidence: Evidence) -> str:
 
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size_mb, oom_size_mb, required_mb = choice.current.memory_mb, evidence.oom_size_mb, evidence.required_memory_mb
+    if not (evidence.has_success or evidence.out_of_memory or choice.changes):
+        yield "No run succeeded, so no smaller size is recommended: failures do not show how much a run needs."
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
     elif evidence.reached_size_mb is not None:
@@ -86,10 +88,10 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"less than {format_memory(evidence.reached_size_mb)} is not recommended."
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
-    elif size_mb and size_mb >= 1 and required_mb is not None and required_mb >= HIGH_USE_SHARE * size_mb:
+    elif size_mb and size_mb >= 1 and required_mb is not None and required_mb > HIGH_USE_SHARE * size_mb:
         share = _share(required_mb, size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
-    elif size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
+    elif evidence.has_success and size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
         yield f"Only {_share(required_mb, size_mb)} of the task's {format_memory(size_mb)} was ever used."
     own_mb, container = evidence.latest.metrics.memory_size_mb, evidence.latest.container.name
     if own_mb is None or size_mb is None or own_mb >= size_mb or own_mb == choice.size.memory_mb:
@@ -103,7 +105,7 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size, required_vcpu = choice.current.vcpu, evidence.required_vcpu
-    if size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
+    if evidence.has_success and size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
         yield f"For 95 % of the time, at most {_share(required_vcpu, size)} of the task's {format_vcpu(size)} was used."
 
 
@@ -163,7 +165,7 @@ def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     saving_percent, chosen = choice.saving_percent, choice.chosen
     if saving_percent is None or chosen is None or not choice.changes:
-        if choice.is_fargate and choice.is_right:
+        if choice.is_fargate and choice.is_right and evidence.has_success:
             yield "The current size is right."
         return
     factor = choice.factor
@@ -206,11 +208,12 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
     vcpu, memory_mb = choice.size.vcpu, choice.size.memory_mb
-    if not choice.is_fargate or not evidence.has_memory or vcpu is None or memory_mb is None:
+    if not (choice.is_fargate and evidence.has_memory and evidence.has_success) or vcpu is None or memory_mb is None:
         return
-    smaller_mb = max((size.memory_mb for size in LEGAL_SIZES if size.memory_mb < memory_mb), default=None)
-    if smaller_mb is None:
+    smaller = [(size.vcpu == vcpu, size.memory_mb) for size in LEGAL_SIZES if size.memory_mb < memory_mb]
+    if not smaller:
         return
+    _, smaller_mb = max(smaller)
     if choice.need.fits(smaller_mb):
         yield f"{format_memory(memory_mb)} of memory is the least that Fargate allows with {format_vcpu(vcpu)}."
     elif choice.need.above_mb < smaller_mb and choice.outgrown is None and not evidence.is_too_short:
@@ -224,7 +227,7 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the vCPU size is not smaller: the next smaller one, and why it was not chosen."""
     vcpu = choice.size.vcpu
     smaller = max((size.vcpu for size in LEGAL_SIZES if vcpu is not None and size.vcpu < vcpu), default=None)
-    if not choice.is_fargate or smaller is None or not evidence.has_cpu:
+    if not (choice.is_fargate and evidence.has_cpu and evidence.has_success) or smaller is None:
         return
     name = format_vcpu(smaller)
     option = next((option for option in choice.options if option.size.vcpu == smaller and option.holds_memory), None)
@@ -346,7 +349,7 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     ):
         if names:
             yield f"The {what.format(first_names([repr(name) for name in names]))}: it is not included."
-    if not choice.is_fargate:
+    if not choice.is_fargate and (evidence.has_success or evidence.out_of_memory or choice.changes):
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""

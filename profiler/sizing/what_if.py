@@ -138,7 +138,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             return SlowdownBounds(min=round(1 - saturated * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1)
         if current_vcpu is not None and vcpu >= current_vcpu:
             return SAME_DURATION
-        if not evidence.has_cpu:
+        if not evidence.has_cpu or (not evidence.has_success and vcpu < (seen_vcpu or 0)):
             return None
         if evidence.vcpu_without_slowdown is not None and vcpu < evidence.vcpu_without_slowdown - ROUNDING:
             return None

@@ -251,7 +251,7 @@ def unreachable_notes(definition: Mapping[str, object], environment: Mapping[str
         yield (
             "The task definition has no taskRoleArn, so the monitor has no permission to write the report to the "
             "batch's log stream: give the task a role with logs:PutLogEvents, or send the report to the monitor's own "
-            "stream with --log-group."
+            "stream with --report-stream monitor."
         )
     if definition.get("networkMode") == "none":
         yield (

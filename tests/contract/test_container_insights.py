@@ -111,13 +111,15 @@ def test_several_containers_and_137_alone(logs: PlayedLogs) -> None:
 
 def test_a_run_is_chosen_by_its_start_and_read_as_a_whole(logs: PlayedLogs) -> None:
     for number in range(3):
-        start_ms = START_MS - number * DAY_MS
+        start_ms = START_MS + 1 - number * DAY_MS
         logs.put(performance(), minutes(start_ms, 30, TaskId=f"{number}" * 32))
     until = ("--until", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS // 1000 + 60)))
     whole = records(logs, "--since", "3d", *until)
     assert [one.metrics.duration_ms for one in whole] == [30 * MINUTE_MS] * 3
     since = ("--since", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS // 1000 - DAY_MS // 1000 + 60)))
     assert [one.task_id[0] for one in records(logs, *since)] == ["0"]
+    # As a floating-point number, these nanoseconds would be rounded down.
+    assert [one.task_id[0] for one in records(logs, "--since", whole[0].started_at or "")] == ["0"]
 
 
 def test_tasks_of_services_count_only_on_request(logs: PlayedLogs) -> None:
@@ -137,7 +139,9 @@ def test_runs_that_no_minute_caught_are_counted(logs: PlayedLogs) -> None:
     short = [stopped(minutes(START_MS, 1, TaskId=f"{number:032}")[0], START_MS + 20_000) for number in range(4)]
     short[2]["detail"]["group"] = "service:api"
     del short[3]["detail"]["startedAt"]
-    logs.put(lifecycle(), short, START_MS + 60_000)
+    logs.put(lifecycle(), short[:1], START_MS + 60_000)
+    assert ": 1 run shorter than a minute has no values." in run(logs, "recommend").stderr
+    logs.put(lifecycle(), short[1:], START_MS + 60_000)
     done = run(logs, "recommend")
     assert "Container Insights of jobs: 2 runs shorter than a minute have no values." in done.stderr
     assert "no values" not in run(logs, "recommend", "other").stderr

@@ -111,7 +111,7 @@ def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -
     ):
         assert expected in texts
     assert sum("is disabled" in text for text in texts) == 1
-    assert sum("about 1 messages" in text for text in texts) == 2
+    assert sum("about 1 message in" in text for text in texts) == 2
     assert len(texts) == 6
     assert all(one["advice"] for one in problems(found))
 

@@ -160,6 +160,18 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
     code, found = account.doctor()
     assert (code, set(found)) == (1, {"apart", "done", "plain", "wrapped"})
     assert [family for family, one in found.items() if problems(one)] == ["plain"]
+
+    def of_class(asked: dict[str, str]) -> dict[str, Any]:
+        group_class = "DELIVERY" if asked["logGroupNamePrefix"] == "/ecs/done" else "STANDARD"
+        return {"logGroups": [{"logGroupName": asked["logGroupNamePrefix"], "logGroupClass": group_class}]}
+
+    account.proxy.answers["DescribeLogGroups"] = of_class
+    rare = account.doctor()[1]["done"]
+    assert ("lastReport" in rare, "forwardedTo" in rare, rare["logGroupClass"]) == (False, False, "DELIVERY")
+    (problem,) = problems(rare)
+    assert problem.startswith("The log group /ecs/done has the class DELIVERY, so CloudWatch Logs does not forward")
+    del account.proxy.answers["DescribeLogGroups"]
+
     account.proxy.answers["DescribeAccountPolicies"] = {"accountPolicies": []}
     account.proxy.operations.clear()
     code, found = account.doctor()
@@ -245,7 +257,9 @@ def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(acc
         _, families = account.doctor()
         of_family = account.command("doctor", "--family", "done", "--json").stdout.splitlines()
         (role,) = [one["text"] for one in map(json.loads, of_family) if one["topic"] == "execution role"]
-        found.append((role, [text for text in problems(families["done"]) if "execution role" in text]))
+        (planned,) = map(json.loads, account.command("taskdef", "add-monitor", "done", "--json").stdout.splitlines())
+        notes = [note.startswith(role) for note in planned["notes"]]
+        found.append((role, [text for text in problems(families["done"]) if "execution role" in text], any(notes)))
     gone = "The execution role start does not exist, so ECS starts no task."
     allowed = "The execution role start allows the pull of the monitor's image."
-    assert found == [(gone, [gone]), (refused, [refused]), (allowed, [])]
+    assert found == [(gone, [gone], True), (refused, [refused], True), (allowed, [], False)]

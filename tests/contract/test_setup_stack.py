@@ -91,7 +91,7 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert account.stacks() == []
 
     key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/0a"
-    given = ("--parameter", "NotifyFamilies=a b,c", "--parameter", f"SecretsKeyArn={key}")
+    given = ("--parameter", "NotifyFamilies=a b,c", "--parameter", f"SecretsKeyArn={key}", "--tag", "team=data")
     created = account.setup("--slack-failure-webhook", WEBHOOK, *given, "--yes")
     assert created.returncode == 0, created.stderr
     lines = created.stdout.splitlines()
@@ -107,9 +107,15 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert account.secret("task-profiler/slack") == {"slack_failure_webhook_url": WEBHOOK}
     stored = account.aws.client("secretsmanager").describe_secret(SecretId="task-profiler/slack")
     assert stored["KmsKeyId"] == key
+    team = {"Key": "team", "Value": "data"}
+    assert team in stored["Tags"]
+    (stack,) = account.stacks()
+    assert stack["Tags"] == [team]
 
     # moto neither notices that nothing changes nor updates log groups: test_stack_changes.py has updates.
-    planned = account.setup("--dry-run", "--slack-success-webhook", f"{WEBHOOK}-2")
+    planned = account.setup("--dry-run", "--slack-success-webhook", f"{WEBHOOK}-2", "--tag", "cost=1", "--tag", "x=")
+    assert "  tag team=data\n  tag cost=1\n" in planned.stdout
+    assert "tag team" not in account.setup("--dry-run", "--tag", "team=").stdout
     assert f"would update the stack task-profiler (now version {profiler.__version__})" in planned.stdout
     assert planned.stdout.count(" is there already\n") == 2
     assert re.search(r"^  \d\d other parameters keep their values$", planned.stdout, re.MULTILINE)
@@ -299,25 +305,57 @@ def test_the_clusters_product_is_a_setting_unless_a_parameter_sets_it(
         assert f"  SearchEngine={engine}\n" in capfd.readouterr().out
 
 
-def test_a_log_group_that_does_not_exist_is_named_before_anything_is_made(account: Account) -> None:
+# The class and the filters of each log group; AWS allows five filters, two until 2026, and moto two.
+GROUPS = {
+    "/ecs/a-b": ("STANDARD", ["a", "b", "c", "d"]),
+    "/ecs/full": ("STANDARD", ["a", "b", "c", "d", "e"]),
+    "/ecs/rare": ("INFREQUENT_ACCESS", []),
+    "/ecs/taken": ("STANDARD", ["task-profiler-groups"]),
+}
+
+
+def listed_groups(asked: dict[str, str]) -> dict[str, Any]:
+    names = [name for name in sorted(GROUPS) if name.startswith(asked["logGroupNamePrefix"])]
+    return {"logGroups": [{"logGroupName": name, "logGroupClass": GROUPS[name][0]} for name in names]}
+
+
+def listed_filters(asked: dict[str, str]) -> dict[str, Any]:
+    return {"subscriptionFilters": [{"filterName": name} for name in GROUPS[asked["logGroupName"]][1]]}
+
+
+def test_what_cannot_be_subscribed_is_named_before_anything_is_made(
+    account: Account, capfd: pytest.CaptureFixture[str]
+) -> None:
     """CloudFormation would fail after minutes, and roll back."""
-    account.aws.create_log_group("/ecs/a-b")
-    settings = {"ElasticsearchUrl": "http://127.0.0.1:9", "LogGroups": "/ecs/a,/ecs/a-b"}
-    request = StackRequest(zip_file=str(account.zip), settings=settings)
-    with pytest.raises(TaskProfilerError, match=r"to be subscribed do not exist \(/ecs/a\): create them"):
-        deploy(request, account.client, None, PLAN)
+    policies: dict[str, Any] = {"accountPolicies": [{"policyName": "other", "policyDocument": "{}"}]}
+    answers = {"DescribeLogGroups": listed_groups, "DescribeSubscriptionFilters": listed_filters}
+    proxy = AwsProxy(account.aws.url, answers={**answers, "DescribeAccountPolicies": policies})
+    logs = replace(account.aws, url=proxy.url).client("logs")
 
-    proxy = AwsProxy(account.aws.url)
+    def plan(groups: str, subscribe: str = "groups") -> None:
+        settings = {"ElasticsearchUrl": "http://127.0.0.1:9", "LogGroups": groups, "Subscribe": subscribe}
+        request = StackRequest(zip_file=str(account.zip), settings=settings)
+        deploy(request, lambda service: logs if service == "logs" else account.client(service), None, PLAN)
+
+    for groups, said in (
+        ("/ecs/a,/ecs/a-b", r"can be subscribed, unlike /ecs/a \(missing\): create them"),
+        ("/ecs/a-b,/ecs/rare", r"unlike /ecs/rare \(INFREQUENT_ACCESS\)"),
+        ("/ecs/a-b,/ecs/full", "filter task-profiler-groups cannot be added to /ecs/full, because AWS allows 5"),
+        ("/ecs/taken", "cannot be added to /ecs/taken, .* with different names"),
+    ):
+        with pytest.raises(TaskProfilerError, match=said):
+            plan(groups)
+    with pytest.raises(TaskProfilerError, match=r"The account-wide subscription other exists .*-name other\)\.$"):
+        plan("", "account")
+    policies["accountPolicies"] = []
+    plan("", "account")
+    plan("/ecs/a-b")
+    printed = capfd.readouterr().out
+    assert "unknown" not in printed
+    assert "/ecs/a-b has 2 or more subscription filters" in printed
     proxy.refused = {"DescribeLogGroups"}
-    denied = replace(account.aws, url=proxy.url).client
-
-    def open_denied(service: str) -> Any:
-        return denied(service) if service == "logs" else account.client(service)
-
-    everywhere = replace(request, settings={**request.settings, "Subscribe": "account"})
-    deploy(request, open_denied, None, PLAN)
-    deploy(everywhere, account.client, None, PLAN)
-    assert proxy.operations == ["DescribeLogGroups"]
+    plan("/ecs/a")
+    assert "The log groups could not be read: AWS refused (AccessDenied" in capfd.readouterr().out
     proxy.close()
 
 
@@ -338,6 +376,7 @@ def test_a_pattern_of_log_groups_is_subscribed_as_the_groups_that_exist(account:
 def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:
     for words, said in (
         (("--parameter", "hunter2"), "is not NAME=VALUE"),
+        (("--tag", "team"), "--tag 'team' is not KEY=VALUE"),
         (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
         (("--otlp", "https://otlp", "--otlp-headers", "hunter2"), "--otlp-headers is not a list of headers"),
         (("--api-key", "hunter2\r"), "an invalid character"),

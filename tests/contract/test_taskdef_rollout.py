@@ -234,6 +234,8 @@ STARTED: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     "job-tagged": (({"tags": [{"key": "airflow_dag_id", "value": "etl"}], "startedBy": "b1946ac9"},), "Airflow"),
     "job-service": (({"group": "service:api"},), "service"),
     "job-gpu": (({},), "person"),
+    "job-plain-01": ((), "schedule"),  # which is known without a task
+    "job-plain-02": (({"startedBy": "ada"},), "person (ada), schedule"),
     "job-plain-26": ((), "-"),
 }
 
@@ -245,7 +247,7 @@ def start_by_each(account: Account) -> None:
 
 
 WORDS = {
-    "--report-stream monitor": {"job-plain-20", "job-tagged"},
+    "--report-stream monitor": {"job-plain-20", "job-tagged", "job-no-role"},
     "pipes_container_name": {"job-plain-21"},
     "task-profiler run": {"job-plain-20", "job-tagged", "job-plain-21", "job-plain-22"},
 }

@@ -86,21 +86,29 @@ def resources_of(stack: Stack, sid: str, role: str = "TaskStoppedRole") -> list[
 
 
 def test_both_functions_are_there_with_their_roles() -> None:
-    stack = deploy(Architecture="x86_64", Runtime="python3.12", TimeoutSeconds="300", MemorySizeMB="1024")
+    boundary = "arn:aws:iam::aws:policy/PowerUserAccess"
+    roles = {"PermissionsBoundary": boundary, "RolePath": "/team/"}
+    numbers = {"TimeoutSeconds": "300", "MemorySizeMB": "1024", "ReservedConcurrency": "20"}
+    stack = deploy(Architecture="x86_64", Runtime="python3.12", Ingestion="stream", **numbers, **roles)
     functions = stack.resources("AWS::Lambda::Function")
     for name, handled in (("ForwardLogs", "forward_logs"), ("TaskStopped", "task_stopped")):
         deployed = stack.outputs[f"{name}FunctionName"]
         configuration = boto3.client("lambda").get_function_configuration(FunctionName=deployed)
         assert configuration["Handler"] == f"handler.{handled}"
         assert callable(getattr(handler, handled))
-        numbers = (configuration["Runtime"], configuration["Timeout"], configuration["MemorySize"])
-        assert numbers == ("python3.12", 300, 1024)
+        found = (configuration["Runtime"], configuration["Timeout"], configuration["MemorySize"])
+        assert found == ("python3.12", 300, 1024)
+        reserved = boto3.client("lambda").get_function_concurrency(FunctionName=deployed)
+        assert reserved["ReservedConcurrentExecutions"] == 20
         assert configuration["Role"].endswith(stack.physical_id(f"{name}Role"))
         # moto leaves these two out.
         assert functions[f"{name}Function"]["Architectures"] == ["x86_64"]
         group = functions[f"{name}Function"]["LoggingConfig"]["LogGroup"]
         (logs,) = boto3.client("logs").describe_log_groups(logGroupNamePrefix=group)["logGroups"]
         assert (logs["logGroupName"], logs["retentionInDays"]) == (f"/aws/lambda/tp-{handled.replace('_', '-')}", 30)
+    made = stack.resources("AWS::IAM::Role")
+    assert len(made) == 3
+    assert {(one["Path"], one["PermissionsBoundary"]) for one in made.values()} == {("/team/", boundary)}
 
 
 def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_error() -> None:
@@ -130,7 +138,7 @@ def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_
 def test_without_setup_stack_one_log_group_is_subscribed() -> None:
     stack = deploy_template(TEMPLATE, LogGroups="/ecs/jobs")
     (filter_,) = stack.resources("AWS::Logs::SubscriptionFilter").values()
-    assert (filter_["FilterName"], filter_["LogGroupName"]) == ("tp", "/ecs/jobs")
+    assert (filter_["FilterName"], filter_["LogGroupName"]) == ("tp-group", "/ecs/jobs")
     for groups in ("", "/ecs/jobs,/ecs/monitor"):
         other = deploy_template(TEMPLATE, f"other{len(groups)}", LogGroups=groups)
         assert other.resources("AWS::Logs::SubscriptionFilter") == {}
@@ -147,6 +155,7 @@ def test_the_whole_account_is_subscribed_except_for_the_functions_own_log_groups
     own = [one["LoggingConfig"]["LogGroup"] for one in stack.resources("AWS::Lambda::Function").values()]
     assert policy["SelectionCriteria"] == f"LogGroupName NOT IN {json.dumps(own)}"
     arn = "arn:*:logs:*:*:log-group"
+    assert {query.partition(" WHERE ")[2] for query in deliveries()} == {"PolicyLevel = 'AccountPolicy'"}
     (tails,) = resources_of(stack, "ReadTails")
     assert tails == [f"{arn}:/ecs/*:log-stream:*", f"{arn}:/batch:log-stream:*"]
     assert stack.resources("AWS::CloudWatch::Dashboard") == {}
@@ -319,11 +328,20 @@ def test_without_a_cluster_forward_logs_gets_notices_only_if_they_are_asked_for(
         assert environment["IDEMPOTENCY_TABLE"] == stack.physical_id("IdempotencyTable")
 
 
+def deliveries() -> list[str]:
+    """The Metrics Insights queries of the alarms on deliveries: there may be many log groups."""
+    return [one["Metrics"][0]["Expression"] for one in alarms() if one.get("Metrics")]
+
+
 def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
     stack = deploy(AlarmTopicArn=TOPIC)
     found = alarms()
-    assert len(found) == 11
-    watched = {(one["MetricName"], one["Dimensions"][0]["Value"]) for one in found}
+    assert len(found) == 13
+    (name,) = {one["FilterName"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()}
+    assert deliveries() == [
+        f"SELECT SUM(Delivery{what}) FROM \"AWS/Logs\" WHERE FilterName = '{name}'" for what in ("Errors", "Throttling")
+    ]
+    watched = {(one["MetricName"], one["Dimensions"][0]["Value"]) for one in found if "MetricName" in one}
     functions = [stack.outputs["ForwardLogsFunctionName"], stack.outputs["TaskStoppedFunctionName"]]
     metrics = ("Errors", "Throttles", "AsyncEventAge", "DestinationDeliveryFailures")
     queues = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl", "FailedItemsQueueUrl")
@@ -336,7 +354,7 @@ def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
 
 
 def dashboard_widgets() -> list[dict[str, Any]]:
-    dashboard = boto3.client("cloudwatch").get_dashboard(DashboardName="tp")
+    dashboard = boto3.client("cloudwatch").get_dashboard(DashboardName=f"tp-{REGION}")
     return list(json.loads(dashboard["DashboardBody"])["widgets"])
 
 
@@ -354,7 +372,8 @@ def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_n
     assert sorted(shown) == sorted(f"SOURCE '/ecs/jobs' | SOURCE '/ecs/monitor' | {query}" for query in saved)
     assert len(shown) == 6
     assert {one["properties"]["region"] for one in widgets} == {REGION}
-    assert stack.outputs["DashboardUrl"].endswith("#dashboards/dashboard/tp")
+    # Dashboards are global in an account: a stack of this name in a second Region needs another name.
+    assert stack.outputs["DashboardUrl"].endswith(f"#dashboards/dashboard/tp-{REGION}")
 
 
 def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report() -> None:
@@ -508,6 +527,9 @@ def test_a_stream_takes_the_log_groups_and_repeats_only_what_failed_and_keeps_wh
     assert resources_of(stack, "ReadStream", "ForwardLogsRole") == [arn]
     (alarm,) = alarms("tp-forward-logs-event-age")
     assert alarm["MetricName"] == "IteratorAge"
+    (alarm,) = alarms("tp-forward-logs-stream-throttles")
+    name = {"Name": "StreamName", "Value": stream["StreamName"]}
+    assert (alarm["MetricName"], alarm["Dimensions"]) == ("WriteProvisionedThroughputExceeded", [name])
     (mapping,) = stack.resources("AWS::Lambda::EventSourceMapping").values()
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert mapping["BisectBatchOnFunctionError"] is True

@@ -54,6 +54,7 @@ CALLED_BY_AWS = {
     "ReadStream": "Lambda, for the event source mapping of a data stream",
     "KeepDeadLetters": "Lambda, for the destination of events that are given up",
     "DecryptSecrets": "Secrets Manager and Parameter Store, with a customer managed key",
+    "DecryptSchedulesAndQueues": "EventBridge Scheduler and SQS, with customer managed keys",
     "ManageNetworkInterfaces": "Lambda, for functions in a VPC",
     "FindNetworkInterfaces": "Lambda, for functions in a VPC",
     "TagStartedTasks": "ECS, for the tags of RunTask",
@@ -368,6 +369,13 @@ def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
             assert not [action for action in actions if "*" in action]
             if "*" in listed(statement["Resource"]):
                 assert set(actions) <= WITHOUT_RESOURCE | WITHOUT_THEIR_RESOURCE
+            if "kms:Decrypt" in actions:
+                services = statement["Condition"]["StringEquals"]["kms:ViaService"]
+                used = ("secretsmanager", "ssm") if statement["Resource"] == KEY else ("scheduler", "sqs")
+                assert services == [f"{service}.{REGION}.amazonaws.com" for service in used]
         # Every statement that the template has was there, so none escaped the look at it.
         (policy,) = template()["Resources"][f"{name}Role"]["Properties"]["Policies"]
-        assert len(policy["PolicyDocument"]["Statement"]) == len({statement["Sid"] for statement in statements})
+        shared = [one["Properties"] for one in template()["Resources"].values() if one["Type"] == "AWS::IAM::Policy"]
+        own = [one for one in shared if f"'{name}Role'" in str(one["Roles"])]
+        count = sum(len(one["PolicyDocument"]["Statement"]) for one in (policy, *own))
+        assert count == len({statement["Sid"] for statement in statements})

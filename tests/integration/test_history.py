@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import sqlite3
@@ -18,6 +19,7 @@ from profiler.record.record_model import decode
 from profiler.runs.step_series import decode_points
 from tests.command_line import run_here
 from tests.integration.profiled import LIMIT_SECONDS, PROGRAM, run
+from tests.report_page import parsed
 from tests.values import present
 from tests.waiting import READINGS, wait_until
 
@@ -46,6 +48,24 @@ def test_the_line_is_kept_as_it_was_printed() -> None:
     printed = [run("sh", "-c", f"exit {code}").stderr.splitlines() for code in (0, 3)]
     assert all(len(lines) == 1 for lines in printed)
     assert _lines() == [printed[1][0], printed[0][0]]
+
+
+def test_a_run_has_its_redacted_command_line_and_a_single_process_one_memory(tmp_path: Path) -> None:
+    """The memory rises after the last sample that reads each process. A command that did not start is not kept."""
+    program = "import time; time.sleep(0.2); x = b'x' * (80 << 20); time.sleep(0.02)"
+    run(os.path.realpath(sys.executable), "-I", "-c", program, "--token", "hunter2", options=("--name", "spike"))
+    assert run("no-such-command").returncode == 127
+    command = f"{os.path.realpath(sys.executable)} -I -c {program} --token …"
+    (line,) = _lines()
+    assert b"--token" not in line
+    assert command in _shown("history").stdout
+    page = _shown("show").stdout
+    assert " ".join(f"command {command}".split()) in " ".join(page.split())
+    record = decode(line).record
+    assert {one.max_memory_used_mb for one in record.processes} <= {record.metrics.max_memory_used_mb}
+    _shown("report", "-o", str(tmp_path / "page.html"))
+    (packed,) = re.findall(r'id="task-data">(.*)</script>', (tmp_path / "page.html").read_text())
+    assert parsed(packed)["details"][0]["command"] == command
 
 
 def test_what_was_written_stands_in_the_series_where_it_was_written(history_file: Path, tmp_path: Path) -> None:

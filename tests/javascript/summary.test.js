@@ -1,5 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { content } from "#page/content.js";
+import { morningGrid } from "#page/morning_grid.js";
+import { shownPeriod } from "#page/night_lanes.js";
 import { lastNight } from "#page/summary.js";
 import { HOUR, runAt, START } from "./browser.js";
 
@@ -44,6 +47,16 @@ test("the sentence counts the last night, what needs a reader first", () => {
   const missed = lastNight(runs, [{ outcome: "missed", family: "a", began: START + DAY }], START + DAY);
   assert.deepEqual(textsOf(missed), ["Last night", "1 missed (a 1)"], "which is not nothing");
   assert.equal(lastNight([runAt(0, { began: undefined })], [], START), undefined);
+});
+
+test("a start of more than a day after now is not a night", () => {
+  content.generatedAt = new Date(START).toISOString();
+  const runs = [runAt(0), runAt(23), runAt(12 * 365 * 24)];
+  assert.equal(lastNight([runs[0], runs[2]], [], START).night, "Last night");
+  const { columns, withoutStart } = morningGrid(runs);
+  assert.deepEqual([columns.length, withoutStart], [24, 1]);
+  assert.equal(shownPeriod(runs).width, "all");
+  content.generatedAt = undefined;
 });
 
 test("a night lasts from noon to noon of the reader, and a machine of one's own has days", () => {

@@ -117,6 +117,15 @@ test("a killed run names the memory that was too little and the one that is reco
   );
 });
 
+test("no smaller size is advised from failures alone", () => {
+  const failed = runAt(0, { outcome: "failure", taskSize: [1, 2048] });
+  const advice = { ...ADVICE, size: ADVICE.current, changes: false, fits: true, onlyFailures: true };
+  const sentence = "No run of the family has succeeded, so no smaller size is recommended.";
+  assert.equal(runAdviceText(failed, advice), sentence);
+  assert.equal(runAdviceText(failed, { size: {}, onlyFailures: true }), sentence);
+  assert.equal(adviceText(advice, [failed]), "no run has succeeded at this size");
+});
+
 test("the largest saving comes first, also where the runs per month are unknown", () => {
   const inPercent = (family, saving, fields) => ({ family, advice: { changes: true, saving }, ...fields });
   const rows = [

@@ -7,10 +7,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.doctor.definition_checks import execution_role_finding, unmonitored_finding
+from profiler.aws_account.clusters_and_log_groups import STANDARD
+from profiler.aws_account.doctor.definition_checks import role_problems, unmonitored_finding
 from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
-from profiler.aws_account.report_paths import Permission, ReportPaths
+from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.started_tasks import AIRFLOW
 from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_region
 from profiler.core.json_fields import text
@@ -26,7 +27,7 @@ from profiler.task_definitions.containers import (
     read_containers,
 )
 
-_MONITOR, _ROLE, _LOG = "monitor", "role", "log group"
+_MONITOR, _LOG = "monitor", "log group"
 _SUBSCRIPTION, _REPORT = "subscription", "report"
 _REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper"})
 DAYS = 8  # a weekly run, and a day
@@ -59,6 +60,7 @@ class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     permission: Permission | None = None
     log_group: str | None = None
     log_group_exists: bool | None = None
+    log_group_class: str = STANDARD
     forwarded_to: tuple[str, ...] = ()
     last_report: str | None = None
     findings: tuple[Finding, ...] = ()  # at first the findings that need no other family
@@ -74,14 +76,14 @@ class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         return "problem" if "problem" in levels else "note" if "note" in levels else "ok"
 
 
-def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
-    """AWS's data of a family, without findings."""
+def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) -> FamilyHealth:
+    """AWS's data of a family, with the findings about its roles."""
     health = FamilyHealth(family=monitor.planned.family, monitor=monitor.state)
     if not (health.has_reports or monitor.state == "missing"):
         return health
     planned, is_wrapper = monitor.planned, monitor.state == "wrapper"  # a wrapper needs no permission
-    role = (text(planned.definition.get("taskRoleArn")) or "").rpartition("/")[2] or None
-    streams = frozenset[str]() if is_wrapper else planned.streams
+    role = task_role(planned.definition)
+    permission = paths.permission(role, frozenset() if is_wrapper else planned.streams)
     writer = _writer(monitor)
     group = planned.log_group
     if is_wrapper or group is None or prints_report(writer.environment):
@@ -91,14 +93,14 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     is_here = writer.log_options.get("awslogs-region", here) == here
     found = paths.log_group(group) if group is not None and is_here and not is_created else None
     exists = None if found is None else found.exists
-    pull = execution_role_finding(planned.definition, paths)
     return replace(
         health,
         role=role,
-        permission=None if not streams else "no role" if role is None else paths.permission(role, streams),
-        findings=() if pull is None or pull.level != "problem" else (pull,),
+        permission=permission,
+        findings=tuple(role_problems(planned.definition, permission, paths, add_command)),
         log_group=group,
         log_group_exists=exists or (None if writer.log_options.get("awslogs-create-group") == "true" else exists),
+        log_group_class=STANDARD if found is None else found.group_class,
         forwarded_to=() if found is None else found.forwarded_to,
     )
 
@@ -112,29 +114,24 @@ def _writer(monitor: FamilyMonitor) -> Container:
 
 
 class ClusterChecks(Struct):
-    """Judges the families of the cluster, whose name is for the commands in the advice.
+    """Judges the families of the cluster. ``add_command`` adds the monitor to them, for the advice.
 
     ``is_indexed``: reports are indexed, so a log group without a subscription is wrong.
     """
 
-    cluster: str
+    add_command: str
     schedules: Sequence[Schedule]
     reports: LastReports
     now_ns: int
     is_indexed: bool
-
-    @property
-    def _add(self) -> str:
-        return f"task-profiler taskdef add-monitor --cluster {quote(self.cluster)}"
 
     def judged(self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]) -> Iterator[FamilyHealth]:
         """The families with their last reports and the findings."""
         for monitor, health in zip(monitors, healths, strict=True):
             newest_ns = self.reports.newest_ns.get(health.family)
             findings = (
-                *health.findings,
                 *self._monitor_findings(monitor, health),
-                *self._role_findings(health),
+                *health.findings,
                 *self._log_findings(health),
                 *self._report_findings(monitor, health),
             )
@@ -146,7 +143,7 @@ class ClusterChecks(Struct):
         has_own_stream = document is not None and has_own_report_stream(document.definition)
         match monitor.state:
             case "missing":
-                advice = f"Add it: {self._add} --register."
+                advice = f"Add it: {self.add_command} --register."
                 yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
             case "current" | "outdated" if AIRFLOW in monitor.planned.started_by and not has_own_stream:
                 family = quote(monitor.planned.family)
@@ -158,24 +155,13 @@ class ClusterChecks(Struct):
                 )
             case "outdated":
                 what = "The monitor differs from a newly added one."
-                yield problem(_MONITOR, what, f"Update it: {self._add} --register.")
+                yield problem(_MONITOR, what, f"Update it: {self.add_command} --register.")
             case "impossible":
                 yield problem(_MONITOR, f"The monitor cannot be added. {notes}")
             case "unknown":
                 yield problem(_MONITOR, notes)
         for target in monitor.planned.unmonitored if health.has_reports else ():
-            yield unmonitored_finding(target, f"{self._add} --register --update-schedules")
-
-    def _role_findings(self, health: FamilyHealth) -> Iterator[Finding]:
-        if health.permission == "no role":
-            what = "has no task role" if health.role is None else f"has a task role that does not exist ({health.role})"
-            yield problem(_ROLE, f"The task definition {what}.", "Give it a role, or use add-monitor --log-group.")
-        elif health.permission == "denied":
-            yield problem(
-                _ROLE,
-                f"The task role {health.role} does not allow logs:PutLogEvents for the report.",
-                f"Allow it: {self._add} --attach-policy.",
-            )
+            yield unmonitored_finding(target, f"{self.add_command} --register --update-schedules")
 
     def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.log_group_exists is False:
@@ -183,6 +169,13 @@ class ClusterChecks(Struct):
                 _LOG,
                 f"The log group {health.log_group} does not exist, so ECS starts no task.",
                 f"Create it: aws logs create-log-group --log-group-name {quote(health.log_group or '')}.",
+            )
+        elif health.log_group_class != STANDARD:
+            yield problem(
+                _LOG,
+                f"The log group {health.log_group} has the class {health.log_group_class}, so CloudWatch Logs does not "
+                "forward its reports, and only Logs Insights reads them.",
+                "Let the batch log to a group of the class Standard. The class of a group cannot be changed.",
             )
         elif health.log_group_exists and not health.forwarded_to and health.has_reports and self.is_indexed:
             yield problem(
@@ -193,7 +186,8 @@ class ClusterChecks(Struct):
 
     def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         reports = self.reports
-        if not health.has_reports or not reports.is_known or health.family in reports.newest_ns:
+        is_read = health.has_reports and health.log_group_class == STANDARD
+        if not is_read or not reports.is_known or health.family in reports.newest_ns:
             return
         if health.log_group in reports.unread:
             yield note(_REPORT, f"Looking for reports in {health.log_group} takes too long.", "Use --elasticsearch.")

@@ -21,14 +21,14 @@ from profiler.aws_account.doctor.task_checks import (
     processes_not_visible,
     settings_findings,
 )
-from profiler.aws_account.report_paths import ReportPaths
+from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.container_roles import repository
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
-from profiler.record.units import MIB
+from profiler.record.units import MIB, format_count
 from profiler.settings import MonitorSettings, read_settings
 from profiler.task_definitions.containers import (
     Container,
@@ -46,6 +46,7 @@ from profiler.task_definitions.monitor_changes import (
 
 _MONITOR = "monitor"
 EXECUTION_ROLE = "execution role"
+_ROLE = "role"
 SCHEDULES = "schedules"
 # The place of the task's id in the name of a log stream.
 _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
@@ -162,6 +163,26 @@ def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths)
     return None
 
 
+def role_problems(
+    definition: Mapping[str, object], permission: Permission | None, paths: ReportPaths, add_command: str
+) -> Iterator[Finding]:
+    """What the roles of a definition do not allow its monitor. ``permission`` is whether the task role may report."""
+    pull, role = execution_role_finding(definition, paths), task_role(definition)
+    if pull is not None and pull.level == "problem":
+        yield pull
+    if permission == "denied":
+        yield problem(
+            _ROLE,
+            f"The task role {role} does not allow logs:PutLogEvents for the report.",
+            f"Allow it: {add_command} --attach-policy --yes.",
+        )
+    elif permission == "no role":
+        what = "has no task role" if role is None else f"has a task role that does not exist ({role})"
+        own_stream = f"{add_command} --report-stream monitor --register"
+        advice = f"Give it a role, or send the report to the monitor's own stream: {own_stream}."
+        yield problem(_ROLE, f"The task definition {what}.", advice)
+
+
 def _without_monitor(
     definition: Mapping[str, object], containers: tuple[Container, ...], add_command: str, default_image: str
 ) -> Iterator[Finding]:
@@ -229,6 +250,6 @@ def _accelerators(batch: Container, monitor: Container, containers: tuple[Contai
             yield problem(GPUS, "The task has GPUs, but the monitor cannot see them.", GPU_ADVICE)
     if batch.uses_neuron:
         if monitor.neuron_devices:
-            yield ok(NEURON, f"The monitor has {len(monitor.neuron_devices)} Neuron devices.")
+            yield ok(NEURON, f"The monitor has {format_count(len(monitor.neuron_devices), 'Neuron device')}.")
         else:
             yield problem(NEURON, "The batch has Neuron devices, but the monitor has none.", NEURON_ADVICE)

@@ -9,11 +9,13 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.clusters_and_log_groups import account_subscriptions, subscription_filters
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.stack_state import StackState, existing_stack
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
+from profiler.record.units import format_count
 from profiler.search_setup.dashboard_import import existing_objects
 from profiler.search_setup.search_servers import DashboardsServer
 from profiler.search_setup.template_install import SearchServer, detect_product
@@ -173,10 +175,10 @@ class _DeploymentChecks(Struct):
     def _subscriptions(self, destination: str) -> Iterator[Finding]:
         if self.stack.parameters.get("Subscribe") == "account":
             with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
-                response = self.open_client("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
-            documents = (json.loads(policy["policyDocument"]) for policy in response.get("accountPolicies", ()))
+                policies = account_subscriptions(self.open_client("logs"))
+            documents = (json.loads(policy["policyDocument"]) for policy in policies)
             if any(document.get("DestinationArn") == destination for document in documents):
-                yield ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
+                yield ok(_SUBSCRIPTION, "All log groups of the Region are subscribed that have the class Standard.")
                 return
             yield problem(
                 _SUBSCRIPTION,
@@ -194,8 +196,7 @@ class _DeploymentChecks(Struct):
 
     def _subscription(self, group: str, destination: str) -> Iterator[Finding]:
         with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):
-            pages = self.open_client("logs").get_paginator("describe_subscription_filters").paginate(logGroupName=group)
-            found = {item["destinationArn"] for page in pages for item in page["subscriptionFilters"]}
+            found = {one["destinationArn"] for one in subscription_filters(self.open_client("logs"), group)}
         if destination in found:
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
         else:
@@ -225,18 +226,19 @@ class _DeploymentChecks(Struct):
         with aws_errors(f"The queue {url} cannot be read", "sqs:GetQueueAttributes"):
             response = self.open_client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=[_COUNT])
         name, count = url.rpartition("/")[2], int(response["Attributes"][_COUNT])
+        messages = format_count(count, "message")
         if not count:
             yield ok(_QUEUES, f"The queue {name} is empty.")
         elif output == _REJECTED_QUEUE:
             yield problem(
                 _QUEUES,
-                f"The search cluster rejected documents, or runs were not exported: about {count} messages in {name}.",
+                f"The search cluster rejected documents, or runs were not exported: about {messages} in {name}.",
                 "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
             )
         else:
             yield problem(
                 _QUEUES,
-                f"Events failed: about {count} messages in {name}.",
+                f"Events failed: about {messages} in {name}.",
                 "Fix the cause, then send them again: task-profiler setup redrive.",
             )
 

@@ -20,7 +20,7 @@ from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import BatchSelection, ContainerMetadata, TaskMetadata, select_batch
 from profiler.readers.linux.host import Host, KernelView
 from profiler.record.hardware import unseen_cpu_limit, unseen_memory_limit
-from profiler.record.units import MIB, format_duration, format_memory
+from profiler.record.units import MIB, format_count, format_duration, format_memory
 from profiler.settings import MonitorSettings, StacksMode
 from profiler.sinks import DeliveryFailure, LogTarget
 
@@ -226,7 +226,9 @@ def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSele
 def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:
     """The Neuron devices. ``program`` is the path of neuron-monitor, None if it was not found."""
     if program is not None and devices:
-        yield ok(NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
+        yield ok(
+            NEURON, f"{format_count(len(devices), 'Neuron device')} ({', '.join(sorted(devices))}), read by {program}."
+        )
     elif program is not None:
         yield problem(NEURON, f"{program} exists, but there is no device /dev/neuron*.", NEURON_ADVICE)
     elif devices:

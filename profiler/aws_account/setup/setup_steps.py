@@ -17,6 +17,7 @@ from profiler.aws_account.stack_state import DEFAULT_STACK, obstacle, read_state
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
+from profiler.record.units import format_count
 
 # Whether a step is done, the evidence from AWS, and the options that its commands need in addition.
 _Found: TypeAlias = tuple[bool | None, str, tuple[str, ...]]
@@ -109,9 +110,9 @@ class SetupSteps(Struct):
         if counts["pinned"]:
             text += f" {counts['pinned']} are pinned to another revision, until --update-schedules moves them."
         if counts["impossible"]:
-            text += f" add-monitor refuses {counts['impossible']} families."
+            text += f" add-monitor refuses {format_count(counts['impossible'], 'family')}."
         if counts["unknown"]:
-            text += f" {counts['unknown']} families could not be read."
+            text += f" {format_count(counts['unknown'], 'family')} could not be read."
         is_done = False if counts["stale"] else None if counts["unknown"] else True
         return is_done, " ".join([text, *problems]), ("--update-schedules",) if counts["pinned"] else ()
 

@@ -60,9 +60,9 @@ class StackChanges(Struct):
     _seen: set[str] = set()
 
     def prepare(
-        self, template_url: str, parameters: Sequence[Mapping[str, object]], *, is_new: bool
+        self, template_url: str, parameters: Sequence[Mapping[str, object]], tags: Mapping[str, str], *, is_new: bool
     ) -> ChangeSet | None:
-        """Create a change set; None if nothing would change."""
+        """Create a change set; None if nothing would change. ``tags`` are all of the stack."""
         cloudformation = self.open_client("cloudformation")
         with aws_errors(f"The stack {self.name} cannot be changed", "cloudformation:CreateChangeSet"):
             created = cloudformation.create_change_set(
@@ -71,6 +71,7 @@ class StackChanges(Struct):
                 ChangeSetType="CREATE" if is_new else "UPDATE",
                 TemplateURL=template_url,
                 Parameters=parameters,
+                Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
                 Capabilities=["CAPABILITY_IAM"],
                 Description="task-profiler setup stack",
             )

@@ -16,6 +16,7 @@ from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, for
 from profiler.aws_account.setup.stack_changes import ChangeSet, StackChanges
 from profiler.aws_account.setup.stack_template import (
     changed_parameters,
+    check_account,
     check_groups,
     check_pattern,
     parameter_defaults,
@@ -32,6 +33,7 @@ from profiler.core.version import __version__
 _HASH_DIGITS = 16
 # The secret of each parameter is STACK/NAME.
 _SECRETS = {"SlackSecretId": "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
+_TAGS = {"application": "task-profiler"}
 _SIGN_IN = frozenset({"api_key", "username", "password"})  # a new sign-in replaces the whole old one
 _US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by name
 
@@ -41,7 +43,8 @@ class StackRequest(Struct, frozen=True, kw_only=True):
 
     ``bucket`` None: the stack's, else one of the account's own. ``zip_file`` None: the code is built. ``parameters``:
     ``Name=Value`` each. ``settings`` are values of parameters from their own options. ``secrets`` are the values of
-    each secret, by the parameter that gets the secret's name.
+    each secret, by the parameter that gets the secret's name. ``tags`` are added to the stack's; an empty value removes
+    one.
     """
 
     name: str = DEFAULT_STACK
@@ -50,13 +53,14 @@ class StackRequest(Struct, frozen=True, kw_only=True):
     parameters: tuple[str, ...] = ()
     settings: Mapping[str, str] = {}
     secrets: Mapping[str, dict[str, str]] = {}
+    tags: Mapping[str, str] = {}
 
 
 class StackPlan(Struct, frozen=True, kw_only=True):
     """The effects of a deployment, computed without a change.
 
     ``given`` are the values that are given now, by the parameter's name; ``secrets`` the values of each secret, by its
-    name.
+    name. ``tags`` are all of the stack.
     """
 
     state: StackState
@@ -64,6 +68,7 @@ class StackPlan(Struct, frozen=True, kw_only=True):
     code_key: str
     given: Mapping[str, str]
     secrets: Mapping[str, dict[str, str]]
+    tags: Mapping[str, str]
 
     @property
     def template_key(self) -> str:
@@ -174,7 +179,8 @@ class StackDeployment(Struct, frozen=True):
         template = self._with_subscriptions(template, given, state)
         bucket = self._bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
-        plan = StackPlan(state=state, template=template, code_key=code_key, given=given, secrets=secrets)
+        tags = {key: value for key, value in {**state.tags, **request.tags}.items() if value}
+        plan = StackPlan(state=state, template=template, code_key=code_key, given=given, secrets=secrets, tags=tags)
         return plan, bucket
 
     def _with_subscriptions(self, template: str, given: dict[str, str], state: StackState) -> str:
@@ -182,14 +188,19 @@ class StackDeployment(Struct, frozen=True):
         values = parameter_values(template, given, state.parameters)
         check_pattern(values)
         subscribes = subscribes_groups(values)
+        before = parameter_values(template, {}, state.parameters)
         if values["Subscribe"] == "account":
+            if before["Subscribe"] == "groups":
+                check_account(self.open_client, self.on_step)
             return template
         names = [name for name in values["LogGroups"].split(",") if name]
         groups = matching_log_groups(self.open_client, names)
         if "LogGroups" in given or list(groups) != names:
             given["LogGroups"] = ",".join(groups)
-            if subscribes:
-                check_groups(groups, self.open_client)
+        is_fed = before["Subscribe"] == "groups" and (before["ElasticsearchUrl"] or "running" in before["Notify"])
+        had = before["LogGroups"].split(",") if is_fed else ()
+        if subscribes:
+            check_groups(state.name, [name for name in groups if name not in had], self.open_client, self.on_step)
         return with_subscriptions(template, groups)
 
     def _bucket(self, state: StackState) -> CodeBucket:
@@ -218,6 +229,8 @@ class StackDeployment(Struct, frozen=True):
         for name, value in plan.given.items():
             if name not in ("CodeBucket", "CodeKey"):
                 yield f"  {name}={value}"
+        for key, value in plan.tags.items():
+            yield f"  tag {key}={value}"
         kept = len([name for name in plan.state.parameters if name not in plan.given])
         if kept:
             yield f"  {kept} other parameters keep their values"
@@ -233,7 +246,7 @@ class StackDeployment(Struct, frozen=True):
                 self.on_step(f"uploaded s3://{bucket.name}/{key}")
         parameters = changed_parameters(parameter_defaults(plan.template), plan.given, plan.state.parameters)
         is_new = plan.state.phase == "absent"
-        return self.changes.prepare(bucket.url(plan.template_key), parameters, is_new=is_new)
+        return self.changes.prepare(bucket.url(plan.template_key), parameters, plan.tags, is_new=is_new)
 
     def _code(self) -> bytes:
         if self.request.zip_file is not None:
@@ -248,7 +261,7 @@ class StackDeployment(Struct, frozen=True):
         """Store the secrets. Running functions read a changed one within five minutes."""
         key_arn = plan.values["SecretsKeyArn"]
         for name, values in plan.secrets.items():
-            self.on_step(f"{store_secret(self.open_client, name, values, key_arn)}: secret {name}")
+            self.on_step(f"{store_secret(self.open_client, name, values, key_arn, plan.tags)}: secret {name}")
 
 
 def _given(request: StackRequest, names: tuple[str, ...]) -> dict[str, str]:
@@ -272,12 +285,13 @@ def _read_zip(path: str) -> bytes:
 
 
 def store_secret(
-    open_client: OpenClient, name: str, values: dict[str, str], key_arn: str = ""
+    open_client: OpenClient, name: str, values: dict[str, str], key_arn: str = "", tags: Mapping[str, str] | None = None
 ) -> Literal["created", "updated", "unchanged", "restored"]:
     """Store values in a secret's JSON object. Other values there stay, and so does the key of an existing secret.
 
     Secrets Manager keeps the name of a deleted secret for 7 to 30 days. Such a secret is restored without its values.
-    ``key_arn`` is the KMS key of a new secret; empty: AWS's own key. The message of an error contains no value.
+    ``key_arn`` is the KMS key of a new secret; empty: AWS's own key. ``tags`` are those of a new secret. The message of
+    an error contains no value.
     """
     client = open_client("secretsmanager")
     actions = "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue, RestoreSecret and TagResource"
@@ -295,7 +309,7 @@ def store_secret(
                 Name=name,
                 Description="Settings of Task Profiler's forwarder",
                 SecretString=json.dumps(values),
-                Tags=[{"Key": "application", "Value": "task-profiler"}],
+                Tags=[{"Key": key, "Value": value} for key, value in {**_TAGS, **(tags or {})}.items()],
                 **({"KmsKeyId": key_arn} if key_arn else {}),
             )
             return "created"

@@ -7,12 +7,17 @@ after minutes, and rolls back: these are refused here.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from hashlib import sha256
 
-from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.clusters_and_log_groups import listed_groups
+from profiler.aws_account.aws_errors import OpenClient, noted_errors
+from profiler.aws_account.clusters_and_log_groups import (
+    STANDARD,
+    account_subscriptions,
+    log_group_class,
+    subscription_filters,
+)
 from profiler.core.errors import TaskProfilerError, UsageError
 
 # The parameters that `setup stack` sets itself.
@@ -23,6 +28,12 @@ _SUBSCRIPTION = re.compile(r"^  Subscription:\n.*?\n\n", re.MULTILINE | re.DOTAL
 _ONE_GROUP = re.compile(r"^  SubscribesOneGroup: .+\n", re.MULTILINE)
 _HASH_DIGITS = 8
 _MAX_PATTERN_CHARACTERS = 2048  # EventBridge's default quota
+# Of a log group. AWS raised the quota in September 2026: https://github.com/aws-cloudformation/cfn-lint/pull/4688
+_MAX_FILTERS = 5
+_OLD_MAX_FILTERS = 2
+# The name of the template's filter, and of those that replace it: two resources must not be the same filter.
+_ONE_FILTER = "${AWS::StackName}-group"
+_FILTER = f"{_ONE_FILTER}s"
 _CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
 
 
@@ -48,7 +59,8 @@ def with_subscriptions(template: str, groups: Iterable[str]) -> str:
     """
     (block,) = _SUBSCRIPTION.findall(template)
     copies = "".join(_subscription(block, name) for name in groups)
-    return _ONE_GROUP.sub("", template).replace(block, copies) if copies else template
+    whole = _ONE_GROUP.sub("", template).replace(block, copies) if copies else template
+    return whole.replace(_ONE_FILTER, _FILTER)  # the alarms have it, too
 
 
 def _subscription(block: str, group: str) -> str:
@@ -56,7 +68,6 @@ def _subscription(block: str, group: str) -> str:
     for old, new in (
         ("  Subscription:", f"  Subscription{digest}:"),
         ("SubscribesOneGroup", "SubscribesGroups"),
-        ("!Ref AWS::StackName", f"!Sub ${{AWS::StackName}}-{digest}"),
         ("!Ref LogGroups", f'"{group}"'),
     ):
         block = block.replace(old, new, 1)
@@ -136,24 +147,48 @@ def check_pattern(values: Mapping[str, str]) -> None:
         )
 
 
-def check_groups(names: Sequence[str], open_client: OpenClient) -> None:
-    """Refuse groups that cannot be subscribed: missing ones, and those of another class than Standard.
-
-    Only this check needs logs:DescribeLogGroups.
-    """
-    try:
-        groups = {one["logGroupName"]: one for name in names for one in listed_groups(open_client, name)}
-    except TaskProfilerError:
-        return
-    missing = [name for name in names if name not in groups]
-    if missing:
+def check_account(open_client: OpenClient, note: Callable[[str], object]) -> None:
+    """Refuse a second account-wide subscription. ``note`` gets a sentence if this cannot be read."""
+    names: list[str] = []
+    with noted_errors(note, "Whether all log groups can be subscribed is unknown", "logs:DescribeAccountPolicies"):
+        names += [one["policyName"] for one in account_subscriptions(open_client("logs"))]
+    if names:
         raise TaskProfilerError(
-            f"Log groups that are to be subscribed do not exist ({', '.join(missing)}): create them, or check "
-            "--log-group and --region."
+            f"The account-wide subscription {names[0]} exists already, and AWS allows one for each account and Region: "
+            "use --log-group instead of --all-log-groups, or delete it (aws logs delete-account-policy --policy-type "
+            f"SUBSCRIPTION_FILTER_POLICY --policy-name {names[0]})."
         )
-    unfit = [name for name in names if groups[name].get("logGroupClass", "STANDARD") != "STANDARD"]
+
+
+def check_groups(stack: str, names: Sequence[str], open_client: OpenClient, note: Callable[[str], object]) -> None:
+    """Refuse new groups that cannot be subscribed: missing, of another class than Standard, or without a free filter.
+
+    ``note`` gets a sentence about what cannot be read, because only this check needs the permissions.
+    """
+    classes: dict[str, str | None] = {}
+    filters: dict[str, list[str]] = {}
+    permissions = "logs:DescribeLogGroups and DescribeSubscriptionFilters"
+    with noted_errors(note, "Whether the log groups can be subscribed is unknown", permissions):
+        classes |= {name: log_group_class(open_client, name) for name in names}
+        standard = [name for name, found in classes.items() if found == STANDARD]
+        logs = open_client("logs")
+        filters |= {name: [one["filterName"] for one in subscription_filters(logs, name)] for name in standard}
+    unfit = [f"{name} ({found or 'missing'})" for name, found in classes.items() if found != STANDARD]
     if unfit:
         raise TaskProfilerError(
-            f"Only log groups of the class Standard can be subscribed, unlike {', '.join(unfit)}: leave them out, "
-            "and let the batches log to others."
+            f"Only log groups that exist and have the class Standard can be subscribed, unlike {', '.join(unfit)}: "
+            "create them, leave them out, or check --log-group and --region."
+        )
+    own = _FILTER.replace("${AWS::StackName}", stack)
+    full = [name for name, present in filters.items() if own in present or len(present) >= _MAX_FILTERS]
+    if full:
+        raise TaskProfilerError(
+            f"The subscription filter {own} cannot be added to {', '.join(full)}, because AWS allows {_MAX_FILTERS} "
+            "filters for each log group, with different names: delete one, or leave the group out."
+        )
+    crowded = [name for name, present in filters.items() if len(present) >= _OLD_MAX_FILTERS]
+    if crowded:
+        note(
+            f"{', '.join(crowded)} has {_OLD_MAX_FILTERS} or more subscription filters already: where AWS has not yet "
+            f"raised its limit of {_OLD_MAX_FILTERS} for each log group, CloudFormation will fail, so delete one first."
         )

@@ -369,6 +369,7 @@ def image() -> None:
 )
 @flag("--all-log-groups", "Subscribe all log groups of the Region.")
 @repeatable("--parameter parameters", "NAME=VALUE", "Set a template parameter.")
+@repeatable("--tag tags", "KEY=VALUE", "Tag the stack, its resources and new secrets; KEY= removes a tag.")
 @option("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
 @option("--zip zip_file", "FILE", "The forwarder's zip of a release, instead of building it.")
 @flag("--delete", "Delete the stack, and print what stays.")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
-from profiler.aws_account.clusters_and_log_groups import container_insights_sentences
+from profiler.aws_account.clusters_and_log_groups import STANDARD, container_insights_sentences
 from profiler.aws_account.doctor.cluster_checks import (
     ClusterChecks,
     FamilyHealth,
@@ -33,6 +33,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_pages, open_source
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
+from profiler.record.units import format_count
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.task_definitions.cloudformation import change_template, is_template
@@ -88,6 +89,7 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
 def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json: bool) -> int:
     """Print the families of the cluster and their problems; return the exit code. TaskProfilerError without any."""
     open_client = open_clients(options.region, options.profile)
+    add_command = f"{_ADD} --cluster {quote(cluster)}"
     rollout = plan_monitors(open_client, (cluster,), scheduled=False, on_problem=warn)
     families, paths = rollout.families(), ReportPaths(open_client)
     monitors: list[FamilyMonitor] = []
@@ -95,12 +97,12 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
     with progress_row() as show:
         for monitor in read_monitors(rollout, families):
             monitors.append(monitor)
-            healths.append(family_health(monitor, paths))
+            healths.append(family_health(monitor, paths, add_command))
             show("Reading families", len(monitors) / len(families))
     reports = _last_reports(monitors, healths, options, now_ns)
     is_indexed = options.url is not None or any(health.forwarded_to for health in healths)
     schedules = [schedule_of(target) for target in rollout.targets if is_timed(target)]
-    checks = ClusterChecks(cluster, schedules, reports, now_ns, is_indexed=is_indexed)
+    checks = ClusterChecks(add_command, schedules, reports, now_ns, is_indexed=is_indexed)
     judged = tuple(checks.judged(monitors, healths))
     for sentence in sorted(paths.problems):
         warn(sentence)
@@ -111,7 +113,7 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
         for sentence in container_insights_sentences(open_client, (cluster,)):
             write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
-    warn(f"{len(judged)} families: {wrong or 'none'} with a problem.")
+    warn(f"{format_count(len(judged), 'family')}: {wrong or 'none'} with a problem.")
     return 1 if wrong else 0
 
 
@@ -122,9 +124,8 @@ def _last_reports(
     arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
     pages = LimitedPages(open_pages(options))
     reporting = [one for one in healths if one.has_reports]
-    groups: Sequence[str | None] = sorted(
-        {one.log_group for one in reporting if one.log_group and one.log_group_exists}
-    )
+    readable = [one for one in reporting if one.log_group_exists and one.log_group_class == STANDARD]
+    groups: Sequence[str | None] = sorted({one.log_group for one in readable if one.log_group})
     if options.url is not None:
         groups = [None] if reporting else []
     newest_ns: dict[str, int] = {}

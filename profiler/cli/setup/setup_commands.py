@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from profiler.aws_account.setup.monitor_image import Docker, ImageBuild, ImageRepository, build_context, clone_folder
-from profiler.cli.options import SignIn, gathered
+from profiler.cli.options import SignIn, gathered, parse_tags
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
@@ -45,7 +45,7 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
             open_clients(region, profile),
             clusters,
             {"region": region, "profile": profile},
-            lambda read, count: show(f"{read} of {count} families", read / count),
+            lambda read, count: show(f"{read} of {format_count(count, 'family')}", read / count),
         )
         found = list(steps.read())
     code = 1 if all(step.is_done is None for step in found) else 0
@@ -177,6 +177,7 @@ def deploy_stack(
     groups: tuple[str, ...],
     all_log_groups: bool,
     parameters: tuple[str, ...],
+    tags: tuple[str, ...],
     bucket: str | None,
     zip_file: str | None,
     yes: bool,
@@ -213,6 +214,7 @@ def deploy_stack(
         parameters=parameters,
         settings={name: value for name, value in settings.items() if value is not None},
         secrets=_secrets(failure_webhook, success_webhook, otlp_headers, sign_in),
+        tags=dict(parse_tags(tags)),
     )
     cluster = SearchCluster(url, search_session(sign_in)) if url else None
     deploy(request, open_client, cluster, output)

@@ -258,9 +258,8 @@ def _wrapped(name: str, text: str, view: EndView) -> tuple[Line, ...]:
 
 def _rows(text: str, first: Span, view: EndView, style: str = "") -> tuple[Line, ...]:
     """The wrapped text; a word that is longer than a line is cut."""
-    text, room = printable(text), view.width - len(first.text)
-    # Wrapping counts characters, of which some take two columns.
-    rows = wrapped(text, view.width - columns_of(text) + len(text), first, style=style)
+    room = view.width - len(first.text)
+    rows = wrapped(text, view.width, first, style=style)
     return tuple(line(start, Span(shorten(rest.text, room, view.glyphs), style)) for start, rest in rows)
 
 

@@ -40,7 +40,7 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
-from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import Advice
 
@@ -66,7 +66,7 @@ def page_lines(
     first = wrapped(verdict.text, view.width, Span(f"{view.glyphs.dot} ", verdict.tone), style=verdict.tone)
     sections: Sequence[Section] = (
         (0, (*first, *wrapped(verdict.evidence or "", view.width, INDENT))),
-        (0, _facts(record, run.event, view)),
+        (0, _facts(run, view)),
         (1, _usage(record, view)),
         (2, (*time_lines(record, view.width, view.glyphs), *_gpu_use(record, view))),
         (2, _series(record, series, moments, view)),
@@ -79,8 +79,8 @@ def page_lines(
     return arrange(sections, MAX_LINES + extra)
 
 
-def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line]:
-    separator = view.glyphs.separator
+def _facts(run: PastRun, view: View) -> Iterator[Line]:
+    record, event, separator = run.report.record, run.event, view.glyphs.separator
     size, metrics = record.task_size, record.metrics
     limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb) if size is None else size
     words = {
@@ -102,6 +102,7 @@ def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line
         ),
     )
     yield from labelled("run", separator.join(filter(None, identity)), view)
+    yield from labelled("command", shorten(run.command or "", 200, view.glyphs), view)
     others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
     retries = (f"{name} {task_id[:8]}" for name, task_id in others if task_id)
     yield from labelled("retry", separator.join(retries), view)
@@ -294,7 +295,7 @@ def _others(record: Record, view: View) -> Iterator[Line]:
             + ("" if process.max_memory_used_mb is None else f" at {format_memory(process.max_memory_used_mb)}")
             for process in kills.processes
         )
-        text = f"{kills.count} {'process' if kills.count == 1 else 'processes'} by the kernel, for lack of memory"
+        text = f"{format_count(kills.count, 'process')} by the kernel, for lack of memory"
         yield from labelled("killed", text + (f": {named}" if named else ""), view)
     yield from labelled("I/O", io_text(record.metrics, view.glyphs), view)
     yield from labelled("largest", _processes(record, view.glyphs), view)

@@ -29,7 +29,7 @@ def find_advice(run: PastRun, source: RunSource | None, price_overrides: PriceOv
 
 def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iterator[str]:
     """The duration and the cost of a run with less vCPU: the two next smaller sizes."""
-    if advice is None or not advice.evidence.has_cpu:
+    if advice is None or not (advice.evidence.has_cpu and advice.evidence.has_success):
         return
     evidence, options = advice.evidence, advice.choice.options
     current_vcpu = evidence.size.vcpu
@@ -70,10 +70,11 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
         runs = advice.evidence.runs + advice.evidence.out_of_memory_unmeasured
         basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'})"
-        if choice.is_right and advice.risk is None:
+        is_kept = choice.is_right and advice.risk is None
+        if is_kept:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
-        else:
+        elif size is not None:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
-            yield from advice.reasons[1 : _MAX_REASONS + 1]
+        yield from advice.reasons[1 : 1 + (_MAX_REASONS if not is_kept else int(not advice.evidence.has_success))]
     texts = (*gpu_advice(record), visible_memory_advice(record), visible_cpus_advice(record))
     yield from (text for text in texts if text is not None)

@@ -6,7 +6,7 @@ from itertools import groupby
 from profiler.cli.printing import value_text
 from profiler.cli.styled_text import INDENT, Column, Glyphs, Line, Span, line, separated, shorten, table, wrapped
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
+from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks, StacksLine
 from profiler.record.record_model import Record
 from profiler.record.units import format_count, format_percent
 from profiler.runs.past_runs.moments import MIN_SAMPLES, elapsed, frame_of, frames_of
@@ -57,7 +57,7 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs)
         (
             wrapped(title, width, style="bold"),
             _tree(root, width, glyphs),
-            _most_run(known.top, known.samples, width),
+            _most_run(known, width),
             *(_moment(moment, record, width, glyphs) for moment in known.moments),
         )
     )
@@ -130,11 +130,12 @@ def _folded(chain: Sequence[Node], glyphs: Glyphs) -> Iterator[Span]:
         yield Span(node.text, "cyan" if node.text.endswith(WAITING_SUFFIX) else "bold" if node.is_own else "")
 
 
-def _most_run(functions: Sequence[StackFunction], samples: int | None, width: int) -> Iterator[Line]:
+def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
     """The functions that ran most, by their names in the record."""
-    if not functions:
+    if not stacks.top:
         return
     title = "Share of the stacks of running threads"
+    samples = stacks.samples if stacks.running_samples is None else stacks.running_samples
     if samples is not None and samples < MIN_SAMPLES:
         title += f" in only {format_count(samples, 'sample')}: a matter of chance"
     yield from wrapped(title, width, style="bold")
@@ -151,7 +152,7 @@ def _most_run(functions: Sequence[StackFunction], samples: int | None, width: in
             one.function,
             one.file + ("" if one.line is None else f":{one.line}"),
         )
-        for one in functions
+        for one in stacks.top
     ]
     yield from table(columns, rows, width=width)
 

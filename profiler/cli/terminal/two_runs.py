@@ -61,7 +61,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """One number of both runs.
 
     ``change`` is the text of ``change_percent``, which is None if one is unknown, if the other run's is 0, or if both
-    read the same. ``change_points`` is the difference of two shares of the time, in percentage points.
+    read the same. ``change_points`` is the difference of two shares of the time, in percentage points. ``has_few``:
+    fewer than five of the family's runs are known to have the number, so that the change means little.
     """
 
     name: str
@@ -71,13 +72,13 @@ class Row(Struct, frozen=True, kw_only=True):
     change_percent: float | None = None
     change_points: float | None = None
     is_changed: bool = True
+    has_few: bool = False
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
     """The comparison with the run ``other`` (None: there is none) in the role ``name``, such as ``last success``.
 
-    A complete comparison shows all numbers, not only those that changed. ``has_few``: fewer than five runs of the
-    family are known, so that a change in percent means little.
+    A complete comparison shows all numbers, not only those that changed. ``has_few``: as in a row.
     """
 
     other: PastRun | None
@@ -133,15 +134,14 @@ def compared_lines(record: Record, comparison: Comparison | None, view: View) ->
     other = comparison.other.report.record
     when = local(other.started_at, view)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
-    yield from wrapped(
-        f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):", view.width, INDENT, style="bold"
-    )
+    title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
+    yield from wrapped(title, view.width, INDENT, style="bold")
     rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
-    last = f"  ({FEW_RUNS})" if comparison.has_few else f"{'change':>{_VALUE_WIDTH}}"
-    head = f"{'':<{_NAME_WIDTH}}{'this run':>{_VALUE_WIDTH}}{'that run':>{_VALUE_WIDTH}}{last}"
+    head = f"{'':<{_NAME_WIDTH}}" + "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("this run", "that run", "change"))
+    head += f", {FEW_RUNS}" if comparison.has_few else ""
     yield line(Span(INDENT + (head if rows else "No number differs by 5 % and by more than usual."), "dim"))
     for row in rows:
-        change = "" if comparison.has_few else row.change.replace(BLOCKS.times, view.glyphs.times)
+        change = row.change.replace(BLOCKS.times, view.glyphs.times)
         values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
         style = "bold" if row.is_changed else ""
         yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, Span(f"{change:>{_VALUE_WIDTH}}", style))
@@ -163,15 +163,14 @@ def _metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, ea
     usual = usual_range(get(view_of(one)) for one in earlier if not is_peak or _peak_note(this, one) is None)
     this_text, other_text = _text(new, unit), _text(old, unit)
     percent = None if new is None or not old or this_text == other_text else 100 * (new - old) / old
-    change = ""
-    if new is not None and old is not None and (usual or not earlier):  # else fewer than five runs have the number
-        change = format_change(new, old, lambda value: _text(value, unit))
+    are_known = new is not None and old is not None
     return Row(
         name=name,
         this=this_text,
         other=other_text,
-        change=change,
+        change=format_change(new, old, lambda value: _text(value, unit)) if are_known else "",
         change_percent=percent,
+        has_few=bool(earlier) and usual is None,
         is_changed=(
             this_text != other_text
             if percent is None
@@ -229,7 +228,7 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     if known_status(record) != "success":
         return _first_fitting(map(line, _texts_of_the_last(earlier[0], when)), width)
     rows = tuple(_changes(record, earlier))
-    has_few = len(earlier) < MIN_RUNS or not all(row.change for row in rows)
+    has_few = len(earlier) < MIN_RUNS or any(row.has_few for row in rows)
     few = f" ({FEW_RUNS})" if has_few else ""
     if not rows:
         texts = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
@@ -260,7 +259,7 @@ def _joined(rows: Sequence[Row], glyphs: Glyphs, *, has_values: bool) -> Iterato
     for number, row in enumerate(rows):
         values, change = f"{row.other} {glyphs.arrow} {row.this}", row.change.replace(BLOCKS.times, glyphs.times)
         text = f"{change} ({values})" if change and has_values else change or values
-        style = ("yellow" if (row.change_percent or 0) > 0 else "green") if change else ""
+        style = "" if row.has_few else "yellow" if (row.change_percent or 0) > 0 else "green"
         yield from (Span(", " if number else ""), Span(f"{row.name} {text}", style))
 
 

@@ -52,7 +52,9 @@ class RunSession:
         self._format = options.output_format
         if self._format == "auto":  # for a person if the report goes to a terminal
             self._format = "human" if os.isatty(_STDERR) and options.output is None else "json"
-        self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
+        self._recorder = None
+        if not options.no_history:
+            self._recorder = HistoryRecorder(options.history_file, os.environ, clock, options.words)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
         settings, seconds, endpoint = SettingsReader(os.environ), options.interval_seconds, endpoint_address(os.environ)
@@ -138,8 +140,8 @@ class RunSession:
         return printed_summary(successes, is_file=self._options.output is not None)
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
-        """Add the run to the history, unless ``--no-history`` is given. Returns sentences about failures."""
-        if self._recorder is None:
+        """Add a run that started to the history, unless ``--no-history`` is given; returns sentences about failures."""
+        if self._recorder is None or result.startup_error is not None:
             return ()
         return self._recorder.add(line, result.report, result.series, result.stacks_line)
 
@@ -158,8 +160,9 @@ class RunSession:
 
 
 def _import_history() -> None:
-    """Import SQLite while the command runs, not when the user waits for the command's start or end."""
+    """Import what the history needs while the command runs, not when the user waits for the command's start or end."""
     with suppress(ImportError):  # a Python without SQLite; the recorder reports it
+        import profiler.core.redaction
         import profiler.runs.history.run_database  # noqa: F401
 
 

@@ -161,6 +161,8 @@ def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
 
     Raises UsageError for what is not a Region.
     """
+    if on_fargate == "":
+        raise UsageError("--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out.")
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs
     from profiler.sizing.prices import UNPRICED_REGIONS, PriceOverrides, is_priced
 

@@ -5,8 +5,7 @@ ones are looked for only if the kernel has assigned a process id since the last 
 not grown, so the expensive file ``status`` is not read again. Command lines are kept without what looks like a secret.
 """
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -16,53 +15,8 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.followed_process import CpuClock, TrackedProcess
 from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
 
-_MASK = "…"
-# In names of options and variables. "key" alone would also match --key-column.
-_SECRET_NAME = re.compile(
-    r"pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth|signature",
-    re.IGNORECASE,
-)
-_NAMED_VALUE = re.compile(r"(-{0,2}[\w.-]+[=:])(.+)", re.DOTALL)
-_OPTION = re.compile(r"-{1,2}[\w.-]+")
-_USER_IN_ADDRESS = re.compile(r"(?<=\w://)[^/@\s]+@")
-# Keys and tokens: long words of letters and digits that are neither a path nor a sentence.
-_OPAQUE_TOKEN = re.compile(r"[A-Za-z0-9+_=-]{24,}")
-_UNSPACED = re.compile(r"\S+")
-_LAST_DIGIT, _LAST_LETTER = re.compile(r"\S*\d"), re.compile(r"\S*[A-Za-z]")
 # Each tracked process keeps two files open; the usual limit is 1024 open files.
 _MAX_OPEN_PROCESSES = 100
-
-
-def redact(words: Sequence[str]) -> str:
-    """Join a command line and mask what looks like a secret. The time grows in proportion to the length.
-
-    Masked are the values of options and variables whose name suggests a secret, users and passwords in addresses, and
-    long opaque words.
-    """
-    shown: list[str] = []
-    masks_next = False
-    for word in words:
-        is_option = _OPTION.fullmatch(word) is not None
-        shown.append(_MASK if masks_next and not is_option else _redact_word(word))
-        masks_next = is_option and _SECRET_NAME.search(word) is not None
-    return " ".join(shown)
-
-
-def _redact_word(word: str) -> str:
-    named = _NAMED_VALUE.fullmatch(word)
-    if named is not None and _SECRET_NAME.search(named[1][:-1]):
-        return named[1] + _MASK
-    return _UNSPACED.sub(_redact_opaque_tokens, _USER_IN_ADDRESS.sub(f"{_MASK}@", word))
-
-
-def _redact_opaque_tokens(unspaced: re.Match[str]) -> str:
-    """Mask each token that is followed by, or has, a digit and a letter."""
-    text = unspaced[0]
-    digit, letter = _LAST_DIGIT.match(text), _LAST_LETTER.match(text)
-    if digit is None or letter is None:
-        return text
-    end = min(digit.end(), letter.end())
-    return _OPAQUE_TOKEN.sub(lambda token: _MASK if token.start() < end else token[0], text)
 
 
 class ProcessSnapshot(Struct, frozen=True, kw_only=True):

@@ -160,14 +160,14 @@ class FunctionCounts:
     """How often each function was on the stack of a running thread, within a fixed size."""
 
     def __init__(self) -> None:
-        self._running = 0
+        self.running = 0
         self._functions: dict[_Key, _Function] = {}
 
     def add(self, stack: ThreadStack) -> None:
         """Count a stack; a recursive function counts once, with its last line. Waiting threads do not count."""
         if not stack.is_active:
             return
-        self._running += 1
+        self.running += 1
         lines = {(frame.function, frame.file, frame.is_own): frame.line for frame in stack.frames}
         for key, line in lines.items():
             function = self._functions.setdefault(key, _Function())
@@ -196,7 +196,7 @@ class FunctionCounts:
         )
 
     def _percent(self, count: int) -> float:
-        return round(100 * count / self._running, _PERCENT_DIGITS)
+        return round(100 * count / self.running, _PERCENT_DIGITS)
 
 
 class FoldedStacks:
@@ -312,4 +312,5 @@ class StackProfile:
         """The record's part; None without samples."""
         if not self.samples:
             return None
-        return Stacks(source=source, samples=self.samples, top=self.functions.top(), moments=self.moments.record())
+        running, top, moments = self.functions.running, self.functions.top(), self.moments.record()
+        return Stacks(source=source, samples=self.samples, running_samples=running, top=top, moments=moments)

@@ -293,8 +293,12 @@ def _advice(notice: EndedTask) -> list[str]:
         return []
     advice, limit, suggested = record.recommendation, notice.metrics.memory_size_mb, ""
     if TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb) != record.task_size:
-        if notice.outcome.category == "oom" and (advice.memory_mb or math.inf) <= (limit or 0):
-            return []  # no more memory for a run that ran out of it: its numbers are from before the end
+        vcpu, memory_mb = advice.vcpu or math.inf, advice.memory_mb or math.inf
+        was = record.task_size or TaskSize(vcpu=notice.metrics.vcpu_size, memory_mb=limit)
+        is_smaller = vcpu < (was.vcpu or 0) or memory_mb < (was.memory_mb or 0)
+        has_no_more = notice.outcome.category == "oom" and memory_mb <= (limit or 0)
+        if has_no_more or (notice.outcome.status == "failure" and is_smaller):
+            return []  # the numbers are from before the end, and do not show what the run needed
         suggested = value_formats.suggested_size(advice)
     reasons = (escape_text(reason, MAX_SENTENCE_LENGTH) for reason in advice.reasons[:5])
     return [suggested, *(f"• {reason}" for reason in reasons if reason)]

@@ -44,9 +44,9 @@ _OUTSIDE_MIDDLE: Final = 0.1
 class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
     """The medians of one metric in two sets (None: no run has it), and the change from the first, the base.
 
-    ``change_percent`` and its 95 % interval from ``low_percent`` to ``high_percent`` are None if the base is 0 or a set
-    has fewer than 5 runs, the upper end also if the base can be 0. ``runs_needed`` are the runs per set that would
-    likely show a change of 5 %; None if no estimate is possible.
+    ``change_percent`` is None if the base is 0. Its 95 % interval from ``low_percent`` to ``high_percent`` is None also
+    if a set has fewer than 5 runs, the upper end also if the base can be 0. ``runs_needed`` are the runs per set that
+    would likely show a change of 5 %; None if no estimate is possible.
     """
 
     a: float | None
@@ -87,7 +87,7 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     return MedianChange(
         a=base,
         b=other,
-        change_percent=_percent(base, ratio) if fewest >= MIN_RUNS else None,
+        change_percent=_percent(base, ratio),
         low_percent=_percent(base, low),
         high_percent=_percent(base, high),
         verdict=verdict,

@@ -6,16 +6,17 @@ sqlite3 is imported only when a run is written: it would delay the start of ever
 pathlib is slow to import.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import without_surrogates
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.bounded_json_line import encode_line
+from profiler.record.bounded_json_line import encode_line, truncate_text
 from profiler.record.record_model import Report
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS, history_path
 from profiler.runs.step_series import encode_points, points_of
@@ -50,12 +51,13 @@ def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
 
 
 class HistoryRecorder:
-    """Records one run in the history."""
+    """Records one run of the command ``words`` in the history."""
 
-    def __init__(self, option: str | None, environment: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, option: str | None, environment: Mapping[str, str], clock: Clock, words: Sequence[str]) -> None:
         self._option = option
         self._environment = environment
         self._clock = clock
+        self._words = words
         self._write_call: BackgroundCall[bool] | None = None
         self._began_ns: int | None = None
         self._due_ns: int | None = 0 if self.keeps_runs else None
@@ -86,8 +88,14 @@ class HistoryRecorder:
     def _write(self, line: bytes, report: Report, series: RunSeries | None) -> bool:
         with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
             store = self._open(_MAX_WRITE_SECONDS)
-            store.keep_running(line, report, _points(report, series))
+            store.keep_running(line, report, _points(report, series), self._command())
         return True
+
+    def _command(self) -> str:
+        """The command line without secrets, cut if it is very long."""
+        from profiler.core.redaction import redact  # regular expressions, which take a while to compile
+
+        return truncate_text(without_surrogates(redact(self._words)), 4000)
 
     def _open(self, max_wait_seconds: float) -> "HistoryStore":
         """The history. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
@@ -124,7 +132,8 @@ class HistoryRecorder:
         try:
             if max_runs:
                 store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
-                store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
+                points, command = _points(report, series), self._command()
+                store.add(line, report, points, command, max_runs=max_runs, stacks_line=stacks_line)
                 store.add_abandoned_runs()
         except TaskProfilerError as error:
             failure = f"This run is not in the history. {error}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from profiler.runs.past_runs.run_source import RunFilter
 
 _APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
-_VERSION = 3  # of the schema
+_VERSION = 4  # of the schema
 _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_VERSION}",
@@ -42,6 +42,7 @@ _SCHEMA = (
         status TEXT NOT NULL,
         record TEXT NOT NULL,
         points TEXT NOT NULL,
+        command TEXT,
         stacks BLOB,
         UNIQUE (task_id, started_at)
     )""",
@@ -54,6 +55,7 @@ _SCHEMA = (
         pid_started INTEGER NOT NULL,
         record TEXT NOT NULL,
         points TEXT NOT NULL,
+        command TEXT,
         UNIQUE (task_id, started_at)
     )""",
     "CREATE INDEX run_by_start ON run (started_at)",
@@ -165,37 +167,44 @@ class HistoryStore:
                 "file with --history."
             ) from error
 
-    def keep_running(self, line: bytes, report: Report, points: bytes) -> None:
+    def keep_running(self, line: bytes, report: Report, points: bytes, command: str | None = None) -> None:
         """Write down a run in progress of this process, in case that the process is killed."""
         stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
         started_ticks = 0 if stat is None else stat.started_ticks
         key = report.record.task_id, _start(report)
         with self._write_transaction() as connection:
             connection.execute(
-                "INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?, ?)",
-                (*key, os.getpid(), started_ticks, line.decode(), points.decode()),
+                "INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*key, os.getpid(), started_ticks, line.decode(), points.decode(), command),
             )
 
     def add_abandoned_runs(self) -> None:
         """Add the runs of killed profilers, as far as they were written down. A failure leaves them for later."""
         with suppress(TaskProfilerError):
-            for line, report, points, is_alive in self._in_progress():
+            for line, report, points, command, is_alive in self._in_progress():
                 if not is_alive:
-                    self.add(line, report, points, max_runs=None)
+                    self.add(line, report, points, command, max_runs=None)
 
-    def _in_progress(self) -> list[tuple[bytes, Report, bytes, bool]]:
-        """The runs in progress that were written down, with their points, and whether their profiler is alive."""
-        query = "SELECT CAST(record AS BLOB), CAST(points AS BLOB), pid, pid_started FROM running"
+    def _in_progress(self) -> list[tuple[bytes, Report, bytes, str | None, bool]]:
+        """The runs in progress: what was written down of each, and whether its profiler is alive."""
+        query = "SELECT CAST(record AS BLOB), CAST(points AS BLOB), command, pid, pid_started FROM running"
         with self._open_for_reading() as connection:
             rows = [] if connection is None else connection.execute(query).fetchall()
         return [
-            (line, report, points, proc.read_live_name(*process) is not None)
-            for line, points, *process in rows
+            (line, report, points, command, proc.read_live_name(*process) is not None)
+            for line, points, command, *process in rows
             if (report := _report(line)) is not None
         ]
 
     def add(
-        self, line: bytes, report: Report, points: bytes, *, max_runs: int | None, stacks_line: bytes | None = None
+        self,
+        line: bytes,
+        report: Report,
+        points: bytes,
+        command: str | None = None,
+        *,
+        max_runs: int | None,
+        stacks_line: bytes | None = None,
     ) -> None:
         """Add a run and delete the oldest ones beyond ``max_runs``. It replaces what is stored of the same run.
 
@@ -207,12 +216,11 @@ class HistoryStore:
             import zlib  # most runs have no stacks
 
             stacks = zlib.compress(stacks_line)
-        values = (*key, record.family, record.status, line.decode(), points.decode(errors="replace"), stacks)
+        values = (*key, record.family, record.status, line.decode(), points.decode(errors="replace"), command, stacks)
         on_conflict = "IGNORE" if max_runs is None else "REPLACE"
         with self._write_transaction() as connection:
             connection.execute(
-                f"INSERT OR {on_conflict} INTO run (task_id, started_at, family, status, record, points, stacks)"  # noqa: S608
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR {on_conflict} INTO run VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 values,
             )
             connection.execute("DELETE FROM running WHERE task_id = ? AND started_at = ?", key)
@@ -249,37 +257,37 @@ class HistoryStore:
                 count += connection.execute("DELETE FROM run WHERE task_id = ?", found[:1]).rowcount
         return count
 
-    def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report]]:
-        """Past runs, newest first: their record lines as printed, and the decoded reports. A missing file has no runs.
+    def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report, str | None]]:
+        """Past runs, newest first: their record lines as printed, the decoded reports, and the redacted command lines.
 
-        Only families, statuses, times and ``run`` are selected: filter the result again.
+        A missing file has no runs. Only families, statuses, times and ``run`` are selected: filter the result again.
         """
         condition, words = _condition(selection)
         # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
         values = tuple(map(without_surrogates, words))
         query = (
-            "SELECT started_at, id, CAST(record AS BLOB) FROM run"  # noqa: S608  made of constants
+            "SELECT started_at, id, CAST(record AS BLOB), command FROM run"  # noqa: S608  made of constants
             f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
         )
         with self._open_for_reading() as connection:
             last: tuple[str, int] = ("~", 0)  # this text sorts after every time
             while connection is not None:
                 page = connection.execute(query, (*last, *values)).fetchall()
-                for _, _, line in page:
+                for _, _, line, command in page:
                     report = _report(line)
                     if report is None:
                         self.unreadable_count += 1
                     else:
-                        yield line, report
+                        yield line, report, command
                 if len(page) < _PAGE_SIZE:
                     return
                 last = page[-1][:2]
 
-    def running(self) -> Iterator[Report]:
-        """The runs in progress on this machine, as checkpoints."""
-        for _, report, _, is_alive in self._in_progress():
+    def running(self) -> Iterator[tuple[Report, str | None]]:
+        """The runs in progress on this machine, as checkpoints, and their redacted command lines."""
+        for _, report, _, command, is_alive in self._in_progress():
             if is_alive:
-                yield _checkpoint(report, self._clock.wall_ns())
+                yield _checkpoint(report, self._clock.wall_ns()), command
 
     def names(self, beginning: str, most: int) -> tuple[list[str], list[str]]:
         """The families and the ids of runs with this beginning: the newest, at most ``most`` of each."""

@@ -80,11 +80,11 @@ class ContainerInsightsRuns(RunSource):
         """Sentences about missing and unreadable parts, and about the number of selected runs without values."""
         short = sum((run.report.record.metrics.duration_ms or 0) < MINUTE_MS for run in self._unseen_selected)
         counts = (
-            (self._unreadable, "event", "could not be read"),
-            (short, "run", "shorter than a minute have no values"),
-            (len(self._unseen_selected) - short, "run", "have no values"),
+            (self._unreadable, "event could not be read", "events could not be read"),
+            (short, "run shorter than a minute has no values", "runs shorter than a minute have no values"),
+            (len(self._unseen_selected) - short, "run has no values", "runs have no values"),
         )
-        texts = (f"{format_count(count, noun)} {text}" for count, noun, text in counts if count)
+        texts = (f"{count} {one if count == 1 else several}" for count, one, several in counts if count)
         return (*self._notes, *(f"{self.place}: {text}." for text in texts))
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
@@ -200,7 +200,7 @@ class ContainerInsightsRuns(RunSource):
         self._oldest_ms[cluster] = min(event.timestamp, self._oldest_ms.get(cluster, event.timestamp))
         if event.service_name and not self._selected.with_services:
             self._services.add(event.task_id)
-        elif event.started_at is None or event.started_at * NS_PER_MS >= self._selected.since_ns:
+        elif event.started_at is None or event.started_at >= self._selected.since_ns / NS_PER_MS:
             self._tasks.setdefault((cluster, event.task_id), SeenTask(cluster, event)).add(event, minute)
 
     def _add_end(self, message: str) -> None:

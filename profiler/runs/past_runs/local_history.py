@@ -33,7 +33,7 @@ class LocalRuns(RunSource):
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page."""
         stored = self.history.runs(selection)
-        past = (PastRun(report=report, line=line) for line, report in stored if selection.matches(report))
+        past = (PastRun(report=one, line=line, command=text) for line, one, text in stored if selection.matches(one))
         if not selection.reads_checkpoints:
             return past
         runs = merge(past, self.running(selection), key=lambda run: run.started_ns, reverse=True)
@@ -41,7 +41,8 @@ class LocalRuns(RunSource):
         return (next(same) for _, same in groupby(runs, key=lambda run: run.report.record.task_id))
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
-        return newest_first(PastRun(report=report) for report in self.history.running() if selection.matches(report))
+        found = (PastRun(report=report, command=command) for report, command in self.history.running())
+        return newest_first(run for run in found if selection.matches(run.report))
 
     def steps(self, runs: Iterable[PastRun]) -> Iterator[StepSeries]:
         return self.history.steps(run.report for run in runs)

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
 from profiler.record.record_model import Record, Series
 from profiler.record.units import format_count, format_duration, format_memory, format_peak, format_percent, format_vcpu
@@ -141,7 +141,6 @@ _PEAK_ABOVE_MEDIAN = 1.25
 _PEAK_NEAR_LIMIT = 0.9
 # Samples have seen a peak that is at most this much above the highest of them.
 _MISSED_PEAK = 1.01
-_MS_PER_MINUTE = 60_000
 
 
 class Moment(Struct, frozen=True, kw_only=True):
@@ -165,14 +164,8 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
 
 def elapsed(milliseconds: float) -> str:
     """Format a time after the start: ``+430ms``, ``+9.7s``, ``+3m``, ``+19m 06s``."""
-    if 0 < milliseconds < MS_PER_SECOND:
-        return f"+{int(milliseconds)}ms"
-    if milliseconds < _MS_PER_MINUTE:
-        return f"+{int(milliseconds / 100) / 10:g}s"
-    text = format_duration(milliseconds)
-    for rest in (" 00s", " 00m", " 00h"):
-        text = text.removesuffix(rest)
-    return f"+{text}"
+    text = re.sub(r" 00[smh]$", "", format_duration(milliseconds))
+    return "+0s" if not milliseconds else "+" + re.sub(r"(\.0)? (m?s)$", r"\2", text)
 
 
 def series_length_ms(record: Record, series: Series) -> float:

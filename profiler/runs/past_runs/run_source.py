@@ -50,11 +50,13 @@ class PastRun(Struct, frozen=True, kw_only=True):
 
     ``report`` is the report, or the last checkpoint of a run without a report. Its status is the one to show: where
     ECS's event corrected the status, it differs from the status in ``line``, the record line (None: the run left none).
-    ``checkpoints`` are those that the source has at hand, in no particular order.
+    ``checkpoints`` are those that the source has at hand, in no particular order. ``command`` is the redacted command
+    line, which only the local history has.
     """
 
     report: Report
     line: bytes | None = None
+    command: str | None = None
     checkpoints: tuple[Report, ...] = ()
     event: TaskEvent | None = None
 

@@ -363,13 +363,13 @@ def test_the_wait_is_that_of_the_time_that_the_notice_is_about() -> None:
 
 
 def test_an_overdue_run() -> None:
-    ((at, finding),) = found(stuck_minutes=0, expected_seconds=3000.5)
+    ((at, finding),) = found(stuck_minutes=0, expected_seconds=3000.4)
     assert at == 3010 / 60
     assert notice(finding, WAITED) == Notice(
         kind="overdue",
         message="The run has taken 50m 10s; 50m 00s were expected; it has waited mostly for network 10.0.3.9:5432.",
-        since=format_ms(START_NS + seconds(3000.5)),
-        evidence=NoticeEvidence(elapsed_seconds=3010, expected_seconds=3000.5, waiting_for="network 10.0.3.9:5432"),
+        since=format_ms(START_NS + seconds(3000.4)),
+        evidence=NoticeEvidence(elapsed_seconds=3010, expected_seconds=3000.4, waiting_for="network 10.0.3.9:5432"),
     )
 
 

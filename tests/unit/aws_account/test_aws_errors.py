@@ -67,6 +67,12 @@ def refused(code: str, message: str) -> ClientError:
         (refused("AccessDenied", REFUSED.format("iam:GetRole")), None, "action): allow iam:GetRole."),
         (refused("403", "Forbidden"), "s3:ListBucket", "AWS refused (403: Forbidden): allow s3:ListBucket."),
         (refused("404", "Not Found"), None, "AWS cannot find it (Not Found): check the name, --region and --profile."),
+        (
+            refused("ValidationException", "This operation is only supported on the Standard log class."),
+            None,
+            "supported on the Standard log class): read it by Logs Insights, or use a Standard group.",
+        ),
+        (refused("InvalidOperationException", "It is of log-group-class X."), None, "X): read it by Logs Insights"),
         (refused("ValidationError", "Template\nerror: x."), None, "It cannot be read: Template error: x."),
         (
             refused("KMS.DisabledException", "arn:aws:kms:eu-west-1:111122223333:key/0f3c is disabled."),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.cli.compare_command import annotations, append_summary, check_limit, comparison_lines
 from profiler.cli.styled_text import render_lines
+from profiler.core.errors import UsageError
 from profiler.record.record_model import Distribution, Report
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
@@ -97,9 +98,15 @@ def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(cli: Cli) -> 
         within = cli("compare", *BOTH, *source, "--fail-above", limit)
         assert (within.code, within.err) == (0, "")
     assert cli("compare", *BOTH[::-1], *source, "--fail-above", "0").code == 0
-    for wrong in ("-1%", "ten"):
-        with pytest.raises(click.UsageError, match=r"range 0 to 10000|not a valid number"):
+    for wrong in ("-1%", "ten", "nan%"):
+        with pytest.raises(click.UsageError, match=r"range 0 to 10000|not a valid number|'nan%' is not a number"):
             cli("compare", *BOTH, *source, "--fail-above", wrong)
+
+
+@pytest.mark.parametrize("words", [("compare", *BOTH), ("recommend",), ("report",)])
+def test_an_empty_region_is_a_mistake(words: tuple[str, ...], cli: Cli) -> None:
+    with pytest.raises(UsageError, match="--on-fargate is empty: name a Region"):
+        cli(*words, "--from", kept(*GROWN), "--on-fargate=")
 
 
 def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(cli: Cli) -> None:
@@ -122,7 +129,7 @@ def test_too_few_runs_do_not_fail_and_that_is_said(cli: Cli) -> None:
     assert few.err.startswith(unknown)
     assert "memory peak (maxMemoryUsedMB, fewer than five runs)" in few.err
     rows = [re.split(r"  +", row.strip()) for row in few.out.splitlines()]
-    assert [row[-3:] for row in rows if row[0] == "memory peak"] == [["-", "-", "fewer than five runs"]]
+    assert [row[-3:] for row in rows if row[0] == "memory peak"] == [["+25.6 %", "-", "fewer than five runs"]]
     assert few.out.splitlines()[-1] == (
         "To see a change of 5 %, about this many runs per side are needed: duration 5, memory peak 5, memory average 5."
     )

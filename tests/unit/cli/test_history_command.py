@@ -8,7 +8,7 @@ from profiler.cli.history_command import table_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import local_zone
 from profiler.record.record_model import Report
-from profiler.runs.past_runs.run_source import RunFilter
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.command_line import run_here
 from tests.runs import history_of, lines, report
 from tests.terminals import texts
@@ -16,7 +16,7 @@ from tests.unit.cli.conftest import Cli
 
 
 def head(*reports: Report) -> list[str]:
-    return texts(table_lines((one.record for one in reports), None))[0].split()
+    return texts(table_lines([PastRun(report=one) for one in reports], None))[0].split()
 
 
 def test_account_and_region_have_columns_only_where_there_are_several() -> None:
@@ -28,8 +28,19 @@ def test_account_and_region_have_columns_only_where_there_are_several() -> None:
 
 
 def test_a_retry_is_marked() -> None:
-    rows = table_lines((report(number).record for number in range(2)), None, {report(1).record.task_id})
+    rows = table_lines([PastRun(report=report(number)) for number in range(2)], None, {report(1).record.task_id})
     assert [" retry" in row for row in texts(rows)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(None, "job.py --day 2026-11-20"), (93, "job.py --day 2026-1…"), (80, "")]
+)
+def test_the_command_line_is_the_first_that_gives_way_to_the_width(width: int | None, shown: str) -> None:
+    name = "日本語夜間バッチ"
+    runs = [PastRun(report=report(family=name), command="job.py --day 2026-11-20"), PastRun(report=report(1))]
+    _, first, second = texts(table_lines(runs, width))
+    assert first.endswith(f"20 % {shown}".rstrip())
+    assert second.index("success") - first.index("success") == len(name), "each character takes two columns"
 
 
 @pytest.mark.usefixtures("los_angeles")

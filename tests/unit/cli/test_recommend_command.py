@@ -132,6 +132,7 @@ def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
     ("reports", "problem"),
     [
         ([report()], "nightly fails the check: the recommended size saves 75 %."),
+        ([report(status="failure")], None),
         ([report(peak_mb=400, size=(0.25, 512))], None),
         ([report(peak_mb=200, size=(0.25, 512), likely_out_of_memory=True)], "1 run ran out of memory."),
         ([report(launch_type="EC2", peak_mb=100)], None),

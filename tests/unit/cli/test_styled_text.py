@@ -12,18 +12,20 @@ from msgspec.structs import replace
 
 from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import Column, table, wrapped
+from profiler.core.text import columns_of
+from profiler.runs.past_runs.run_source import PastRun
 from tests.shown_runs import etl, failure, out_of_memory
 from tests.terminals import shown_on_terminal, texts
 
 COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
-WORDS = st.text("abcXYZ019", min_size=1, max_size=30)
+WORDS = st.text("abcXYZ019漢", min_size=1, max_size=30)
 ROWS = st.lists(st.tuples(WORDS, st.integers(0, 10**6).map(str), st.sampled_from(["success", "failure 137"])))
 
 
 @given(ROWS, st.integers(30, 60))
 def test_a_table_fits_into_its_width_and_loses_no_character(rows: list[tuple[str, str, str]], width: int) -> None:
     lines = texts(table(COLUMNS, rows, gap=1, width=width))
-    assert all(len(one) <= max(width, 8 + 1 + 7 + 1 + 11) for one in lines)
+    assert all(columns_of(one) <= max(width, 8 + 1 + 7 + 1 + 11) for one in lines)
     shown = "".join("".join(lines).split())
     assert sorted(shown) == sorted("NameCountResult" + "".join("".join(row) for row in rows).replace(" ", ""))
 
@@ -41,7 +43,8 @@ def test_the_history_has_a_line_for_each_run(width: int | None, left_out: set[st
         for report in (etl(), out_of_memory(), failure())
         for family in ("nightly-etl-customer-reports", "short")
     ]
-    head, *rows = texts(table_lines(records, width))
+    runs = [PastRun(report=replace(etl(), record=record)) for record in records]
+    head, *rows = texts(table_lines(runs, width))
     assert len(rows) == len(records)
     assert max(map(len, (head, *rows))) <= (width or 200)
     assert {"Time", "CPU", "Memory"} - set(head.split()) == left_out

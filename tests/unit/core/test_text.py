@@ -1,5 +1,6 @@
-"""Text from other programs, sizes and times as people write them, the text of a moment, and the clock."""
+"""Text from other programs, secrets, sizes and times as people write them, the text of a moment, and the clock."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from profiler.core.clock import Ticker
 from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
+from profiler.core.redaction import redact
 from profiler.core.text import first_names, on_one_line, printable, without_surrogates
 from profiler.core.timestamps import (
     format_datetime,
@@ -149,3 +151,53 @@ def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:
     assert ticker.seconds_to_next(seconds(104.5)) == 0.5
     assert ticker.missed == 2
     assert ticker.seconds_to_next(seconds(104.5)) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["job.py", "--day", "2026-11-20", "-v"], "job.py --day 2026-11-20 -v"),
+        (["--password", "hunter2", "--user", "me"], "--password … --user me"),
+        (["--db-password=hunter2", "API_KEY=abc", "token:xyz"], "--db-password=… API_KEY=… token:…"),
+        (["--api-key", "--verbose"], "--api-key --verbose"),
+        (["postgres://me:hunter2@db:5432/x"], "postgres://…@db:5432/x"),
+        (["AKIAIOSFODNN7EXAMPLE1234"], "…"),
+        (["--key-column", "id", "s3://bucket/input/part-00001.parquet"], "--key-column id s3://bucket/input/part-00001.parquet"),
+        (["--query", "select 1", ""], "--query select 1 "),
+        (["sh", "-c", "cd /x\nTOKEN=abc psql --password hunter2 -v"], "sh -c cd /x TOKEN=… psql --password … -v"),
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> None:
+    assert redact(words) == shown
+
+
+@given(
+    st.lists(st.text()),
+    st.text(min_size=8, alphabet="abcdefgh12345"),
+    st.sampled_from(["password", "TOKEN", "client-secret"]),
+)
+def test_the_value_of_a_secret_option_is_never_shown(others: list[str], value: str, name: str) -> None:
+    words = [*others, f"--{name}", value]
+    assert value not in redact(words) or value in redact(others)
+    assert value not in redact([f"{name}={value}"])
+
+
+def _mask_by_definition(word: str) -> str:
+    """Masks opaque tokens as the definition reads, in quadratic time."""
+    word = " ".join(word.split())
+    return re.sub(r"(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9+_=-]{24,}", "…", re.sub(r"(\w+://)[^/@\s]+@", r"\1…@", word))
+
+
+@given(st.text(alphabet="ab1 /@:+é\u0661") | st.text(alphabet="aB1/+ ", min_size=20, max_size=200))
+def test_the_fast_form_masks_what_the_definition_masks(word: str) -> None:
+    assert redact([word]) == _mask_by_definition(word)
+
+
+@given(
+    st.sampled_from(["a", "1", "a/", "://", "a://", "a://b", "_=", "a ", "a@", "--a-", "key=", "a" * 23 + "/"]),
+    st.sampled_from(["", "1", "@", " 1a", "=", "://x@y"]),
+)
+def test_a_long_word_takes_linear_time(unit: str, end: str) -> None:
+    """With quadratic time this test would run for minutes."""
+    word = unit * (300_000 // len(unit)) + end
+    assert len(redact([word])) <= len(word)

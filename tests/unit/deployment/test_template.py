@@ -149,6 +149,12 @@ SECRETS = ["search", "team/search", "ssm:search", "ssm:/team/search", f"arn:aws:
         ("SlackBaseUrl", ["https://slack-gov.com/api/"], ["https://slack-gov.com/api", "slack.com/"]),
         ("SubnetIds", ["subnet-0a", "subnet-0a,subnet-0b"], ["sg-0a", "subnet-0a, subnet-0b"]),
         ("SecretsKeyArn", [f"arn:aws:kms:{HERE}:key/mrk-0a"], [f"arn:aws:kms:{HERE}:alias/a"]),
+        (
+            "PermissionsBoundary",
+            ["", "arn:aws:iam::123456789012:policy/team/limits", "arn:aws-cn:iam::aws:policy/A"],
+            ["limits", "arn:aws:iam::123456789012:role/limits"],
+        ),
+        ("RolePath", ["/", "/team/", "/a/b/"], ["", "team", "/team", "//"]),
         ("CodeKey", ["task-profiler/a.zip"], ["a.tar", "a b.zip"]),
         # Of the clusters
         ("Family", ["nightly-etl", "a_1"], ["", "a b", "a/b", "a:1"]),
@@ -310,7 +316,8 @@ def test_the_docs_tell_what_each_alarm_means() -> None:
     rows = re.findall(r"^\| ((?:`-[\w-]+`(?:, )?)+) \|", DOCS, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`-([\w-]+)`", row)} == endings
     cost = (TEMPLATE.parents[1] / "docs" / "operate.md").read_text()
-    count = sum(not ending.startswith("watch-schedules") for ending in endings)  # without WatchSchedules
+    optional = ("watch-schedules", "forward-logs-stream")  # with WatchSchedules, with Ingestion=stream
+    count = sum(not ending.startswith(optional) for ending in endings)
     assert f"{count} alarms" in cost
     assert f"{count * 0.1:.2f} USD" in cost
 
@@ -335,12 +342,13 @@ def test_the_table_of_what_was_sent_is_what_the_functions_expect() -> None:
     assert table["TimeToLiveSpecification"] == {"AttributeName": "expiration", "Enabled": True}
 
 
-@pytest.mark.parametrize("function", ["ForwardLogs", "TaskStopped", "WatchSchedules"])
-def test_functions_may_use_subnets_and_security_groups_that_another_account_shares(function: str) -> None:
-    """ec2:CreateNetworkInterface is authorized on their ARNs, too."""
-    role = json.dumps(RESOURCES[f"{function}Role"])
+def test_functions_may_use_subnets_and_security_groups_that_another_account_shares() -> None:
+    """ec2:CreateNetworkInterface is authorized on their ARNs, too, and before the function is created."""
+    policy = json.dumps(RESOURCES["FunctionsPolicy"])
     for kind in ("subnet", "security-group"):
-        assert f"arn:${{AWS::Partition}}:ec2:${{AWS::Region}}:*:{kind}/*" in role
+        assert f"arn:${{AWS::Partition}}:ec2:${{AWS::Region}}:*:{kind}/*" in policy
+    for function in FUNCTIONS:
+        assert {"Ref": "FunctionsPolicy"} in RESOURCES[function]["Metadata"]["Policies"][0]["Fn::If"]
 
 
 # The documentation of the clusters

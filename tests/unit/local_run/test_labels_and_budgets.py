@@ -104,8 +104,8 @@ def test_a_value_just_above_its_limit_is_written_exactly() -> None:
         "The run exceeded the budget: "
         "memory 900.004 MB (limit 900 MB), duration 600.0004 s (limit 600 s) and CPU time 60.000001 s (limit 60 s)."
     )
-    assert check(Metrics(duration_ms=1.914), duration_ms=1) == (
-        "The run exceeded the budget: duration 1.914 ms (limit 1 ms).",
+    assert check(Metrics(duration_ms=1.014), duration_ms=1) == (
+        "The run exceeded the budget: duration 1.014 ms (limit 1 ms).",
     )
 
 

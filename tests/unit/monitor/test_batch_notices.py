@@ -85,7 +85,7 @@ def test_all_kinds_in_their_order() -> None:
     def growing(at: float) -> ContainerSample:
         return replace(idle(at), memory_used_bytes=round((100 + 24 * at / 60) * MIB))
 
-    world = world_of(growing, ends=2000.5, expected_seconds=90.5)
+    world = world_of(growing, ends=2000.5, expected_seconds=89.4)
 
     def task_at(at: float) -> TaskMetadata:
         used = round(4000 + 9 * at)
@@ -94,7 +94,7 @@ def test_all_kinds_in_their_order() -> None:
     world.source.task_at = task_at
     assert kinds(world) == ["stuck", "overdue", "disk", "memory"]
     overdue = notices_of(world)[1]
-    assert overdue.notice.message == "The run has taken 1m 31s; 1m 30s were expected."
+    assert overdue.notice.message == "The run has taken 1m 30s; 1m 29s were expected."
     assert [one["kind"] for one in world.report()["notices"]] == ["stuck", "overdue", "disk", "memory"]
 
 

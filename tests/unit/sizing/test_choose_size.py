@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.sizing.advice import as_json
 from profiler.sizing.choose_size import DeploymentTarget
+from profiler.sizing.prices import Size
 from profiler.sizing.run_facts import facts_of, oom_size_mb
 from tests.runs import report, slowdown
 from tests.unit.sizing.test_what_if import GB, Need, advice, families, reasons, runs_of, size
@@ -89,6 +90,37 @@ def test_failed_stopped_and_killed_runs_count() -> None:
     assert found.reasons[0].startswith("4 runs (2 failed, 1 stopped, 1 out of memory) used ")
 
 
+KILLED_HERE = {"status": "failure", "launch_type": "LOCAL", "size": None, "likely_out_of_memory": True}
+MINUTES = {"sampling": Sampling(interval_ms=60_000, sources=("container-insights",))}
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ({"status": "success"}, (0.25, 512)),
+        ({"status": "failure", "size": (1, 4096)}, (1, 4096)),
+        ({"status": "stopped"}, (1, 2048)),
+        ({"status": "unknown"}, (1, 2048)),
+        ({"status": "unknown", "metrics": {"duration_ms": 3_600_000}, **MINUTES}, (0.25, 512)),
+        ({"status": "failure", "task_size": None}, (1, 2048)),
+        ({"status": "failure", "peak_mb": 1900}, (1, 3072)),
+        ({"status": "failure", "launch_type": "EC2", "size": (1, 2000)}, (1, 2000)),
+        ({"status": "failure", "launch_type": "EC2", "size": (1, 2000), "peak_mb": 1900}, (1, 2304)),
+        ({"status": "failure", "launch_type": "LOCAL", "size": None}, (None, None)),
+        ({**KILLED_HERE, "metrics": {"memory_size_mb": 320}}, (None, 384)),
+    ],
+)
+def test_a_smaller_size_needs_a_success(run: dict[str, Any], expected: tuple[float | None, float | None]) -> None:
+    """Twenty-eight successes that need the whole size may be followed by fifty runs that fail after three seconds."""
+    found = advice([report(number, **{"peak_mb": 300, **run}) for number in range(2)])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == expected
+    is_kept = expected in ((1, 4096), (1, 2048), (1, 2000), (None, None))
+    assert ("No run succeeded, so no smaller size is recommended" in "\n".join(found.reasons)) is is_kept
+    is_smaller = expected == (0.25, 512)
+    assert (found.possible_saving(10) is not None) is is_smaller
+    assert bool([one for one in found.choice.options if one.acceptable and one.size < Size(1, 2048)]) is is_smaller
+
+
 def test_after_an_out_of_memory_the_next_size_is_the_least() -> None:
     """A kill at 2048 MB, long after the last reading: the peak plus 20 % would not be more than the size."""
     early = report(peak_mb=300, size=(0.25, 2048), status="failure", exit_code=137, likely_out_of_memory=True, p95=0.1)
@@ -113,7 +145,8 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
 def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> None:
     died: dict[str, Any] = {"metrics": {"memory_size_mb": 512}, "status": "failure", "likely_out_of_memory": True}
     one = report(peak_mb=500, **died)
-    assert size([one]) == (0.25, 1024)
+    assert size([one]) == (1, 2048)
+    assert size([one, report(1, peak_mb=500)]) == (0.25, 1024)
     assert "'batch' has its own memory limit of 512 MB" in reasons(one)
     beside = {"side": Metrics(max_memory_used_mb=600, vcpu_used=Distribution(p95=0))}
     assert oom_size_mb(report(peak_mb=500, others=beside, **died).record) == 1112

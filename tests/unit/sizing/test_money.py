@@ -108,6 +108,8 @@ def test_the_advice_says_where_the_runs_count() -> None:
     assert found["recommended"] == {"vcpu": 1, "memoryMB": 2048}
     assert ("onFargate" in without, without["sizes"]) == (False, [])
     assert "onFargate" not in shown(report(), "us-east-1")
+    failed = shown(local(status="failure"), "us-east-1")
+    assert failed["recommended"] == failed["current"] == {"vcpu": 8, "memoryMB": 16_000}
 
 
 def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:

@@ -278,7 +278,8 @@ def test_the_verdict_on_the_current_size() -> None:
     without_price = replace(waste, record=replace(waste.record, region="x"))
     assert [advice([one]).verdict for one in (waste, without_price)] == ["saves", "saves"]
     assert advice(growing).verdict == "too small"
-    assert advice([measured(size=None, launch_type="EC2")]).verdict == "not known"
+    unknown = (measured(size=None, launch_type="EC2"), measured(status="failure", size=(0.25, 512), peak_mb=300))
+    assert [advice([one]).verdict for one in unknown] == ["not known", "not known"]
     assert advice([measured(size=(0.25, 512), peak_mb=300)]).verdict == "fits"
 
 

@@ -1,12 +1,18 @@
-// What charts share: the order of families, and the chart library.
+// What charts share: the order of families, the runs of nights, and the chart library.
 
+import { content } from "#page/content.js";
 import { byId, element } from "#page/elements.js";
+import { isKnown } from "#page/formats.js";
 import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
+import { DAY } from "#page/time_units.js";
 
 export const MAX_FAMILIES = 30;
 const PLOTLY_CONFIG = { displayModeBar: false, responsive: true, showTips: false, doubleClick: false };
 export const isNarrow = () => window.innerWidth <= 640;
+
+/** Whether a run or a notice belongs to a night: a start of more than a day after now was written by a wrong clock. */
+export const hasNight = ({ began }) => isKnown(began) && !(began > Date.parse(content.generatedAt) + DAY);
 
 // The library is text until a run is opened: its evaluation takes longer than the whole overview.
 function plotly() {

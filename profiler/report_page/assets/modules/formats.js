@@ -23,19 +23,19 @@ function firstDigit(value, digits, least = 1) {
 
 export function asDuration(ms) {
   if (!isKnown(ms)) return UNKNOWN;
-  if (ms < 1000) return `${Math.floor(ms)} ms`;
-  const seconds = Math.floor(ms / 1000);
-  if (seconds < 60) return `${(Math.floor(ms / 100) / 10).toFixed(1)} s`;
+  const count = (unit) => roundHalfUp(ms / unit);
+  const [seconds, minutes, hours] = [1000, MINUTE, HOUR].map(count);
+  if (count(1) < 1000) return `${count(1)} ms`;
+  if (count(100) < 600) return `${(count(100) / 10).toFixed(1)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${twoDigits(seconds % 60)}s`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)}h ${twoDigits(Math.floor((seconds % 3600) / 60))}m`;
-  return `${Math.floor(seconds / 86400)}d ${twoDigits(Math.floor((seconds % 86400) / 3600))}h`;
+  if (minutes < 1440) return `${Math.floor(minutes / 60)}h ${twoDigits(minutes % 60)}m`;
+  return `${Math.floor(hours / 24)}d ${twoDigits(hours % 24)}h`;
 }
 
 /** Returns a time in a run, as exact as its steps: "1.25 s" where a step is 20 ms. */
 export function asMoment(ms, stepMs) {
-  if (ms < 1000 || ms >= MINUTE || stepMs >= 1000) return asDuration(ms);
-  const digits = stepMs >= 100 ? 1 : stepMs >= 10 ? 2 : 3;
-  return `${(Math.floor(ms / 10 ** (3 - digits)) / 10 ** digits).toFixed(digits)} s`;
+  if (ms < 1000 || ms >= MINUTE - 50 || stepMs >= 1000) return asDuration(ms);
+  return `${asFixed(ms / 1000, stepMs >= 100 ? 1 : stepMs >= 10 ? 2 : 3)} s`;
 }
 
 const dayOf = (date) => [date.getFullYear(), date.getMonth() + 1, date.getDate()].map(twoDigits).join("-");

@@ -1,6 +1,6 @@
 // The morning screen as data: a row for each family, a column for each night, a cell where runs started.
 
-import { familiesInOrder } from "#page/charts.js";
+import { familiesInOrder, hasNight } from "#page/charts.js";
 import { asCount, asMemory, asPercent, escapeControls, isKnown } from "#page/formats.js";
 import { byOutcome, isFailed, isKilled } from "#page/outcomes.js";
 import { costText, familyOf, shareOf } from "#page/run_values.js";
@@ -46,7 +46,7 @@ export function morningGrid(
   runs,
   { maxRows = Number.POSITIVE_INFINITY, statistic = STATISTICS.peak, periods = periodsOf(runs) } = {},
 ) {
-  const started = runs.filter((run) => isKnown(run.began));
+  const started = runs.filter(hasNight);
   if (!started.length) return undefined;
   const times = started.map((run) => local(run.began));
   const width = max(times) - min(times) < MIN_NIGHTS_RANGE ? HOUR : DAY;

@@ -73,7 +73,7 @@ function legend({ tone }) {
 function rest({ rows, families, tooOld, withoutStart, columns }) {
   const sentences = [
     tooOld && `Not drawn: ${asCount(tooOld, "run")} before ${columns[0].text}. Choose an earlier day in “To”.`,
-    withoutStart && `Not drawn: ${asCount(withoutStart, "run")} without a start time.`,
+    withoutStart && `Not drawn: ${asCount(withoutStart, "run")} whose start is unknown or in the future.`,
     rows.length < families &&
       `${rows.length} of ${families} families: those with kills, those with failures, then those with the most runs.`,
   ].filter(Boolean);

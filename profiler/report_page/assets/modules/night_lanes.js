@@ -1,6 +1,6 @@
 // Runs over time as data: a lane for each family, a bar for each run, a mark for each noticed due time.
 
-import { largestFamilies } from "#page/charts.js";
+import { hasNight, largestFamilies } from "#page/charts.js";
 import { asCount, asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
 import { OUTCOMES } from "#page/outcomes.js";
 import { grouped, max, min } from "#page/statistics.js";
@@ -18,7 +18,7 @@ const endOf = (run) => local(run.began) + (run.ms ?? 0);
 
 /** Returns the period that the chart shows, in local time; undefined if no run has a start time. */
 export function shownPeriod(runs, { width: chosenWidth, from: chosenFrom } = {}) {
-  const started = runs.filter((run) => isKnown(run.began));
+  const started = runs.filter(hasNight);
   if (!started.length) return undefined;
   const starts = started.map((run) => local(run.began));
   const [first, last] = [min(starts), max(starts)];

@@ -57,6 +57,7 @@ function facts(run) {
     ["Region", run.region],
     ["Cluster", run.cluster],
     ["Launch type", run.launch],
+    ["Command", run.command],
     ["Image", run.image],
     ["Log group", run.logGroup],
     ["Log stream", run.logStream],

@@ -1,5 +1,6 @@
 // The top of the overview: the sentence about the last night, the totals, and the families with failures.
 
+import { hasNight } from "#page/charts.js";
 import { content } from "#page/content.js";
 import { breakable, byId, countCell, element, shortTable } from "#page/elements.js";
 import { asCount, asDuration, asTime, asUsd, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
@@ -25,7 +26,7 @@ const MAX_FAILED = 10;
 export function lastNight(runs, notices, nowMs) {
   const { unit, startOf, lastOf } = periodsOf(runs);
   const missedTimes = notices.filter(({ outcome }) => outcome === "missed");
-  const starts = known([...runs, ...missedTimes], ({ began }) => began).map((ms) => startOf(local(ms)));
+  const starts = [...runs, ...missedTimes].filter(hasNight).map(({ began }) => startOf(local(began)));
   const last = lastOf(local(nowMs));
   const start = starts.includes(last) ? last : max(starts);
   if (!isKnown(start)) return undefined;

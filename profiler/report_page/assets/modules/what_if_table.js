@@ -60,6 +60,8 @@ export function runAdviceText(run, advice) {
     const asSize = !isKnown(vcpu) || vcpu === size.vcpu ? (one) => asTaskSize({ mb: one.mb }) : asTaskSize;
     return `Ran out of memory with ${asSize({ vcpu, mb })}; ${asSize(size)} recommended.`;
   }
+  if (advice.onlyFailures && !advice.changes)
+    return "No run of the family has succeeded, so no smaller size is recommended.";
   if (advice.fits)
     return `${asTaskSize(advice.current)} ${hasFitted(run, advice) ? "fits." : "is right for the family."}`;
   const change = adviceText(advice, []);
@@ -71,7 +73,8 @@ function whatIfTable(advice) {
     [
       isSize(advice.current, option) && "current",
       isSize(advice.size, option) && "recommended",
-      !option.acceptable && (option.holdsMemory ? "too slow" : "too little memory"),
+      !option.acceptable &&
+        (!option.holdsMemory ? "too little memory" : isKnown(option.max) ? "too slow" : "duration not known"),
     ]
       .filter(Boolean)
       .join(", ");

@@ -47,7 +47,7 @@ def findings(
         state=state, planned=PlannedFamily(family="etl", action="up to date", document=document, **planned)
     )
     health = FamilyHealth(family="etl", monitor=state, log_group="/ecs/etl", log_group_exists=True, forwarded_to=("f",))
-    checks = ClusterChecks("my jobs", schedules, reports or LastReports(), NOW_NS, is_indexed=True)
+    checks = ClusterChecks("add-monitor --cluster jobs", schedules, reports or LastReports(), NOW_NS, is_indexed=True)
     (judged,) = checks.judged([monitor], [health])
     return list(judged.findings)
 
@@ -90,7 +90,7 @@ def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() ->
     reports = LastReports(newest_ns={"etl": 1})
     (found,) = findings(unmonitored=(target,), reports=reports)
     assert (found.level, found.text) == ("problem", "The rule nightly is pinned to etl:1, which has no monitor.")
-    assert "add-monitor --cluster 'my jobs' --register --update-schedules" in (found.advice or "")
+    assert "add-monitor --cluster jobs --register --update-schedules" in (found.advice or "")
 
 
 # The newest report of each family: how much is read

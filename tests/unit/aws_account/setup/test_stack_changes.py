@@ -22,7 +22,7 @@ def changes_of(aws: FakeCloudFormation, events: list[StackEvent] | None = None) 
 
 
 def apply(changes: StackChanges, *, is_new: bool = False) -> StackState:
-    prepared = changes.prepare(URL, [], is_new=is_new)
+    prepared = changes.prepare(URL, [], {}, is_new=is_new)
     assert prepared is not None
     return changes.apply(prepared)
 
@@ -35,7 +35,7 @@ def test_a_change_set_is_read_page_by_page() -> None:
     ]
     changes = changes_of(aws)
     parameters = [{"ParameterKey": "Notify", "UsePreviousValue": True}]
-    prepared = changes.prepare(URL, parameters, is_new=False)
+    prepared = changes.prepare(URL, parameters, {"team": "data"}, is_new=False)
     assert prepared is not None
     assert prepared.changes == (
         Change(action="Add", resource="A", type="AWS::SQS::Queue"),
@@ -44,6 +44,7 @@ def test_a_change_set_is_read_page_by_page() -> None:
     (asked,) = aws.calls("CreateChangeSet")
     assert asked["ChangeSetType"] == "UPDATE"
     assert asked["Parameters"] == parameters
+    assert asked["Tags"] == [{"Key": "team", "Value": "data"}]
     assert asked["Capabilities"] == ["CAPABILITY_IAM"]
     assert not aws.calls("DeleteChangeSet")
 
@@ -52,13 +53,13 @@ def test_a_change_set_is_read_page_by_page() -> None:
 def test_an_empty_or_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status: str) -> None:
     """Somebody else may have applied another change set to the new stack."""
     aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": NO_CHANGES}])
-    assert changes_of(aws).prepare(URL, [], is_new=False) is None
+    assert changes_of(aws).prepare(URL, [], {}, is_new=False) is None
     assert aws.calls("DeleteChangeSet") == [{"ChangeSetName": CHANGE_SET}]
     assert not aws.calls("DeleteStack")
     aws.change_set_pages = [{"Status": "FAILED", "StatusReason": "Transform failed."}]
     aws.stack = {"StackStatus": status}
     with pytest.raises(TaskProfilerError, match=r"^CloudFormation rejects the change of .* tp: Transform failed\.$"):
-        changes_of(aws).prepare(URL, [], is_new=True)
+        changes_of(aws).prepare(URL, [], {}, is_new=True)
     assert len(aws.calls("DeleteChangeSet")) == 2
     assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * (status == "REVIEW_IN_PROGRESS")
 

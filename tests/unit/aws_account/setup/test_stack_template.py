@@ -2,21 +2,19 @@
 
 import json
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 
 from profiler.aws_account.setup.stack_template import (
     changed_parameters,
-    check_groups,
     check_pattern,
     parameter_values,
     parse_parameters,
     subscribes_groups,
     with_subscriptions,
 )
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import UsageError
 from tests.cloudformation import TEMPLATE, FastLoader, template
 
 WHOLE = TEMPLATE.read_text()
@@ -57,12 +55,11 @@ def test_a_group_that_is_removed_or_moved_leaves_the_other_subscriptions_alone()
     """A replaced filter delivers twice for a while, or exceeds the quota of filters, and the update is rolled back."""
     before = subscriptions("/ecs/a", "/ecs/a-b", "/ecs/ab", "123")
     assert [one["LogGroupName"] for one in before.values()] == ["/ecs/a", "/ecs/a-b", "/ecs/ab", "123"]
-    assert len({json.dumps(one["FilterName"]) for one in before.values()}) == 4
+    assert {json.dumps(one["FilterName"]) for one in before.values()} == {'{"Fn::Sub": "${AWS::StackName}-groups"}'}
     after = subscriptions("123", "/ecs/new", "/ecs/ab", "/ecs/a")
     kept = before.keys() & after.keys()
     assert {before[name]["LogGroupName"] for name in kept} == {"123", "/ecs/ab", "/ecs/a"}
     assert all(before[name] == after[name] for name in kept)
-    assert with_subscriptions(WHOLE, ()) == WHOLE
 
 
 def test_what_is_given_counts_what_was_set_stays_and_the_rest_is_the_templates() -> None:
@@ -107,18 +104,6 @@ def test_notices_of_running_tasks_need_log_groups_and_a_channel(given: dict[str,
 
 
 # What passes CloudFormation's checks, and fails minutes later
-
-
-def test_only_groups_that_exist_and_have_the_class_standard_are_subscribed() -> None:
-    rare = {"logGroupName": "/ecs/rare", "logGroupClass": "INFREQUENT_ACCESS"}
-    usual = {"logGroupName": "/ecs/usual", "logGroupClass": "STANDARD"}
-    open_client = MagicMock()
-    open_client().get_paginator().paginate.return_value = [{"logGroups": [{"logGroupName": "/ecs/old"}, rare, usual]}]
-    check_groups(["/ecs/old", "/ecs/usual"], open_client)
-    with pytest.raises(TaskProfilerError, match="class Standard can be subscribed, unlike /ecs/rare: leave them out"):
-        check_groups(["/ecs/old", "/ecs/rare"], open_client)
-    with pytest.raises(TaskProfilerError, match=r"do not exist \(/ecs/us\): create them"):
-        check_groups(["/ecs/us", "/ecs/rare"], open_client)
 
 
 def test_the_event_pattern_has_room_for_the_clusters() -> None:

@@ -305,11 +305,14 @@ def test_how_long_ago_the_last_success_ended(seconds: int, expected: str) -> Non
     assert text(etl().record, [other] * 5, now_ns=now_ns).endswith(f"success{expected}")
 
 
-def test_fewer_than_five_runs_have_no_change_in_percent() -> None:
+def test_a_change_since_fewer_than_five_runs_has_no_verdict() -> None:
+    """Its colour would be one."""
     own, one = etl().record, last(duration_ms=10_000)
-    assert text(own, [one] * 4) == "duration 10.0 s → 12.4 s since the last success 2 h ago (fewer than five runs)"
+    since = "duration +24 % (10.0 s → 12.4 s) since the last success 2 h ago"
+    assert text(own, [one] * 4) == f"{since} (fewer than five runs)"
+    assert [change_spans(own, [one] * runs, NOW_NS, 110, BLOCKS)[1].style for runs in (4, 5)] == ["", "yellow"]
     assert text(own, [last()]) == "nothing notable since the last success 2 h ago (fewer than five runs)"
-    assert text(own, [one] * 5) == "duration +24 % (10.0 s → 12.4 s) since the last success 2 h ago"
+    assert text(own, [one] * 5) == since
 
 
 @given(st.lists(st.floats(0.001, 1e9), min_size=5, max_size=50))

@@ -19,6 +19,7 @@ from profiler.record.record_model import Container, OtherContainer, encode
 from tests.shown_runs import etl, waiting, waiting_stacks
 from tests.terminals import texts
 from tests.unit.cli.conftest import Cli
+from tests.values import present
 
 
 def made(*steps: Mapping[str, int]) -> StacksLine:
@@ -101,6 +102,13 @@ def test_calls_between_functions_of_packages_are_counted() -> None:
 def test_a_run_without_samples_has_only_a_title() -> None:
     for stacks in (made(), made({}), made({"a (a.py)": 0, "b (b.py)": -3})):
         assert shown(stacks) == ["nightly-etl 7b3f0c2d9e1a4855b6d0aa41c7f2e893: 0 stacks"]
+
+
+@pytest.mark.parametrize(("samples", "running", "few"), [(412, 2, True), (412, 400, False), (2, None, True)])
+def test_few_samples_of_running_threads_are_a_matter_of_chance(samples: int, running: int | None, *, few: bool) -> None:
+    known = replace(present(waiting().record.stacks), samples=samples, running_samples=running)
+    title = next(row for row in shown(waiting_stacks(), known=known) if row.startswith("Share of"))
+    assert title.endswith(" in only 2 samples: a matter of chance") is few
 
 
 @pytest.mark.parametrize(("count", "width", "glyphs"), [(1, 60, BLOCKS), (100, 80, ASCII), (5000, 120, BLOCKS)])

@@ -347,6 +347,7 @@ def test_what_the_message_says(notice: EndedTask, words: str) -> None:
         (recorded(NOTICE, processes=PROCESSES[:1]), "Largest"),  # it is the batch itself
         *((recorded(OOM, recommendation=advice), "Suggested size") for advice in SMALLER),
         *((recorded(OOM, recommendation=advice), "Half") for advice in SMALLER),
+        (recorded(FAILURE, recommendation=CHEAPER), "Suggested size"),
         (ended(NOTICE, reason="Essential container in task exited"), "Reason from ECS"),
         (recorded(ended(NOTICE, status="stopped"), **VISIBLE), "The program sees"),
         (recorded(NOTICE, **VISIBLE), "The program sees"),

@@ -62,7 +62,9 @@ def certain(percent: float, verdict: Verdict, **more: Any) -> MedianChange:
     ("a", "b", "expected"),
     [
         pytest.param([], [2], MedianChange(a=None, b=2), id="no base"),
-        pytest.param([100] * 4, [200] * 400, MedianChange(a=100, b=200, runs_needed=5), id="four runs"),
+        pytest.param(
+            [100] * 4, [200] * 400, MedianChange(a=100, b=200, change_percent=100, runs_needed=5), id="four runs"
+        ),
         pytest.param(
             [100] * 5, [100] * 5, certain(0, "no difference seen", a=100, b=100, runs_needed=5), id="the same"
         ),

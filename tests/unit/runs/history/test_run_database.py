@@ -31,6 +31,8 @@ from tests.shown_runs import etl, waiting, waiting_stacks
 from tests.values import present
 
 POINTS = b"[[1000,0.5,1048576]]"
+COMMAND = ("job.py", "--token", "abc", "\udcff", "x" * 5000)
+SHOWN = f"job.py --token … ? {'x' * 3980}…"
 
 
 class ImpatientClock(FakeClock):
@@ -47,7 +49,7 @@ def keep(history: HistoryStore, *reports: Report, max_runs: int = 100) -> None:
 
 
 def ids(history: HistoryStore) -> list[str]:
-    return [report.record.task_id for _, report in history.runs(RunFilter())]
+    return [report.record.task_id for _, report, _ in history.runs(RunFilter())]
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def test_a_run_is_read_as_it_was_written(history: HistoryStore, file: Path) -> N
     one = report("a")
     assert (ids(history), next(history.steps([one])), file.parent.exists()) == ([], StepSeries(), False)
     keep(history, one)
-    assert list(history.runs(RunFilter())) == [(encode(one), one)]
+    assert list(history.runs(RunFilter())) == [(encode(one), one, None)]
     assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
     keep(history, replace(one, record=replace(one.record, status="paused")))  # a later version's word
     assert [*LocalRuns(history).runs(RunFilter(statuses=("unknown",)))]
@@ -194,7 +196,7 @@ def test_a_file_of_a_newer_version_or_another_program_is_not_changed(
     history: HistoryStore, file: Path, tmp_path: Path
 ) -> None:
     keep(history, report("a"))
-    change(file, "PRAGMA user_version = 4")
+    change(file, "PRAGMA user_version = 5")
     assert "newer Task Profiler" in refused(file)
     other = tmp_path / "h"
     change(other, "CREATE TABLE bookmark (name TEXT)")
@@ -240,7 +242,7 @@ class World:
     def __init__(self, history: Path, **environment: str) -> None:
         self.clock = FakeClock()
         self.history = history
-        self.recorder = HistoryRecorder(str(history), environment, self.clock)
+        self.recorder = HistoryRecorder(str(history), environment, self.clock, COMMAND)
         self.store = HistoryStore(history, self.clock)
         self.built = 0
         self.series: RunSeries | None = None
@@ -259,12 +261,15 @@ class World:
         with closing(sqlite3.connect(self.history)) as connection, connection:
             connection.execute("UPDATE running SET pid_started = pid_started - 1")
 
+    def commands(self) -> list[str | None]:
+        return [run.command for run in LocalRuns(self.store).runs(RunFilter(reads_checkpoints=True))]
+
     def listed(self) -> list[str]:
         return [run.report.record.status for run in LocalRuns(self.store).runs(RunFilter(reads_checkpoints=True))]
 
     def stored(self) -> list[tuple[str, int]]:
         runs = self.store.runs(RunFilter())
-        return [(report.record.status, len(next(self.store.steps([report])).ends_ms)) for _, report in runs]
+        return [(report.record.status, len(next(self.store.steps([report])).ends_ms)) for _, report, _ in runs]
 
 
 @pytest.fixture
@@ -290,11 +295,11 @@ def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World
     world.series.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
     world.keep()
     world.store.add_abandoned_runs()
-    assert (world.stored(), world.listed()) == ([], ["running"])
+    assert (world.stored(), world.listed(), world.commands()) == ([], ["running"], [SHOWN])
     world.kill()
     for _ in range(2):
         world.store.add_abandoned_runs()
-    assert (world.stored(), list(world.store.running())) == ([("unknown", 3)], [])
+    assert (world.stored(), list(world.store.running()), world.commands()) == ([("unknown", 3)], [], [SHOWN])
 
 
 def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_killed_profilers(world: World) -> None:
@@ -359,7 +364,7 @@ def test_how_many_runs_are_kept() -> None:
 
 def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
-    recorder = HistoryRecorder(str(path), {}, FakeClock())
+    recorder = HistoryRecorder(str(path), {}, FakeClock(), COMMAND)
     assert recorder.keeps_runs
     earlier = etl("a" * 32, days_ago=1)
     assert recorder.add(encode(earlier), earlier, None) == ()

@@ -76,7 +76,7 @@ def test_the_words_of_each_kind() -> None:
     assert texts(made) == [
         "used all of its 2 vCPU from +30s to +1m 30s, 32 % of the run",
         "idle from +1m 30s to +2m 10s",
-        "memory peak ≥950 MB at +3m 04s, 95 % of 1000 MB",
+        "memory peak ≥950 MB at +3m 05s, 95 % of 1000 MB",
     ]
     assert "at +3m," in texts(record(cpu, memory, duration_ms=185_000, peak_at_ms=186_000))[-1], "after the end"
 
