@@ -53,7 +53,7 @@ class Context:
 
 def event(*messages: str, stream: str = "ecs/batch/0123") -> dict[str, Any]:
     events = [{"id": f"e{number}", "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
-    document = {"messageType": "DATA_MESSAGE", "logGroup": "/ecs/jobs", "logStream": stream, "logEvents": events}
+    document = {"owner": "123456789012", "logGroup": "/ecs/jobs", "logStream": stream, "logEvents": events}
     return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()}}
 
 
