@@ -12,11 +12,12 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, task_id
+from profiler.core.ecs_terms import FARGATE, SERVICE_GROUP, arn_account, arn_region, cluster_name, task_id
 from profiler.core.json_fields import integer, mapping, mappings, text
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, EndStatus, StopCategory, end_status
+from profiler.record.spot_price import FARGATE_SPOT
 
 _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
@@ -130,6 +131,11 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     def revision(self) -> str | None:
         name = (self.definition_arn or "").rsplit("/", 1)[-1]
         return name.rsplit(":", 1)[1] if ":" in name else None
+
+    @property
+    def is_on_fargate(self) -> bool:
+        """Whether the size is the task's own."""
+        return self.launch_type == FARGATE or self.capacity_provider in (FARGATE, FARGATE_SPOT)
 
     @property
     def is_service_task(self) -> bool:
