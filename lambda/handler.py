@@ -47,7 +47,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     log_failures,
     send_failures,
 )
-from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
@@ -274,7 +274,7 @@ def _export(ended: EndedTask, context: Context) -> None:
     queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
     sign = aws_signer(lambda: open_session(None, None).get_credentials())
     export = RunExport(
-        lambda: function_settings.read_export_targets(os.environ, function_settings.fetch_secret),
+        partial(function_settings.read_export_targets, os.environ),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
         keep=(lambda failures: send_failures(queue_url, _client("sqs"), failures)) if queue_url else None,
         warn=_warn,
@@ -362,10 +362,9 @@ def _cluster(settings: ForwarderSettings) -> SearchCluster:
     """Return the search cluster's client. Invocations share it as long as the credentials are the same."""
     if settings.url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
-    credentials = settings.credentials
-    if settings.secret_id is not None and credentials.api_key is None and credentials.basic is None:
-        credentials = function_settings.read_credentials(settings.secret_id, function_settings.fetch_secret)
-    return _connect(settings, settings.url, credentials)
+    if secret_id is None or credentials.api_key is not None or credentials.basic is not None:
+        return _connect(settings, url, credentials)
+    return SecretCluster(lambda fetch: _connect(settings, url, function_settings.read_credentials(secret_id, fetch)))
 
 
 @lru_cache(maxsize=1)

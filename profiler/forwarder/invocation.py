@@ -28,7 +28,12 @@ _LIBRARY_LEVELS = {**dict.fromkeys(_AT_INFO, logging.INFO), "opensearchpy.trace"
 
 
 class ForwarderError(Exception):
-    """One sentence with what happened and what to do. It never contains a secret."""
+    """One sentence with what happened and what to do. It never contains a secret.
+
+    ``is_refusal``: a service refused the request of this sender, perhaps because its secret was changed.
+    """
+
+    is_refusal = False
 
 
 class SettingsError(ForwarderError):
@@ -54,6 +59,7 @@ class SearchClusterError(DeliveryError):
         super().__init__(message)
         self.status = status
 
+        self.is_refusal = status in {401, 403}
     @property
     def is_retryable(self) -> bool:
         """Whether the same request can succeed later."""
