@@ -51,7 +51,7 @@ from profiler.forwarder.search_cluster.interface import SearchCluster, SecretClu
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
-from profiler.record.task_end import parse_stopped_task
+from profiler.record.task_end import parse_stopped_task, unusable_values
 
 if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.aws_account.scheduled_targets import Schedules
@@ -97,6 +97,8 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task is None:
         return asdict(TaskStoppedResult())
     configure_library_logging()
+    if unusable := unusable_values(event):
+        _warn(f"The event of task {task.id} has values that cannot be used: {', '.join(unusable)}.")
     budget = InvocationTime(context)
     handler = TaskStoppedHandler(
         lambda: function_settings.read_notice_settings(os.environ),

@@ -319,6 +319,19 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     )
 
 
+def unusable_values(event: object) -> tuple[str, ...]:
+    """The names of the values of a task's event that count as absent, or of which a part is replaced."""
+    detail = mapping(mapping(event).get("detail"))
+    return tuple(
+        name
+        for values in (detail, *mappings(detail.get("containers")))
+        for name, value in values.items()
+        if (name == "exitCode" and value is not None and integer(value) is None)
+        or (name.endswith("At") and value is not None and _time(values, name) is None)
+        or (isinstance(value, str) and without_surrogates(value) != value)
+    )
+
+
 def _amount(values: Mapping[str, object], name: str) -> int | None:
     """A whole number above 0, which ECS writes as a text, in an override as a number."""
     value = values.get(name)

@@ -144,14 +144,19 @@ def test_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(
 def test_without_a_cluster_the_ended_run_is_a_log_line(
     cluster: FakeElasticsearch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What the event has and cannot be used is in the log, too."""
     monkeypatch.setenv("ELASTICSEARCH_URL", "")
     monkeypatch.setenv("NOTIFY_FAMILIES", "other")
     forget_environment()
+    batch = {"name": "batch", "exitCode": 2**31, "reason": "\ud800"}
+    odd = event(startedAt="0001-01-01T00:00:00Z", pullStartedAt=None, group="", containers=[batch])
     for _ in range(2):
-        assert handler.task_stopped(event(startedAt=None), Clock(60))["notified"] is None
-    (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "task.ended" in line]
-    expected = {"type": "task.ended", "taskId": TASK_ID, "family": "nightly", "status": "failure"}
+        assert handler.task_stopped(odd, Clock(60))["notified"] is None
+    output = capsys.readouterr().out
+    (line,) = [json.loads(line) for line in output.splitlines() if "task.ended" in line]
+    expected = {"type": "task.ended", "taskId": TASK_ID, "family": "nightly", "status": "unknown"}
     assert expected.items() <= line.items()
+    assert output.count(f"task {TASK_ID} has values that cannot be used: startedAt, exitCode, reason.") == 2
     assert cluster.bulks == []
 
 
