@@ -333,7 +333,8 @@ def _warn(sentence: str) -> None:
 _warn_once = lru_cache(_warn)
 _client = cache(bounded_client)
 _definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
-_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region), _warn_once))
+# One attempt: ReportFinder repeats it. botocore would too soon, when tasks stop by the hundred.
+_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region, 1), _warn_once))
 _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 
@@ -362,7 +363,8 @@ def _print_line(line: str) -> None:
 
 def _cluster(settings: ForwarderSettings) -> SearchCluster:
     """Return the search cluster's client. Invocations share it as long as the credentials are the same."""
-    if settings.url is None:
+    url, secret_id, credentials = settings.url, settings.secret_id, settings.credentials
+    if url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
     if secret_id is None or credentials.api_key is not None or credentials.basic is not None:
         return _connect(settings, url, credentials)
