@@ -176,7 +176,8 @@ def test_the_duration_is_compared_with_recent_runs(
     last = {"processor": {"model": "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"}}
     recent = [report(f"{number}", metrics={"durationMs": 1000}, **PLACE, **last) for number in range(8)]
     others = [report(f"other-{number}", metrics={"durationMs": 9000}, **elsewhere) for number in range(8)]
-    forward(event(*recent, *others), Context())
+    forward(event(*recent), Context())
+    forward(event(*others), Context())
     search(search_server)
     waited = {
         "onCpuPercent": 20.0,
