@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec.structs import replace
 
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, LogStream, ReportFinder
-from profiler.forwarder.invocation import DeliveryError, RetryBackoff
+from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_targets
 from tests.fakes import FakeInvocationTime
 from tests.lambda_environment import moto_account
@@ -75,8 +75,9 @@ def test_a_busy_service_raises(answer: str | Exception) -> None:
     warnings: list[str] = []
     with pytest.raises(DeliveryError, match="nightly:1"):
         EcsDefinitions(Failing(answer), warnings.append).describe("nightly:1")
-    with pytest.raises(DeliveryError, match="ecs/batch/1"):
+    with pytest.raises(DeliveryError, match="ecs/batch/1") as error:
         lines(CloudWatchTail(lambda _region: Failing(answer), warnings.append))
+    assert isinstance(error.value, ThrottledError) is (answer == "ThrottlingException")
     assert warnings == []
 
 

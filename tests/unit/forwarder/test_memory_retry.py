@@ -457,11 +457,12 @@ ELSEWHERE = {**TARGET, "Arn": CLUSTER.replace("111122223333", "444455556666")}
 
 
 def test_a_cut_name_finds_its_schedule_or_rule_by_family_and_account() -> None:
+    """Those that cannot be distinguished must say the same."""
     name = "a-name-of-more-than-24-characters"
     for starter in ("events-rule/", "chronos-schedule/"):
         world = World()
-        world.aws.targets = {("nights", name): TARGET, ("default", f"{name}-2"): ELSEWHERE}
-        world.aws.rules = {name: [TARGET], f"{name}-2": [OF_ANOTHER, ELSEWHERE], "a-name": [{**TARGET, "Input": "{}"}]}
+        world.aws.targets = {("a", name): TARGET, ("b", name): TARGET, ("b", f"{name}-2"): ELSEWHERE}
+        world.aws.rules = {name: [TARGET] * 2, f"{name}-2": [OF_ANOTHER, ELSEWHERE], "a": [{**TARGET, "Input": "{}"}]}
         run = ended(startedBy=f"{starter}{name}"[:36])
         assert world.handle(run) == STARTED
         other, changed = World(), {**TARGET, "Input": "{}"}
@@ -537,12 +538,6 @@ def test_what_aws_refuses_is_said_and_is_no_error(answers: dict[str, Any], said:
         setattr(world.aws, name, answer)
     assert said in world.refusal()
     assert not world.aws.tasks
-
-
-def test_schedules_that_cannot_be_distinguished_start_the_run_if_they_say_the_same() -> None:
-    world = World()
-    world.aws.targets[("nights", "nightly")] = TARGET
-    assert world.handle() == STARTED
 
 
 LIMITED = {**definition(container("batch", memory=512)), "memory": "1024"}
