@@ -65,7 +65,7 @@ def _without_end(fields: Mapping[str, Any]) -> Fields:
 
 def _run_place(task: StoppedTask, batch: EventContainer, settings: ForwarderSettings) -> tuple[str, str] | None:
     """The index of a run's document, by the same time as a report's, and its id. None without any time."""
-    # With cached images, there is no pull. No report has the time of the creation.
+    # ECS does not pull a cached image. No report has the time of the creation.
     began = task.pull_started_at or task.started_at or task.created_at or task.stopped_at
     if began is None:
         return None
