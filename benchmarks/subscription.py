@@ -11,6 +11,8 @@ from typing import Any
 
 import requests
 
+from tools.fleet_record import ACCOUNT
+
 ROOT = Path(__file__).resolve().parent.parent
 # The folder that is the root of the forwarder's zip.
 sys.path.insert(0, str(ROOT / "lambda"))
@@ -39,7 +41,7 @@ def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, obj
 def event(lines: Sequence[str], *, stream: str, timestamp_ms: int) -> dict[str, Any]:
     """The event that a subscription filter sends for these lines of a log stream."""
     events = [{"id": str(number), "timestamp": timestamp_ms, "message": text} for number, text in enumerate(lines)]
-    document = {"messageType": "DATA_MESSAGE", "logGroup": "/ecs/jobs", "logStream": stream, "logEvents": events}
+    document = {"owner": ACCOUNT, "logGroup": "/ecs/jobs", "logStream": stream, "logEvents": events}
     return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode(), 6)).decode()}}
 
 

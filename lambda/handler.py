@@ -47,11 +47,11 @@ from profiler.forwarder.search_cluster.document_delivery import (
     log_failures,
     send_failures,
 )
-from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
-from profiler.record.task_end import parse_stopped_task
+from profiler.record.task_end import parse_stopped_task, unusable_values
 
 if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.aws_account.scheduled_targets import Schedules
@@ -97,6 +97,8 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task is None:
         return asdict(TaskStoppedResult())
     configure_library_logging()
+    if unusable := unusable_values(event):
+        _warn(f"The event of task {task.id} has values that cannot be used: {', '.join(unusable)}.")
     budget = InvocationTime(context)
     handler = TaskStoppedHandler(
         lambda: function_settings.read_notice_settings(os.environ),
@@ -274,7 +276,7 @@ def _export(ended: EndedTask, context: Context) -> None:
     queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
     sign = aws_signer(lambda: open_session(None, None).get_credentials())
     export = RunExport(
-        lambda: function_settings.read_export_targets(os.environ, function_settings.fetch_secret),
+        partial(function_settings.read_export_targets, os.environ),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
         keep=(lambda failures: send_failures(queue_url, _client("sqs"), failures)) if queue_url else None,
         warn=_warn,
@@ -331,7 +333,8 @@ def _warn(sentence: str) -> None:
 _warn_once = lru_cache(_warn)
 _client = cache(bounded_client)
 _definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
-_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region), _warn_once))
+# One attempt: ReportFinder repeats it. botocore would too soon, when tasks stop by the hundred.
+_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region, 1), _warn_once))
 _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 
@@ -360,12 +363,12 @@ def _print_line(line: str) -> None:
 
 def _cluster(settings: ForwarderSettings) -> SearchCluster:
     """Return the search cluster's client. Invocations share it as long as the credentials are the same."""
-    if settings.url is None:
+    url, secret_id, credentials = settings.url, settings.secret_id, settings.credentials
+    if url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
-    credentials = settings.credentials
-    if settings.secret_id is not None and credentials.api_key is None and credentials.basic is None:
-        credentials = function_settings.read_credentials(settings.secret_id, function_settings.fetch_secret)
-    return _connect(settings, settings.url, credentials)
+    if secret_id is None or credentials.api_key is not None or credentials.basic is not None:
+        return _connect(settings, url, credentials)
+    return SecretCluster(lambda fetch: _connect(settings, url, function_settings.read_credentials(secret_id, fetch)))
 
 
 @lru_cache(maxsize=1)

@@ -98,7 +98,7 @@ class OneAnswer(FakeHttpServer):
 
 
 class FakeElasticsearch(FakeHttpServer):
-    """Takes every document; keeps requests and who signed in. ``stored`` has documents by their ids."""
+    """Takes every document, if it ``needs`` no other sign-in; keeps requests. ``stored`` has documents by their ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,10 +106,15 @@ class FakeElasticsearch(FakeHttpServer):
         self.authorizations: list[str | None] = []
         self.stored: dict[str, dict[str, Any]] = {}
         self.asked: list[str] = []
+        self.needs: str | None = None
+        self.refused = 0
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
         headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
+        if self.needs not in (None, request.headers.get("Authorization")):
+            self.refused += 1
+            return 401, headers, b'{"error": {"type": "security_exception"}, "status": 401}'
         if "_mget" in request.path:
             (identity,) = json.loads(text)["ids"]
             self.asked.append(identity)

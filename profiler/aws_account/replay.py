@@ -89,6 +89,7 @@ def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> I
 def replay(
     client: AwsClient,
     group: str,
+    owner: str,
     forward: Callable[[Mapping[str, object]], ReplayCounts] | None,
     on_window: Callable[[int, ReplayCounts], None],
     *,
@@ -96,7 +97,7 @@ def replay(
     end_ms: int,
     concurrency: int,
 ) -> ReplayCounts:
-    """Forward the reports from ``start_ms`` to before ``end_ms``, both in milliseconds since 1970.
+    """Forward the reports of a log group of the account ``owner`` from ``start_ms`` to before ``end_ms`` (since 1970).
 
     ``forward`` sends one event to the function; None: the reports are only counted. ``on_window`` is called after each
     window with its end in milliseconds, and with the counts since the start. Raises TaskProfilerError at the first
@@ -109,7 +110,7 @@ def replay(
             reports = list(read_reports(client, group, window_start_ms, window_end_ms))
             total = total.plus(ReplayCounts(read=len(reports)))
             if forward is not None:
-                events = (build_subscription_event(payload, group) for payload in split_into_payloads(reports))
+                events = (build_subscription_event(payload, group, owner) for payload in split_into_payloads(reports))
                 for counts in pool.map(forward, events):
                     total = total.plus(counts)
             on_window(window_end_ms, total)
@@ -140,11 +141,11 @@ def split_into_payloads(events: Iterable[_Event]) -> Iterator[list[_Event]]:
         yield batch
 
 
-def build_subscription_event(events: Sequence[_Event], group: str) -> dict[str, object]:
+def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -> dict[str, object]:
     """Build the event that a CloudWatch Logs subscription sends."""
     document = {
         "messageType": "DATA_MESSAGE",
-        "owner": "",  # the account of the log group, which its events do not name
+        "owner": owner,
         "logGroup": group,
         "logStream": events[0]["logStreamName"],
         "subscriptionFilters": [SUBSCRIPTION_FILTER],

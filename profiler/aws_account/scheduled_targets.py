@@ -95,6 +95,10 @@ class Schedules:
             of_schedules = (self.target_of_schedule(one["Name"], one["GroupName"]) for one in self.summaries())
             return (*of_rules, *(target for target in of_schedules if target is not None))
 
+    def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
+        """The rules of the default event bus. ``selection`` is ListRules' own, such as ``NamePrefix``."""
+        return self._pages(self._events.list_rules, "Rules", None, **selection)
+
     def targets_of_rule(self, rule: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
         """The targets of a rule that start ECS tasks."""
         name, bus = rule["Name"], rule.get("EventBusName", "default")
@@ -163,7 +167,7 @@ class Schedules:
     def _of_rules(self, problems: list[str]) -> Iterator[ScheduledTarget]:
         with noted_errors(problems.append, "The rules of EventBridge could not be read", LIST_RULES):
             # EventBridge accepts a rule with a schedule on the default bus only.
-            for rule in (one for one in self._pages(self._events.list_rules, "Rules") if one.get("ScheduleExpression")):
+            for rule in (one for one in self.rules() if one.get("ScheduleExpression")):
                 what = f"The targets of the rule {rule['Name']} could not be read"
                 with noted_errors(problems.append, what, LIST_RULES):
                     yield from self.targets_of_rule(rule)

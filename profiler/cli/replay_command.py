@@ -43,7 +43,10 @@ def replay_groups(
     check_region(region, profile)
     open_client = open_clients(region, profile)
     groups = matching_log_groups(open_client, (name,))
-    place = f"{open_client('logs').meta.region_name} {_account(open_client)}"
+    with aws_errors("The account of the log groups could not be read"):
+        account = str(open_client("sts").get_caller_identity()["Account"])  # needs no permission
+    # Other accounts and Regions may have groups and functions of the same names.
+    place = f"{open_client('logs').meta.region_name} {account}"
     counts, progress_files = ReplayCounts(), list[ReplayProgressFile]()
     is_applied = yes and not dry_run
     for group in groups:
@@ -53,7 +56,7 @@ def replay_groups(
             if restart:
                 file.clear()
         window_ms = start_ms, end_ms
-        counts = counts.plus(_replay_group(open_client, group, function_name, file, window_ms, concurrency))
+        counts = counts.plus(_replay_group(open_client, group, account, function_name, file, window_ms, concurrency))
     for file in progress_files:
         file.clear()
     if as_json:
@@ -68,19 +71,10 @@ def replay_groups(
         say(NOT_APPLIED)
 
 
-def _account(open_client: OpenClient) -> str:
-    """The account; "" without network access. Other accounts may have groups and functions of the same names."""
-    from botocore.exceptions import BotoCoreError, ClientError  # heavy, and not for --help
-
-    try:
-        return str(open_client("sts").get_caller_identity()["Account"])
-    except (BotoCoreError, ClientError):  # needs no permission
-        return ""
-
-
 def _replay_group(
     open_client: OpenClient,
     group: str,
+    account: str,
     function_name: str,
     progress_file: ReplayProgressFile | None,
     window_ms: tuple[int, int],
@@ -104,7 +98,9 @@ def _replay_group(
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
             logs, send = open_client("logs"), None if progress_file is None else forward
-            return replay(logs, group, send, on_window, start_ms=start_ms, end_ms=end_ms, concurrency=concurrency)
+            return replay(
+                logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms, concurrency=concurrency
+            )
     except (OSError, ValueError) as error:
         raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
 

@@ -144,7 +144,7 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
         "--profile."
     )
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
-        client = open_clients(options.region or record.region, options.profile)("logs")
+        client = open_clients(options.region or record.log_region or record.region, options.profile)("logs")
         lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count, None)]
     write_lines(lines)
 

@@ -42,11 +42,11 @@ def open_session(region: str | None, profile: str | None) -> Any:  # noqa: ANN40
     return boto3.Session(region_name=region, profile_name=profile)
 
 
-def bounded_client(service: str, region: str | None = None) -> AwsClient:
+def bounded_client(service: str, region: str | None = None, attempts: int = 3) -> AwsClient:
     """A client of boto3's default session, with the limits of ``bounded_config()``."""
     import boto3  # see the module's docstring
 
-    return boto3.client(service, region_name=region, config=bounded_config())
+    return boto3.client(service, region_name=region, config=bounded_config(attempts=attempts))
 
 
 def bounded_config(*, connect_timeout_seconds: float = 2, read_timeout_seconds: float = 5, attempts: int = 3) -> Any:  # noqa: ANN401  as above

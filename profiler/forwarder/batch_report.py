@@ -3,7 +3,10 @@
 The report is in the search cluster or in CloudWatch Logs; without one, the last checkpoint counts.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,7 @@ from msgspec.structs import replace
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
 from profiler.core.json_fields import mapping, mappings
-from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, sleep_before_deadline
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, ThrottledError
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import CHECKPOINT, Cost, Report
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
@@ -22,14 +25,17 @@ if TYPE_CHECKING:  # forward_logs imports this module for LogStream, and identif
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time that is left.
 WAIT_RESERVED_SECONDS = 10.0
-_POLL_SECONDS = 2.0
+# The pauses between attempts to find a report, with jitter: GetLogEvents has 10 to 30 calls a second for an account and
+# Region (https://docs.aws.amazon.com/general/latest/gr/cwl_region.html), and tasks stop by the hundred.
+_FIRST_PAUSE_SECONDS, _PAUSE_GROWTH = 2.0, 3
+_RETRY_PAUSE_SECONDS = 4.0
+_MIN_PAUSE_SHARE = 0.2  # of the whole wait
 _NEWEST_LINES = 200
 # The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
 _MAX_PAGES = 100
 # The error codes of ECS and CloudWatch Logs for resources that do not exist.
 _UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
 _UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
-_REPORT = "task.report"
 
 
 class LogStream(Struct, frozen=True, kw_only=True):
@@ -123,7 +129,7 @@ class ReportLine(Struct, frozen=True):
 
     @property
     def is_final(self) -> bool:
-        return self.report.type == _REPORT
+        return self.report.type != CHECKPOINT
 
 
 class ReportFinder(Struct):
@@ -132,8 +138,9 @@ class ReportFinder(Struct):
     ``newest_pages`` yields the pages of a log stream, the newest line first; none if the stream does not exist or may
     not be read. Each page is a call. It raises DeliveryError if a later attempt can succeed.
 
-    Log streams are read only as long as the document and the notice still have their time afterwards. ``has_time``
-    is True if all requested lines were read. Every method raises DeliveryError if a stream cannot be read.
+    Of a stream, the newest page with lines counts: the report is among the last lines. Streams are read only as long as
+    the document and the notice still have their time afterwards. ``has_time`` is True if all requested lines were read.
+    Every method raises DeliveryError if a stream cannot be read.
     """
 
     newest_pages: Callable[[LogStream], Iterator[Sequence[str]]]
@@ -143,95 +150,112 @@ class ReportFinder(Struct):
     has_time: bool = True
     _reserved_seconds: float = 0
     _slowest_read_seconds: float = 0
+    # The wait is over when the invocation has these seconds left.
+    _end_seconds: float = math.inf
     _wait_seconds: float = 0
-
-    def __post_init__(self) -> None:
-        """Reserve the time for the document and the notice."""
-        self._reserved_seconds = min(WAIT_RESERVED_SECONDS, self.budget.remaining_seconds() / 2)
+    _lines: dict[LogStream, Sequence[str]] = {}
+    _checkpoint: ReportLine | None = None
 
     def find(
         self,
-        batch: LogStream | None,
-        monitor: LogStream | None,
+        streams: Sequence[LogStream],
         wait_seconds: float,
         *,
+        is_expected: bool = True,
         find_indexed: Callable[[], ReportLine | None] | None = None,
     ) -> ReportLine | None:
-        """Return the report from the search cluster, else from a log stream; else the last checkpoint.
+        """Return the report from the search cluster, else from one of the log streams; else the last checkpoint.
 
-        The search cluster is queried for up to ``wait_seconds``, then the streams of the batch and the monitor are
-        read. Without a search cluster, or with one that does not respond, the streams are read repeatedly for that
-        time. The wait ends 10 seconds before the invocation. Raises DeliveryError if the last attempt to read the
-        streams failed, and a later one can succeed.
+        This takes at most ``wait_seconds``, and ends 10 seconds before the invocation. An expected report is looked for
+        until then, in the search cluster for the first half. Raises DeliveryError if a stream could not be read, but
+        not because of throttling.
         """
-        self._wait_seconds = wait_seconds
-
-        while find_indexed is not None:
+        left_seconds = self.budget.remaining_seconds()
+        self._reserved_seconds = min(WAIT_RESERVED_SECONDS, left_seconds / 2)
+        self._wait_seconds = min(wait_seconds, left_seconds - WAIT_RESERVED_SECONDS)
+        self._end_seconds = left_seconds - self._wait_seconds
+        report = None
+        if find_indexed is not None:
+            with suppress(ForwarderError):  # writing to the search cluster reports the cause
+                report = self._repeat(find_indexed, self._end_seconds + self._wait_seconds / 2, is_expected=is_expected)
+        if report is None:
             try:
-                report = find_indexed()
-            except ForwarderError:
-                break  # writing to the search cluster reports the cause
-            if report is not None:
-                return report
-            if not self._pause():
-                break
+                report = self._repeat(partial(self._look, streams), self._end_seconds, is_expected=is_expected)
+            except ThrottledError:
+                self.has_time = False
+        return report or self._checkpoint
+
+    def _repeat(
+        self, look: Callable[[], ReportLine | None], end_seconds: float, *, is_expected: bool
+    ) -> ReportLine | None:
+        """Look for the report; if it is expected, until it is found or the time is up."""
+        pause_seconds = _FIRST_PAUSE_SECONDS
         while True:
-            try:
-                report = self._last(batch, _REPORT) or self._last(monitor, _REPORT)
-            except DeliveryError:
-                if not self._pause():
-                    raise
-                continue
+            report = look()
+            if report is not None or not (is_expected and self._pause(pause_seconds, end_seconds)):
+                return report
+            pause_seconds *= _PAUSE_GROWTH
+
+    def _look(self, streams: Sequence[LogStream]) -> ReportLine | None:
+        """Look for the report in each stream, and keep the last checkpoint."""
+        for stream in streams:
+            found = [one for one in self._reports(stream) if self.container in (None, one.report.record.container.name)]
+            report = next((one for one in found if one.is_final), None)
             if report is not None:
                 return report
-            if not self._pause():
-                return self._last(monitor, CHECKPOINT)
+            self._checkpoint = next(iter(found), self._checkpoint)
+        return None
 
-    def _pause(self) -> bool:
-        """Wait before another attempt. Returns False, without waiting, if the time for all of them does not suffice."""
-        seconds = min(_POLL_SECONDS, self._wait_seconds)
-        if seconds <= 0 or not sleep_before_deadline(self.budget, seconds, reserved_seconds=WAIT_RESERVED_SECONDS):
+    def _pause(self, seconds: float, end_seconds: float) -> bool:
+        """Wait before another attempt. Returns False, without waiting, if the time is (nearly) up."""
+        left_seconds = self.budget.remaining_seconds() - end_seconds
+        if left_seconds <= _MIN_PAUSE_SHARE * self._wait_seconds:
             return False
-        self._wait_seconds -= seconds
+        self.budget.sleep(min(seconds, left_seconds) * (0.5 + self.budget.jitter() / 2))
         return True
 
-    def task_cost(self, streams: Iterable[LogStream | None]) -> Cost | None:
+    def task_cost(self, streams: Iterable[LogStream]) -> Cost | None:
         """Return the cost of the task from the report of any of its containers; None if no stream has one."""
-        reports = (report for stream in streams for report, _ in self._reports(stream))
-        return next((report.record.cost for report in reports if report.record.cost is not None), None)
+        reports = (line.report.record for stream in streams for line in self._reports(stream) if line.is_final)
+        return next((record.cost for record in reports if record.cost is not None), None)
 
     def last_lines(self, stream: LogStream | None, count: int) -> tuple[str, ...]:
         """Return the newest lines of a stream without Task Profiler's own, the newest last."""
         if stream is None or count < 1:
             return ()
-        lines = (text for text in self._newest_lines(stream) if not _is_profiler_line(text))
+        lines = (text for text in self._lines.get(stream) or self._read(stream) if not _is_profiler_line(text))
         return tuple(islice(lines, count))[::-1]
 
-    def _last(self, stream: LogStream | None, report_type: str) -> ReportLine | None:
-        for report, text in self._reports(stream, report_type):
-            if self.container in (None, report.record.container.name):
-                return ReportLine(report, text)
-        return None
-
-    def _reports(self, stream: LogStream | None, report_type: str = _REPORT) -> Iterator[tuple[Report, str]]:
-        """The reports or checkpoints of the task's containers and their lines, the newest one first."""
-        for text in () if stream is None else self._newest_lines(stream):
+    def _reports(self, stream: LogStream) -> Iterator[ReportLine]:
+        """The reports and checkpoints of the task's containers, the newest one first."""
+        for text in self._read(stream):
             report = read_line(text)
-            if isinstance(report, Report) and (report.type, report.record.task_id) == (report_type, self.task_id):
-                yield report, text
+            if isinstance(report, Report) and report.record.task_id == self.task_id:
+                yield ReportLine(report, text)
 
-    def _newest_lines(self, stream: LogStream) -> Iterator[str]:
-        """Read pages while there is time for one that takes as long as the slowest one so far."""
+    def _read(self, stream: LogStream) -> Sequence[str]:
+        """The newest lines. A first read that failed is repeated until the wait is over; another one is left out.
+
+        Pages are read while there is time for one that takes as long as the slowest one so far.
+        """
         pages = self.newest_pages(stream)
         while True:
             before_seconds = self.budget.remaining_seconds()
             self.has_time = before_seconds - self._slowest_read_seconds >= self._reserved_seconds
-            page = next(pages, None) if self.has_time else None
-            if page is None:
-                return
+            try:
+                page = next(pages, None) if self.has_time else None
+            except DeliveryError:
+                if stream in self._lines:
+                    return self._lines[stream]
+                if not self._pause(_RETRY_PAUSE_SECONDS, self._end_seconds):
+                    raise
+                pages = self.newest_pages(stream)
+                continue
             read_seconds = before_seconds - self.budget.remaining_seconds()
             self._slowest_read_seconds = max(self._slowest_read_seconds, read_seconds)
-            yield from page
+            if page is None or page:
+                self._lines[stream] = page or ()
+                return self._lines[stream]
 
 
 def _is_profiler_line(text: str) -> bool:
@@ -313,7 +337,8 @@ class CloudWatchTail(Struct, frozen=True):
             elif code in _UNKNOWN_STREAM:
                 self.warn(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")
             else:
-                raise DeliveryError(
+                kind = ThrottledError if is_throttled(code) else DeliveryError
+                raise kind(
                     f"CloudWatch Logs did not return the log stream {stream.stream} of {stream.group} ({code}): "
                     "Lambda retries."
                 ) from error

@@ -78,7 +78,8 @@ class Document(Struct, frozen=True, kw_only=True):
 def report_document(report: Report, text: str, settings: ForwarderSettings) -> Document | InvalidReport:
     """The document of a report or checkpoint, with its line; or the reason why there is none.
 
-    The index covers the month or day in which the image pull started: all writers of a run use it.
+    The index covers the month or day in which the image pull (if there was none, the batch) started, for all writers
+    of a run.
     """
     record = report.record
     written = parse_datetime(report.time)

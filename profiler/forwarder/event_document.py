@@ -12,7 +12,7 @@ from profiler.forwarder.notifications.notification import MemoryRetry
 from profiler.forwarder.run_links import links_of_stopped_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_lines import InvalidReport, read_line
-from profiler.record.record_model import Container, Metrics, Record, Report
+from profiler.record.record_model import Container, Metrics, Record, Report, TaskSize
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask
 
 _MAX_REQUEST_SECONDS = 5.0
@@ -64,8 +64,9 @@ def _without_end(fields: Mapping[str, Any]) -> Fields:
 
 
 def _run_place(task: StoppedTask, batch: EventContainer, settings: ForwarderSettings) -> tuple[str, str] | None:
-    """The index of a run's document, by the start of the image pull, and its id. None without any time."""
-    began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
+    """The index of a run's document, by the same time as a report's, and its id. None without any time."""
+    # ECS does not pull a cached image. No report has the time of the creation.
+    began = task.pull_started_at or task.started_at or task.created_at or task.stopped_at
     if began is None:
         return None
     return settings.index("reports", began), f"{task.id}/{batch.name}"
@@ -104,6 +105,7 @@ def event_record(task: StoppedTask, batch: EventContainer | None, log: LogStream
         account_id=task.account_id,
         availability_zone=task.availability_zone,
         launch_type=task.launch_type,
+        task_size=TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb) if task.is_on_fargate else None,
         container=Container(
             name=batch.name,
             id=batch.runtime_id,
@@ -115,7 +117,7 @@ def event_record(task: StoppedTask, batch: EventContainer | None, log: LogStream
         log_stream=None if log is None else log.stream,
         started_at=documents.format_known_moment(task.started_at),
         finished_at=documents.format_known_moment(task.execution_stopped_at or task.stopped_at),
-        metrics=Metrics(duration_ms=task.duration_ms),
+        metrics=Metrics(duration_ms=task.duration_ms, memory_size_mb=batch.memory_mb),
     )
 
 

@@ -16,10 +16,9 @@ from profiler.core.json_fields import Json, mapping, mappings, number, text
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.task_lines import read_line
 from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 from profiler.record.hardware import processor_difference
-from profiler.record.record_model import Processor, Record, Report
+from profiler.record.record_model import Processor, Record, TaskSize
 from profiler.record.units import MIB, as_number
 
 COMPARISON_SECONDS = 5.0
@@ -129,19 +128,19 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             return None
         return number(_field(found, "aggregations.peak.value"))
 
-    def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, Record | None]:
-        """The whole id of the killed run, and its record; None for what is not found, or not certain."""
-        wanted = {"size": 10, "_source": ["task.id", "record"]}
+    def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
+        """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None where not certain."""
+        wanted = {"size": 10, "_source": ["task.id", "task.size", "usage.memory.size_mb"]}
+        killed = {"prefix": {"task.id": short_id}}, {"term": {"container.name": ended.container}}
         try:
-            found = self._search(ended.task.arn, wanted, _of_family(ended), {"prefix": {"task.id": short_id}})
+            sources = _sources(self._search(ended.task.arn, wanted, _of_family(ended), *killed))
         except SearchClusterError:
-            return None, None
-        sources = _sources(found)
-        ids = {text(_field(source, "task.id")) for source in sources}
-        if len(ids) != 1:
-            return None, None
-        lines = (read_line(str(source.get("record"))) for source in sources)
-        return ids.pop(), next((line.record for line in lines if isinstance(line, Report)), None)
+            return None, TaskSize()
+        if len(sources) != 1:
+            return None, TaskSize()
+        vcpu, memory = "task.size.vcpu", "task.size.memory_mb" if ended.task.is_on_fargate else "usage.memory.size_mb"
+        size = TaskSize(vcpu=number(_field(sources[0], vcpu)), memory_mb=number(_field(sources[0], memory)))
+        return text(_field(sources[0], "task.id")), size
 
     def _search(self, arn: str, body: Mapping[str, Json], *conditions: Json, **others: Json) -> Mapping[str, Json]:
         place = {"cloud.account.id": arn_account(arn), "cloud.region": arn_region(arn)}

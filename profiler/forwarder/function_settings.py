@@ -6,7 +6,8 @@ Every function raises SettingsError: its message has the variable, or the secret
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from profiler.core.aws_clients import bounded_config
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
-from profiler.forwarder.invocation import SettingsError
+from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
 
 if TYPE_CHECKING:  # only an export imports it
@@ -43,6 +44,9 @@ _EXPORT_SETTINGS = (
     "OTLP_PROTOCOL",
 )
 _Secret = TypeVar("_Secret")
+_Result = TypeVar("_Result")
+# Returns the text of the secret with a name. Raises SettingsError.
+FetchSecret: TypeAlias = Callable[[str], str]
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
@@ -231,7 +235,7 @@ class _ExportSecret(Struct):
     otlp_headers: str
 
 
-def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> "Targets":
+def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "Targets":
     """Read the targets of the export of ended runs, and the headers in the secret of ``OTLP_SECRET_ID``."""
     from profiler.core.errors import UsageError
     from profiler.otlp.otlp_settings import read_targets
@@ -256,7 +260,7 @@ def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], s
     return {**targets, "logs": replace(logs, headers=(*logs.headers, *own))}
 
 
-def read_secret(name: str, kind: type[_Secret], what: str, fetch: Callable[[str], str]) -> _Secret:
+def read_secret(name: str, kind: type[_Secret], what: str, fetch: FetchSecret) -> _Secret:
     """Read a secret of this type."""
     try:
         return msgspec.json.decode(fetch(name), type=kind)
@@ -265,20 +269,39 @@ def read_secret(name: str, kind: type[_Secret], what: str, fetch: Callable[[str]
         raise SettingsError(f"The secret {name} is not {what}.") from None
 
 
-def fetch_secret(name: str) -> str:
+def with_secret(call: Callable[[FetchSecret], _Result]) -> _Result:
+    """Make a call that needs a secret; if the service refuses it and the secret was changed meanwhile, once more."""
+    used: dict[str, str] = {}
+
+    def fetch(name: str) -> str:
+        used[name] = fetch_secret(name)
+        return used[name]
+
+    try:
+        return call(fetch)
+    except ForwarderError as error:
+        names = used if error.is_refusal else ()
+        renewed = {name: attempt(partial(fetch_secret, name, is_renewed=True), []) or used[name] for name in names}
+        if renewed in ({}, used):
+            raise
+    return call(fetch_secret)
+
+
+def fetch_secret(name: str, *, is_renewed: bool = False) -> str:
     """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for ``ssm:NAME``."""
     from aws_lambda_powertools.utilities import parameters  # slow to import, and needed only for secrets
     from aws_lambda_powertools.utilities.parameters.constants import DEFAULT_PROVIDERS
 
+    options: Any = {"max_age": _SECRET_CACHE_SECONDS, "force_fetch": is_renewed}
     try:
         if name.startswith(_PARAMETER_PREFIX):
             parameter = name.removeprefix(_PARAMETER_PREFIX)
             if "ssm" not in DEFAULT_PROVIDERS:
                 DEFAULT_PROVIDERS["ssm"] = parameters.SSMProvider(boto_config=bounded_config())
-            return str(parameters.get_parameter(parameter, decrypt=True, max_age=_SECRET_CACHE_SECONDS))
+            return str(parameters.get_parameter(parameter, decrypt=True, **options))
         if "secrets" not in DEFAULT_PROVIDERS:
             DEFAULT_PROVIDERS["secrets"] = parameters.SecretsProvider(boto_config=bounded_config())
-        secret: str | bytes = parameters.get_secret(name, max_age=_SECRET_CACHE_SECONDS)
+        secret: str | bytes = parameters.get_secret(name, **options)
         return secret.decode() if isinstance(secret, bytes) else secret
     except parameters.GetParameterError as error:
         raise SettingsError(
@@ -287,7 +310,7 @@ def fetch_secret(name: str) -> str:
         ) from error
 
 
-def read_credentials(name: str, fetch: Callable[[str], str]) -> Credentials:
+def read_credentials(name: str, fetch: FetchSecret) -> Credentials:
     """Read the credentials in a secret: JSON with ``api_key``, or with ``username`` and ``password``.
 
     An empty value counts as unset.

@@ -7,6 +7,7 @@ ForwarderError
 └── DeliveryError        documents or notices were not delivered
     ├── SearchClusterError     the search cluster refused a whole request, or cannot be reached
     ├── NoticeError      Slack or the event bus refused a notice, or cannot be reached
+    ├── ThrottledError   AWS refused a call because there were too many
     └── InProgressError  another invocation does the same work
 """
 
@@ -28,7 +29,12 @@ _LIBRARY_LEVELS = {**dict.fromkeys(_AT_INFO, logging.INFO), "opensearchpy.trace"
 
 
 class ForwarderError(Exception):
-    """One sentence with what happened and what to do. It never contains a secret."""
+    """One sentence with what happened and what to do. It never contains a secret.
+
+    ``is_refusal``: a service refused the request of this sender, perhaps because its secret was changed.
+    """
+
+    is_refusal = False
 
 
 class SettingsError(ForwarderError):
@@ -53,6 +59,7 @@ class SearchClusterError(DeliveryError):
     def __init__(self, message: str, *, status: int | None) -> None:
         super().__init__(message)
         self.status = status
+        self.is_refusal = status in {401, 403}
 
     @property
     def is_retryable(self) -> bool:
@@ -66,6 +73,10 @@ class SearchClusterError(DeliveryError):
 
 class NoticeError(DeliveryError):
     """Slack or the event bus did not accept a notice. The message has the setting's name, never an address or token."""
+
+
+class ThrottledError(DeliveryError):
+    """AWS refused a call because there were too many in this account and Region."""
 
 
 class InProgressError(DeliveryError):
@@ -126,14 +137,6 @@ class InvocationTime:
         return random.random()  # noqa: S311  no secret
 
 
-def sleep_before_deadline(budget: InvocationTime, seconds: float, *, reserved_seconds: float) -> bool:
-    """Wait, but only if ``reserved_seconds`` are left afterwards. Returns False, without waiting, if not."""
-    if budget.remaining_seconds() - seconds < reserved_seconds:
-        return False
-    budget.sleep(seconds)
-    return True
-
-
 class RetryBackoff(Struct):
     """Retries of one operation until the deadline: request timeouts, and pauses that grow exponentially with jitter.
 
@@ -157,8 +160,10 @@ class RetryBackoff(Struct):
         self._failures += 1
         longest_seconds = min(self.initial_seconds * 2.0**self._failures, self.max_seconds)
         pause_seconds = max(longest_seconds * (0.5 + self.budget.jitter() / 2), min_seconds)
-        reserved_seconds = RESERVED_SECONDS + _MIN_REQUEST_SECONDS
-        return sleep_before_deadline(self.budget, pause_seconds, reserved_seconds=reserved_seconds)
+        if self.budget.remaining_seconds() - pause_seconds < RESERVED_SECONDS + _MIN_REQUEST_SECONDS:
+            return False
+        self.budget.sleep(pause_seconds)
+        return True
 
     def reset(self) -> None:
         """Start with the shortest pause again, after an attempt that succeeded."""

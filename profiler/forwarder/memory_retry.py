@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.core.aws_clients import SERVER_FAULT, AwsClient, error_code, error_status, is_throttled
-from profiler.core.ecs_terms import FARGATE, task_id
+from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import integer, mappings, text
 from profiler.core.text import on_one_line
 from profiler.forwarder.family_runs import FamilyMemory
@@ -83,7 +83,7 @@ def larger_memory(
     limit_mb, others_mb = limits.pop(batch, None), sum(limits.values())
     least_mb = 1.25 * (peak_mb or 0)  # with a margin
     grown_limit_mb = None if limit_mb is None else math.ceil(max(_GROWTH * limit_mb, least_mb))
-    if not _is_on_fargate(task):
+    if not task.is_on_fargate:
         if definition.get("memory") is not None:
             raise RetryRefusedError("the size of a task on EC2 is not changed")
         if limit_mb is None or grown_limit_mb is None:
@@ -100,11 +100,6 @@ def larger_memory(
         raise RetryRefusedError(f"Fargate has no size with {format_memory(needed_mb)}")
     _check(size.memory_mb, max_memory_mb)
     return LargerMemory(old_mb=memory_mb, new_mb=int(size.memory_mb), vcpu=size.vcpu, limit_mb=grown_limit_mb)
-
-
-def _is_on_fargate(task: StoppedTask) -> bool:
-    """Whether the size is the task's own."""
-    return task.launch_type == FARGATE or task.capacity_provider in (FARGATE, FARGATE_SPOT)
 
 
 def _check(memory_mb: float, max_memory_mb: float) -> None:
@@ -246,16 +241,14 @@ class MemoryRetries(Struct, frozen=True):
         """What there is to say about the end of a retry."""
         task, short_id = ended.task, (ended.task.started_by or "").removeprefix(_RETRY_STARTER)
         family = self.family()
-        killed_id, killed = (None, None) if family is None else family.killed_run(ended, short_id)
-        new, old = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb), None if killed is None else killed.task_size
-        if not _is_on_fargate(task):
-            listed = (one.memory_mb for one in task.containers if one.name == ended.container)
-            new = TaskSize(memory_mb=next(listed, None))
-            old = None if killed is None else TaskSize(memory_mb=killed.metrics.memory_size_mb)
+        killed_id, old = (None, TaskSize()) if family is None else family.killed_run(ended, short_id)
+        new = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
+        if not task.is_on_fargate:
+            new = TaskSize(memory_mb=task.container(ended.container or "").memory_mb)
         with_size = "" if new.memory_mb is None else f" with {format_memory(new.memory_mb)}"
         if ended.outcome.status != "success":
             sentence = f"This was the retry of {short_id}{with_size}: it is not started again."
-        elif old is None or (old.memory_mb or new.memory_mb or 0) >= (new.memory_mb or 0):
+        elif (old.memory_mb or new.memory_mb or 0) >= (new.memory_mb or 0):
             sentence = f"This was the retry of {short_id}: it succeeded{with_size}."
         else:
             little, advice = format_memory(old.memory_mb or 0), f"set{with_size.removeprefix(' with')}"
@@ -277,18 +270,20 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
 
 
 def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, ...]:
-    """The targets of the schedule or rule that started the task."""
-    starter = ended.task.started_by or ""
+    """The targets that can have started the task: ECS cuts the name of the schedule or rule."""
+    task, starter = ended.task, ended.task.started_by or ""
     rule, name = (starter.removeprefix(STARTERS[kind]) for kind in ("rule", "schedule"))
+    place = task.arn.partition(":task/")[0] + ":"  # the task's account and Region
 
     def read() -> list[ScheduledTarget | None]:
         if rule != starter:
-            return [*schedules.targets_of_rule({"Name": rule})]
+            rules = (one for one in schedules.rules(NamePrefix=rule) if may_be_starter("rule", one["Name"], starter))
+            return [target for one in rules for target in schedules.targets_of_rule(one)]
         named = (one for one in schedules.summaries(name) if may_be_starter("schedule", one["Name"], starter))
         return [schedules.target_of_schedule(one["Name"], one["GroupName"]) for one in named]
 
-    found = _called("its schedule could not be read", read)
-    return tuple(target for target in found if target is not None and target.family == ended.task.family)
+    found = filter(None, _called("its schedule could not be read", read))
+    return tuple(one for one in found if one.family == task.family and one.cluster_arn.startswith(place))
 
 
 def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> MemoryRetry:

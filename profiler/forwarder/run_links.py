@@ -51,7 +51,7 @@ def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks
     is_over = isinstance(line, Report) and line.type != CHECKPOINT
     ended = parse_datetime(record.finished_at) or written if is_over else None
     return RunLinks(
-        log_stream=log_stream(record.region, record.log_group, record.log_stream),
+        log_stream=log_stream(record.log_region or record.region, record.log_group, record.log_stream),
         ecs_task=ecs_task(record.region, cluster_name(record.cluster), record.task_id),
         kibana=kibana_task(kibana_url, record.task_id, parse_datetime(record.started_at) or ended or written, ended),
     )
@@ -70,7 +70,7 @@ def links_of_stopped_task(task: StoppedTask, log: LogStream | None, kibana_url: 
     """The addresses of a run that left no report."""
     ended = task.execution_stopped_at or task.stopped_at
     return RunLinks(
-        log_stream=None if log is None else log_stream(task.region, log.group, log.stream),
+        log_stream=None if log is None else log_stream(log.region or task.region, log.group, log.stream),
         ecs_task=ecs_task(task.region, task.cluster, task.id),
         kibana=kibana_task(kibana_url, task.id, task.started_at or task.created_at or ended, ended),
     )

@@ -213,10 +213,10 @@ def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -
 
 def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
     """The reason not to trust a report: the line of any program could overwrite the document of another run."""
-    if payload.owner and record.account_id and payload.owner != record.account_id:
+    if record.account_id and payload.owner != record.account_id:
         return InvalidReport(
             f"The report is not trusted: it contains account {record.account_id[:_MAX_SHOWN_LENGTH]}, but its log "
-            f"group belongs to account {payload.owner[:_MAX_SHOWN_LENGTH]}."
+            f"group belongs to account {payload.owner[:_MAX_SHOWN_LENGTH] or 'unknown'}."
         )
     task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
     if task_stream is not None and task_stream.group(2) != record.task_id:
@@ -230,8 +230,7 @@ def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
 def _foreign_arn(payload: Payload, record: Record) -> InvalidReport | None:
     """The reason not to trust a notice: under the ARN of another task, it would prevent the notices of that task."""
     arn = record.task_arn
-    is_of_account = not payload.owner or arn_account(arn) == payload.owner
-    if arn is None or (is_of_account and task_id(arn) == record.task_id):
+    if arn is None or (arn_account(arn), task_id(arn)) == (payload.owner, record.task_id):
         return None
     return InvalidReport(
         f"The notification is not trusted: its ARN {arn[:_MAX_SHOWN_LENGTH]} does not belong to its task and its log "

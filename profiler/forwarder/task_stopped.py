@@ -95,24 +95,26 @@ class TaskStoppedHandler(Struct, frozen=True):
             )
         containers = replace(identified, batch=None if batch is None else batch.name)
         index = attempt(self.index, errors)
-        run_log = self.run_log(task, containers.batch)
-        find_indexed = None if index is None or batch is None else partial(index.find, task, batch)
-        has_log = containers.batch_log is not None or containers.monitor_log is not None
-        is_expected = containers.monitor is not None and task.started_at is not None and has_log
-        seconds = (settings or NoticeSettings()).report_wait_seconds if is_expected else 0
-        found = run_log.find(containers.batch_log, containers.monitor_log, seconds, find_indexed=find_indexed)
-        if not run_log.has_time:
-            self.warn(
-                f"CloudWatch Logs responds slowly, so the report of task {task.id} was not looked for everywhere."
-            )
         ended = EndedTask(
             task=task,
             outcome=outcome,
             container=containers.batch,
-            report_line=found,
             log=containers.batch_log,
             labels=docker_labels(definition, containers.batch),
         )
+        run_log = self.run_log(task, containers.batch)
+        find_indexed = None if index is None or batch is None else partial(index.find, task, batch)
+        wanted = settings or NoticeSettings()
+        # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the hundred.
+        is_read = containers.monitor is not None or not task.is_service_task or should_notify(ended, wanted)
+        streams = [log for log in (containers.batch_log, containers.monitor_log) if is_read and log is not None]
+        is_expected = containers.monitor is not None and task.started_at is not None and bool(streams)
+        found = run_log.find(streams, wanted.report_wait_seconds, is_expected=is_expected, find_indexed=find_indexed)
+        if not run_log.has_time:
+            self.warn(
+                f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not looked for everywhere."
+            )
+        ended = replace(ended, report_line=found)
         if start_again is not None:
             ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
         indexed = index is not None and self._index(index, ended, batch, errors)
@@ -193,7 +195,7 @@ def _priced(ended: EndedTask, containers: TaskContainers, run_log: ReportFinder)
     if cost is None and line.is_final:
         others = [name for name in containers.reported if name != record.container.name]
         streams = (*map(containers.logs.get, others), containers.monitor_log) if others else ()
-        cost = attempt(lambda: run_log.task_cost(streams), [])
+        cost = attempt(lambda: run_log.task_cost(filter(None, streams)), [])
     priced = replace(record, cost=cost_on(ended.task.capacity_provider, cost))
     return replace(line, report=replace(line.report, record=priced))
 

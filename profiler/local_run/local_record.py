@@ -90,6 +90,7 @@ def apply_placement(
         launch_type=placed.launch_type or record.launch_type,
         log_group=target.group,
         log_stream=target.stream,
+        log_region=target.region if target.region != placed.region else None,
         metrics=replace(record.metrics, **{name: getattr(placed.metrics, name) for name in _METRICS_OF_THE_TASK}),
     )
 

@@ -37,7 +37,7 @@ from profiler.record.record_model import (
     Report,
 )
 from profiler.settings import MonitorSettings, problems_message
-from profiler.sinks import DeliveryFailure
+from profiler.sinks import DeliveryFailure, LogTarget
 
 
 class Reporter(Struct, eq=False):
@@ -149,6 +149,7 @@ class Reporter(Struct, eq=False):
             metrics=metrics,
             log_group=None if isinstance(target, DeliveryFailure) else target.group,
             log_stream=None if isinstance(target, DeliveryFailure) else target.stream,
+            log_region=target.region if isinstance(target, LogTarget) and target.region != record.region else None,
             sampling=sampling,
             monitor=Monitor(
                 version=__version__,

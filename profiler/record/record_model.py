@@ -335,10 +335,10 @@ class Record(Model, frozen=True, kw_only=True):
 
     ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (a stop of the task was
     requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was not observed). A record
-    without a status, or with another word, counts as ``unknown`` (:func:`known_status`). ``labels`` are detected from
-    the environment or set by the user. ``tags`` are the ECS task's. ``truncated`` is true if lists or tags were cut to
-    keep the line below 64 KiB. Lists and tags are the last fields, because Logs Insights reads a limited number of
-    fields.
+    without a status, or with another word, counts as ``unknown`` (:func:`known_status`). ``logRegion`` is the Region of
+    the log stream if it is not the task's. ``labels`` are detected from the environment or set by the user. ``tags``
+    are the ECS task's. ``truncated`` is true if lists or tags were cut to keep the line below 64 KiB. Lists and tags
+    are the last fields, because Logs Insights reads a limited number of fields.
     """
 
     task_id: str
@@ -356,6 +356,7 @@ class Record(Model, frozen=True, kw_only=True):
     container: Container
     log_group: str | None = None
     log_stream: str | None = None
+    log_region: str | None = None
     status: _AnyStatus = field(default_factory=lambda: "unknown")  # a plain default would be left out of the line
     exit_code: int | None = None
     likely_out_of_memory: bool | None = None

@@ -12,11 +12,12 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, task_id
+from profiler.core.ecs_terms import FARGATE, SERVICE_GROUP, arn_account, arn_region, cluster_name, task_id
 from profiler.core.json_fields import integer, mapping, mappings, text
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, EndStatus, StopCategory, end_status
+from profiler.record.spot_price import FARGATE_SPOT
 
 _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
@@ -130,6 +131,11 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     def revision(self) -> str | None:
         name = (self.definition_arn or "").rsplit("/", 1)[-1]
         return name.rsplit(":", 1)[1] if ":" in name else None
+
+    @property
+    def is_on_fargate(self) -> bool:
+        """Whether the size is the task's own."""
+        return self.launch_type == FARGATE or self.capacity_provider in (FARGATE, FARGATE_SPOT)
 
     @property
     def is_service_task(self) -> bool:
@@ -310,6 +316,19 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         execution_stopped_at=_time(detail, "executionStoppedAt"),
         stopped_at=_time(detail, "stoppedAt"),
         containers=tuple(container for container in containers if container is not None),
+    )
+
+
+def unusable_values(event: object) -> tuple[str, ...]:
+    """The names of the values of a task's event that count as absent, or of which a part is replaced."""
+    detail = mapping(mapping(event).get("detail"))
+    return tuple(
+        name
+        for values in (detail, *mappings(detail.get("containers")))
+        for name, value in values.items()
+        if (name == "exitCode" and value is not None and integer(value) is None)
+        or (name.endswith("At") and value is not None and _time(values, name) is None)
+        or (isinstance(value, str) and without_surrogates(value) != value)
     )
 
 

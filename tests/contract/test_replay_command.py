@@ -48,7 +48,7 @@ def test_reports_are_counted_and_then_sent_once(aws: FakeAws, proxy: AwsProxy, t
     assert (sent.returncode, sent.stdout) == (0, "2 lines sent: 2 indexed, 0 failed.\n")
     (body,) = [json.loads(body) for operation, body in proxy.bodies if operation == INVOKE]
     document = json.loads(gzip.decompress(base64.b64decode(body["awslogs"]["data"])))
-    assert (document["logGroup"], len(document["logEvents"])) == (GROUP, 2)
+    assert (document["owner"], document["logGroup"], len(document["logEvents"])) == ("123456789012", GROUP, 2)
     assert list((tmp_path / "task-profiler").iterdir()) == []
     proxy.answers[INVOKE] = {"other": "function"}
     failed = run_here(environment, *words, "--yes")

@@ -2,15 +2,17 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
+from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, LogStream
-from profiler.forwarder.invocation import DeliveryError, RetryBackoff, SettingsError
+from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, LogStream, ReportFinder
+from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_targets
 from tests.fakes import FakeInvocationTime
 from tests.lambda_environment import moto_account
@@ -69,13 +71,48 @@ def test_a_denied_permission_is_named_and_the_definition_read_again_later() -> N
 
 
 @pytest.mark.parametrize("answer", BUSY, ids=str)
-def test_throttling_raises(answer: str | Exception) -> None:
+def test_a_busy_service_raises(answer: str | Exception) -> None:
     warnings: list[str] = []
     with pytest.raises(DeliveryError, match="nightly:1"):
         EcsDefinitions(Failing(answer), warnings.append).describe("nightly:1")
-    with pytest.raises(DeliveryError, match="ecs/batch/1"):
+    with pytest.raises(DeliveryError, match="ecs/batch/1") as error:
         lines(CloudWatchTail(lambda _region: Failing(answer), warnings.append))
+    assert isinstance(error.value, ThrottledError) is (answer == "ThrottlingException")
     assert warnings == []
+
+
+class LimitedLogs:
+    """CloudWatch Logs, which answers 25 calls a second. Every stream has one line."""
+
+    def __init__(self, line: str) -> None:
+        self.line, self.throttled = line, 0
+        self.accepted = Counter[int]()  # by second
+
+    def find(self, begins: float, jitter: float) -> bool:
+        """Look for the report of a task that stops at this second, after the tasks before it have looked for theirs."""
+        self.begins, self.time = begins, FakeInvocationTime(120, jitter)
+        finder = ReportFinder(CloudWatchTail(lambda _region: self, print).newest, self.time, "1", "batch")
+        found = finder.find([PLACE, replace(PLACE, stream="ecs/task-monitor/1")], 20)
+        return found is not None and finder.has_time and self.time.left > 120 - 20.5
+
+    def get_log_events(self, **asked: Any) -> dict[str, Any]:
+        self.time.left -= 0.05
+        second = int(self.begins + 120 - self.time.left)
+        if self.accepted[second] == 25:
+            self.throttled += 1
+            raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "GetLogEvents")
+        self.accepted[second] += 1
+        return page("b/1", *([] if "nextToken" in asked else [self.line]))
+
+
+@pytest.mark.parametrize(("kind", "tasks", "most_calls"), [("task.report", 300, 1500), ("task.checkpoint", 50, 600)])
+def test_tasks_that_stop_together_share_the_limit_of_the_service(kind: str, tasks: int, most_calls: int) -> None:
+    """Within two seconds: each finds its report or, after the whole wait, its last checkpoint."""
+    logs = LimitedLogs(
+        json.dumps({"type": kind, "time": "x", "record": {"taskId": "1", "container": {"name": "batch"}}})
+    )
+    assert all(logs.find(2 * number / tasks, jitter=number % 8 / 8) for number in range(tasks))
+    assert logs.accepted.total() + logs.throttled < most_calls
 
 
 def test_a_throttled_definition_is_asked_for_again_while_there_is_time() -> None:
@@ -164,10 +201,3 @@ def test_the_targets_of_slack(environment: dict[str, str], expected: dict[str, o
 def test_slack_settings_in_a_secret(more: dict[str, object], url: str) -> None:
     targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: json.dumps(more))
     assert targets == {"failure": SlackTarget(secret=url, setting=HOOK)}
-
-
-@pytest.mark.parametrize("secret", ["hunter2", '["hunter2"]', '{"slack_failure_webhook_url": ["hunter2"]}'])
-def test_an_invalid_secret_is_named_without_its_value(secret: str) -> None:
-    with pytest.raises(SettingsError, match="The secret slack") as error:
-        read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
-    assert "hunter2" not in str(error.value)

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import gzip
 import json
+import re
 import socket
 import threading
 import time
@@ -53,8 +54,10 @@ class Context:
 
 def event(*messages: str, stream: str = "ecs/batch/0123") -> dict[str, Any]:
     events = [{"id": f"e{number}", "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
-    document = {"messageType": "DATA_MESSAGE", "logGroup": "/ecs/jobs", "logStream": stream, "logEvents": events}
-    return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()}}
+    owner = re.search(r'"accountId": ?"(\d+)"', messages[0]) if messages else None
+    document = {"owner": owner[1] if owner else "111122223333", "logGroup": "/ecs/jobs", "logStream": stream}
+    data = gzip.compress(json.dumps({**document, "logEvents": events}).encode())
+    return {"awslogs": {"data": base64.b64encode(data).decode()}}
 
 
 def report(task_id: str = "0123", **record: Any) -> str:

@@ -17,6 +17,7 @@ from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import DeliveryError, InvocationTime
+from profiler.record.record_model import TaskSize
 from profiler.record.task_end import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import (
@@ -175,7 +176,8 @@ def test_the_duration_is_compared_with_recent_runs(
     last = {"processor": {"model": "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"}}
     recent = [report(f"{number}", metrics={"durationMs": 1000}, **PLACE, **last) for number in range(8)]
     others = [report(f"other-{number}", metrics={"durationMs": 9000}, **elsewhere) for number in range(8)]
-    forward(event(*recent, *others), Context())
+    forward(event(*recent), Context())
+    forward(event(*others), Context())
     search(search_server)
     waited = {
         "onCpuPercent": 20.0,
@@ -211,7 +213,7 @@ def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, s
     runs = [
         report("1" * 32, **PLACE, metrics={"maxMemoryUsedMB": 700.5}),
         report("2" * 32, **PLACE, metrics={"maxMemoryUsedMB": 650.0}),
-        report("3" * 32, **PLACE, status="failure", exitCode=137, metrics={"maxMemoryUsedMB": 1024.0}),
+        report("3" * 32, **PLACE, status="failure", exitCode=137, taskSize={"vcpu": 0.25, "memoryMB": 1024}),
         report("4" * 32, **{**PLACE, "region": "eu-west-1"}, metrics={"maxMemoryUsedMB": 900.0}),
     ]
     for number, text in enumerate(runs, 1):
@@ -220,7 +222,5 @@ def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, s
     family = FamilyMemory(cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60)
     retry = ended()
     assert family.highest_peak_mb(retry) == 700.5
-    killed_id, record = family.killed_run(retry, "33333333")
-    assert killed_id == "3" * 32
-    assert present(record).exit_code == 137
-    assert family.killed_run(retry, "44444444") == (None, None)
+    assert family.killed_run(retry, "33333333") == ("3" * 32, TaskSize(vcpu=0.25, memory_mb=1024))
+    assert family.killed_run(retry, "44444444") == (None, TaskSize())

@@ -22,7 +22,7 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import AwsClient, error_code
-from profiler.forwarder.function_settings import NoticeSettings, fetch_secret, read_secret
+from profiler.forwarder.function_settings import FetchSecret, NoticeSettings, fetch_secret, read_secret, with_secret
 from profiler.forwarder.invocation import InvocationTime, NoticeError, RetryBackoff, SettingsError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, bus_event, ended_run
 from profiler.forwarder.notifications.notification import ChannelKind, EndedTask, NoticeChannel, Notification
@@ -82,7 +82,7 @@ _SETTINGS = (
 _Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SETTINGS])
 
 
-def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[ChannelKind, SlackTarget]:
+def read_targets(environment: Mapping[str, str], fetch: FetchSecret) -> Mapping[ChannelKind, SlackTarget]:
     """Return the target of each kind of notice that is configured. A SettingsError names the setting, never its value.
 
     ``SLACK_SECRET_ID`` names a secret (``ssm:NAME``: a parameter) with the same names in lower case. A value in the
@@ -143,7 +143,9 @@ def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> 
         if failure is None:
             return
         if not failure.is_retryable:
-            raise NoticeError(_rejection_message(target, failure))
+            refusal = NoticeError(_rejection_message(target, failure))
+            refusal.is_refusal = True
+            raise refusal
         if not backoff.wait(min_seconds=failure.retry_after_seconds):
             raise NoticeError(
                 f"Slack accepted no notification through {target.setting} before the invocation ran out of "
@@ -273,13 +275,17 @@ def configured_channels(
 ) -> list[NoticeChannel]:
     """Return Slack's channel, which accepts no notice without a target, and the bus if the settings name one."""
 
-    def targets() -> Mapping[ChannelKind, SlackTarget]:
-        return read_targets(environment, fetch_secret)
-
     def post_to_slack(notification: Notification, kind: ChannelKind) -> None:
-        send(targets()[kind], message_of(notification, kibana_url=settings.kibana_url), budget)
+        message = message_of(notification, kibana_url=settings.kibana_url)
 
-    slack = NoticeChannel("slack", post_to_slack, lambda kind: kind in targets())
+        def send_with(fetch: FetchSecret) -> None:
+            target = read_targets(environment, fetch).get(kind)
+            if target is not None:  # a secret that was changed may have none
+                send(target, message, budget)
+
+        with_secret(send_with)
+
+    slack = NoticeChannel("slack", post_to_slack, lambda kind: kind in read_targets(environment, fetch_secret))
     if settings.event_bus_name is None:
         return [slack]
     return [slack, event_bus_channel(settings.event_bus_name, events_client, settings.kibana_url)]

@@ -1,9 +1,10 @@
 """A notification's content, and its posting to each channel, once; and the notices of running tasks.
 
 The notices among the lines of an invocation are sent after their documents are written. Any program can print the
-line of a notice into its own log. Therefore an invocation sends at most eight notices of a log stream; all of them are
-indexed. A notice that is older than a day, or is sent again by ``task-profiler replay``, is indexed and not sent: its
-run is over, and the table of the sent ones may no longer contain it.
+line of a notice into its own log. Therefore at most eight notices of a log stream, and so of a run, are sent; all of
+them are indexed. With a table of the sent ones, this is the number of all invocations. A notice that is older than a
+day, or is sent again by ``task-profiler replay``, is indexed and not sent: its run is over, and the table may no longer
+contain it.
 
 A record of a stream whose notice a channel did not accept is repeated until the notice is 15 minutes old: it holds up
 the records after it in its shard, and a wrong setting of a channel must not cost the reports in them.
@@ -282,27 +283,40 @@ class TaskNotices(Struct):
         if len(held) < MAX_NOTICES_OF_A_STREAM:
             held.setdefault(key, (line, written, source))
         elif key not in held:
-            number = MAX_NOTICES_OF_A_STREAM
-            self.warn(f"Only {number} notifications in {where} are sent: the log stream has more.")
+            self._warn_of_more(place)
 
     def send(self, errors: list[ForwarderError]) -> list[str]:
         """Send the notices that the settings select. The errors of the channels are added to ``errors``.
 
         Returns the records of the stream to deliver again: those with a notice that a channel did not accept.
         """
-        held = [each for notices in self._held.values() for each in notices.values()]
+        held = [(place, *each) for place, notices in self._held.items() for each in notices.values()]
         settings = attempt(self.settings, errors) if held else None
         failed: list[ForwarderError] = []
         refused = held
         if settings is not None:
             channels, once = self.channels(settings), self.once(settings)
             refused = []
-            for line, written, source in held:
+            for place, line, written, source in held:
                 before = len(failed)
-                if settings.selects("running", line.record.family or "unknown"):
+                is_selected = settings.selects("running", line.record.family or "unknown")
+                if is_selected and attempt(partial(self._may_send, line, place, once), failed):
                     notify(channels, line, "failure", once, failed)
                 if len(failed) > before:
-                    refused.append((line, written, source))
+                    refused.append((place, line, written, source))
         errors += {str(error): error for error in failed}.values()  # most notices fail for the same reason
         now = self.now()
-        return [source for _, at, source in refused if source is not None and abs(now - at) <= MAX_AGE_IN_STREAM]
+        return [source for *_, at, source in refused if source is not None and abs(now - at) <= MAX_AGE_IN_STREAM]
+
+    def _may_send(self, line: NoticeLine, place: str, once: Idempotently) -> bool:
+        """Whether the notice is one of the first eight of its log stream: each of these keeps a numbered key."""
+        own = notification_key(line)
+        keys = (f"{place}#notice-{number}" for number in range(MAX_NOTICES_OF_A_STREAM))
+        is_first = any(once(key, lambda: own) == own for key in keys)
+        if not is_first:
+            self._warn_of_more(place)
+        return is_first
+
+    def _warn_of_more(self, place: str) -> None:
+        number = MAX_NOTICES_OF_A_STREAM
+        self.warn(f"Only {number} notifications in {place[:200]} are sent: the log stream has more.")

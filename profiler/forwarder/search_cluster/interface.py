@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from profiler.core.aws_signature import NO_SERVERLESS, is_serverless
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.forwarder.documents import STORED_FIELDS, Document, Stored, completed_fields
-from profiler.forwarder.function_settings import Credentials
+from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import SearchClusterError, SettingsError
 
 _INVALID_URL = "ELASTICSEARCH_URL is not the address of a cluster: set it to one like https://search.example.com:9200."
@@ -96,6 +96,19 @@ class SearchCluster(ABC):
             yield
         except ValueError as error:
             raise SearchClusterError(f"{self.engine} sent an invalid response: {error}.", status=0) from error
+
+
+class SecretCluster(SearchCluster):
+    """A cluster whose credentials are in a secret. ``connect`` reads it; equal credentials give the same client."""
+
+    engine = "The search cluster"
+
+    def __init__(self, connect: Callable[[FetchSecret], SearchCluster]) -> None:
+        self._connect = connect
+        connect(fetch_secret)  # a secret that cannot be read fails here
+
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401  JSON
+        return with_secret(lambda fetch: self._connect(fetch).request(path, body, timeout_seconds))
 
 
 def authorization(credentials: Credentials) -> dict[str, str]:

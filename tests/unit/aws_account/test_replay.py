@@ -62,6 +62,7 @@ def run(events: list[dict[str, Any]], function: FakeFunction | None, windows: li
     return replay(
         FakeLogs(events),
         "/g",
+        "111122223333",
         None if function is None else function.invoke,
         lambda done_until_ms, _counts: windows.append(done_until_ms),
         start_ms=0,

@@ -490,14 +490,30 @@ def test_an_event_between_the_two_requests_of_a_report_is_not_overwritten() -> N
     assert document["task"]["status"] == "failure"
 
 
-@pytest.mark.parametrize("line", [None, report_line(CHECKPOINT), report_line(report())])
+@pytest.mark.parametrize(("pulled", "init_ms", "month"), [("2026-02-28T23:59:58Z", 6000, "02"), (None, None, "03")])
+def test_all_writers_of_a_run_use_one_index(pulled: str | None, init_ms: int | None, month: str) -> None:
+    """ECS creates the task before it starts the batch, and sees the start a moment later than the batch's monitor."""
+    times = {"createdAt": "2026-02-28T23:59:50Z", "pullStartedAt": pulled, "startedAt": "2026-03-01T00:00:05Z"}
+    text = report(startedAt="2026-03-01T00:00:04Z", metrics={"initDurationMs": init_ms})
+    writes = steps(text, task(**times))
+    indices = {one.index for name in ("event", "report", "event with the report") for one in writes[name]}
+    assert indices == {f"task-reports-2026.{month}"}
+
+
+LOG = {"logGroup": "/ecs/jobs", "logStream": "ecs/batch/0123", "logRegion": "eu-west-1"}
+
+
+@pytest.mark.parametrize(
+    "line", [None, report_line(CHECKPOINT), report_line(report()), report_line(report(region="us-west-2", **LOG))]
+)
 def test_the_notification_links_a_run_to_the_same_times_as_its_document(line: ReportLine | None) -> None:
     outcome = determine_outcome(FAILED, None)
     batch = batch_container(FAILED, "batch")
-    stream = LogStream(group="/ecs/jobs", stream="ecs/batch/0123")
+    stream = LogStream(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
     documents = event_documents(
         FAILED, batch, outcome, line, ForwarderSettings(kibana_url="https://kibana"), log=stream
     )
     links = EndedTask(task=FAILED, outcome=outcome, report_line=line, log=stream).links("https://kibana")
     assert documents[0].initial_fields["links"]["run"] == links.kibana
     assert None not in asdict(links).values()
+    assert "region=eu-west-1#" in present(links.log_stream)

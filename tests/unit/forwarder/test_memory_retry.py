@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.forwarder.batch_report import ReportLine, identify_containers, judge
+from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.family_runs import FamilyMemory
-from profiler.forwarder.function_settings import RetrySettings
+from profiler.forwarder.function_settings import ForwarderSettings, RetrySettings
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.memory_retry import (
     MemoryRetries,
@@ -306,7 +307,7 @@ TARGET = {
     "EcsParameters": {"TaskDefinitionArn": FAMILY_ARN, "TaskCount": 2, "LaunchType": "FARGATE"},
     "Input": '{"containerOverrides":[{"name":"batch","command":["x"]}]}',
 }
-CALLS = ("ListSchedules", "GetSchedule", "ListTargetsByRule", "RunTask")
+CALLS = ("ListSchedules", "GetSchedule", "ListRules", "ListTargetsByRule", "RunTask")
 
 
 class FakeAws:
@@ -378,6 +379,11 @@ class FakeAws:
             return self._error(request, 404, "ResourceNotFoundException", f"Schedule {name} does not exist.")
         return self._json(request, {"Name": name, "Target": target, "State": "ENABLED"})
 
+    def _ListRules(self, request: Any) -> AWSResponse:  # noqa: N802
+        prefix = json.loads(self.sent["body"])["NamePrefix"]
+        found = [{"Name": name, "EventBusName": "default"} for name in self.rules if name.startswith(prefix)]
+        return self._json(request, {"Rules": found})
+
     def _ListTargetsByRule(self, request: Any) -> AWSResponse:  # noqa: N802
         asked = json.loads(self.sent["body"])
         if asked["Rule"] not in self.rules or asked["EventBusName"] != "default":
@@ -440,19 +446,29 @@ def test_a_killed_run_is_started_again_as_its_schedule_says() -> None:
     assert (request["count"], request["launchType"], request["cluster"]) == (1, "FARGATE", CLUSTER)
 
 
-def of_rule(world: World, operation: str = "ListTargetsByRule") -> EndedTask:
+def of_rule(world: World, operation: str) -> EndedTask:
     """A run of a rule if the operation is a rule's, else of a schedule."""
     world.aws.rules = {"nightly": [{**TARGET, "Id": "1"}, {"Id": "2", "Arn": "arn:aws:sqs:us-west-2:111122223333:q"}]}
-    return ended(startedBy="events-rule/nightly") if operation == "ListTargetsByRule" else ended()
+    return ended(startedBy="events-rule/nightly") if "Rule" in operation else ended()
 
 
-def test_a_rule_is_read_by_its_name_and_a_cut_name_finds_its_schedule() -> None:
-    world, other = World(), World()
-    assert world.handle(of_rule(world)) == STARTED
-    assert world.aws.calls == ["ListTargetsByRule", "RunTask"]
-    name = "a-name-of-more-than-nineteen-characters"
-    other.aws.targets = {("nights", name): TARGET}
-    assert other.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
+OF_ANOTHER = {**TARGET, "EcsParameters": {"TaskDefinitionArn": f"{FAMILY_ARN}-2"}}
+ELSEWHERE = {**TARGET, "Arn": CLUSTER.replace("111122223333", "444455556666")}
+
+
+def test_a_cut_name_finds_its_schedule_or_rule_by_family_and_account() -> None:
+    """Those that cannot be distinguished must say the same."""
+    name = "a-name-of-more-than-24-characters"
+    for starter in ("events-rule/", "chronos-schedule/"):
+        world = World()
+        world.aws.targets = {("a", name): TARGET, ("b", name): TARGET, ("b", f"{name}-2"): ELSEWHERE}
+        world.aws.rules = {name: [TARGET] * 2, f"{name}-2": [OF_ANOTHER, ELSEWHERE], "a": [{**TARGET, "Input": "{}"}]}
+        run = ended(startedBy=f"{starter}{name}"[:36])
+        assert world.handle(run) == STARTED
+        other, changed = World(), {**TARGET, "Input": "{}"}
+        other.aws.targets, other.aws.rules = {("a", name): TARGET, ("b", name): changed}, {name: [TARGET, changed]}
+        assert other.refusal(run) == "Not started again: several schedules can have started it."
+        assert not other.aws.requests
 
 
 @pytest.mark.parametrize("has_table", [True, False])
@@ -505,7 +521,6 @@ def test_an_answer_that_is_lost_does_not_start_it_twice(operation: str) -> None:
     assert len(world.aws.tasks) == 1
 
 
-OF_ANOTHER = {**TARGET, "EcsParameters": {"TaskDefinitionArn": f"{FAMILY_ARN}-2"}}
 INACTIVE, DENIED = (400, "ClientException", "It is inactive."), (403, "AccessDeniedException", "not authorized")
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "refused": ({"errors": {"RunTask": [INACTIVE]}}, "(ClientException: It is inactive.)"),
@@ -523,15 +538,6 @@ def test_what_aws_refuses_is_said_and_is_no_error(answers: dict[str, Any], said:
         setattr(world.aws, name, answer)
     assert said in world.refusal()
     assert not world.aws.tasks
-
-
-def test_schedules_that_cannot_be_distinguished_start_nothing_unless_they_say_the_same() -> None:
-    world, other = World(), World()
-    world.aws.targets[("nights", "nightly")] = TARGET
-    assert world.handle() == STARTED
-    other.aws.targets[("nights", "nightly")] = {**TARGET, "Input": "{}"}
-    assert other.refusal() == "Not started again: several schedules can have started it."
-    assert not other.aws.requests
 
 
 LIMITED = {**definition(container("batch", memory=512)), "memory": "1024"}
@@ -588,12 +594,11 @@ def test_without_a_peak_the_size_alone_counts(search: AnsweringSearch) -> None:
 # The retry's own end
 
 
-def hit(task_id: str = TASK_ID, record: str | None = None) -> dict[str, Any]:
-    return {"_source": {"task": {"id": task_id}, "record": record}}
-
-
-def killed_record(memory_mb: int = 512, **metrics: Any) -> str:
-    return report(taskSize={"vcpu": 0.25, "memoryMB": memory_mb}, metrics=metrics)
+def killed(**detail: Any) -> dict[str, Any]:
+    """The document of a killed run that left no report."""
+    run = ended(**detail)
+    (document,) = event_documents(run.task, run.task.container("batch"), run.outcome, None, ForwarderSettings())
+    return {"_source": document.initial_fields}
 
 
 def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> EndedTask:
@@ -610,7 +615,7 @@ def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> E
     )
 
 
-FOUND = AnsweringSearch({"hits": {"hits": [hit(record=killed_record()), hit()]}})
+FOUND = AnsweringSearch({"hits": {"hits": [killed()]}})
 PRICE = " (+$0.0022 a run)"
 
 
@@ -622,7 +627,7 @@ PRICE = " (+$0.0022 a run)"
         (FOUND, retry_run(137, KILLED), "This was the retry of 4dd5853f with 1 GB: it is not started again."),
         (None, retry_run(), "This was the retry of 4dd5853f: it succeeded with 1 GB."),
         (
-            AnsweringSearch({"hits": {"hits": [hit(record=killed_record(memorySizeMB=400))]}}),
+            AnsweringSearch({"hits": {"hits": [killed(launchType="EC2", containers=[{**BATCH, "memory": "400"}])]}}),
             retry_run(launchType="EC2", containers=[{"name": "batch", "exitCode": 0, "memory": "640"}]),
             "Succeeded with 640 MB after 400 MB were too little: set 640 MB.",
         ),
@@ -640,7 +645,7 @@ def test_the_end_of_a_retry_says_so_and_starts_nothing(
 @pytest.mark.parametrize(
     "search",
     [
-        AnsweringSearch({"hits": {"hits": [hit(), hit("4dd5853f-another")]}}),
+        AnsweringSearch({"hits": {"hits": [killed(), killed(taskArn=f"{ARN}-another")]}}),
         AnsweringSearch(error=SearchClusterError("down", status=503)),
     ],
 )

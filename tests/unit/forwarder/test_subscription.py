@@ -180,7 +180,7 @@ TASK, OTHER_TASK = "158d1c8083dd49d6b527399fd6414f5c", "0" * 32
     [
         ({}, {"taskId": TASK, "accountId": "111122223333"}, True),
         ({}, {"taskId": TASK}, True),
-        ({"owner": ""}, {"taskId": TASK, "accountId": "999988887777"}, True),
+        ({"owner": ""}, {"taskId": TASK, "accountId": "111122223333"}, False),
         ({"logStream": f"ecs/task-monitor/{TASK}"}, {"taskId": TASK}, True),
         ({"logStream": "a stream of its own"}, {"taskId": TASK}, True),
         ({}, {"taskId": TASK, "accountId": "999988887777"}, False),

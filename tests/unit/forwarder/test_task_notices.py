@@ -108,7 +108,8 @@ def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
     assert (kinds(world.slack), kinds(world.bus)) == (["stuck"], ["stuck"])
     assert world.ids == [f"{TASK_ID}/batch/stuck"] * 2
     arn = STUCK.record.task_arn
-    assert set(world.table.done) == {f"{arn}#batch#stuck#{channel}" for channel in ("slack", "event-bus")}
+    first = f"{DOCUMENT['logGroup']} {STREAM}#notice-0"
+    assert set(world.table.done) == {first, *(f"{arn}#batch#stuck#{channel}" for channel in ("slack", "event-bus"))}
 
 
 def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
@@ -154,7 +155,7 @@ def test_a_notice_of_another_task_is_kept_and_not_sent(place: dict[str, str], ar
 def test_a_replayed_notice_is_indexed_and_not_sent() -> None:
     world = World()
     events = [{"logStreamName": STREAM, "eventId": "1", "timestamp": 1, "message": line().decode()}]
-    items = decode_event(build_subscription_event(events, "/ecs/jobs"))
+    items = decode_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
     assert world.lines().forward(items) == Counts(indexed=1)
     assert world.slack.posted == []
 
@@ -167,12 +168,14 @@ def test_an_old_notice_is_indexed_and_not_sent() -> None:
     assert "they are older than a day" in world.warnings[0]
 
 
-def test_a_flood_of_notices_is_indexed_and_the_first_ones_are_sent() -> None:
+def test_a_flood_of_notices_is_indexed_and_the_first_ones_of_all_deliveries_are_sent() -> None:
     world = World()
-    sent = [f"kind{number}" for number in range(12)]
-    assert world.forward(*(line(kind) for kind in [*sent, "kind0"])) == Counts(indexed=13)
-    assert kinds(world.slack) == sent[:MAX_NOTICES_OF_A_STREAM]
-    assert world.warnings == [f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."]
+    first, *others = [[f"kind{number}-{delivery}" for number in range(7 + delivery)] for delivery in range(4)]
+    for sent in (first, *others, first):
+        assert world.forward(*(line(kind) for kind in [*sent, sent[0]])) == Counts(indexed=len(sent) + 1)
+    assert kinds(world.slack) == [*first, others[0][0]]
+    assert len(world.slack.posted) == MAX_NOTICES_OF_A_STREAM
+    assert set(world.warnings) == {f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."}
 
 
 @pytest.mark.parametrize(

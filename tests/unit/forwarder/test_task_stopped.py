@@ -19,6 +19,7 @@ from profiler.forwarder.invocation import (
     InProgressError,
     SearchClusterError,
     SettingsError,
+    ThrottledError,
 )
 from profiler.forwarder.notifications.notification import (
     ChannelKind,
@@ -224,7 +225,7 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
         {MONITOR_STREAM: [report("task.checkpoint", metrics={"maxMemoryUsedMB": 7}), report("task.checkpoint")]}
     )
     world.handle(report_wait_seconds=5.0)
-    assert world.time.pauses == [2.0, 2.0, 1.0]
+    assert world.time.pauses == [2.0, 3.0]
     notice = world.notice
     assert not notice.is_complete
     assert (notice.metrics.max_memory_used_mb, notice.duration_ms) == (500, 63216)
@@ -268,8 +269,8 @@ KNOWN = container("task-monitor", essential=False), container("batch")
         (None, BOTH, 300, []),
         (definition(*SILENT), BOTH, 300, []),
         (WITH_MONITOR, NOT_STARTED, 300, []),
-        (definition(SILENT[0], KNOWN[0]), {}, 300, [2, 2, 1]),
-        (definition(SILENT[1], KNOWN[1]), {}, 300, [2, 2, 1]),
+        (definition(SILENT[0], KNOWN[0]), {}, 300, [2, 3]),
+        (definition(SILENT[1], KNOWN[1]), {}, 300, [2, 3]),
         (WITH_MONITOR, {}, 14, [2, 2]),
     ],
     ids=[
@@ -370,7 +371,7 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     world = World()
     world.indexed_reports = [None, None, report_line(report())]
     world.handle()
-    assert (world.reads, world.time.pauses) == (0, [2.0, 2.0])
+    assert (world.reads, world.time.pauses) == (0, [2.0, 6.0])
     assert world.notice.is_complete
 
 
@@ -379,7 +380,7 @@ def test_without_a_response_from_the_cluster_the_wait_is_spent_on_the_log_stream
     world.indexed_reports = [SearchClusterError("away", status=None)]
     world.handle(report_wait_seconds=4.0)
     assert world.time.pauses == [2.0, 2.0]
-    assert world.reads == 7  # both streams three times, and the checkpoints
+    assert world.reads == 6  # both streams three times
 
 
 LINES = ["one", "two", "three", report(), report("task.checkpoint"), "REPORT TaskId: 4dd5\tDuration: 1 ms", "{}"]
@@ -407,14 +408,14 @@ def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_sh
     world = World({BATCH_STREAM: ["one", encode_notice(stuck_notice()).decode(), stacks, report()]})
     world.handle(log_lines=5)
     ((notice, _),) = world.notices
-    assert (world.reads, notice.log_lines, notice.duration_ms) == (2, ("one",), 60000)
+    assert (world.reads, notice.log_lines, notice.duration_ms) == (1, ("one",), 60000)
 
 
 def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:
     world = World({BATCH_STREAM: LINES})
     world.indexed_reports = [report_line(report())]
     world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]
-    assert world.handle(log_lines=5)["notified"] == "failure"
+    assert world.handle(log_lines=5, report_wait_seconds=0)["notified"] == "failure"
     assert (world.notice.log_lines, world.notice.duration_ms) == ((), 60000)
     (warning,) = world.warnings
     assert warning.endswith("has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException).")
@@ -488,7 +489,7 @@ def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     assert document.fields["event"]["outcome"] == status
 
 
-def test_logs_that_stay_throttled_raise_before_the_notice_is_posted() -> None:
+def test_logs_that_do_not_respond_raise_before_the_notice_is_posted() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
     with pytest.raises(DeliveryError, match="busy"):
@@ -496,6 +497,33 @@ def test_logs_that_stay_throttled_raise_before_the_notice_is_posted() -> None:
     assert (world.notices, world.documents, world.table.done) == ([], [], {})
     world.log_errors.clear()
     assert world.handle()["notified"] == "failure"
+
+
+@pytest.mark.parametrize(("failures", "pauses"), [(2, [4.0, 4.0]), (99, [4.0, 4.0, 4.0])])
+def test_throttling_is_waited_for_and_fails_no_invocation(failures: int, pauses: list[float]) -> None:
+    """Also without a monitor: the batch may be wrapped by ``run``."""
+    world = World({BATCH_STREAM: [report()]}, WITHOUT_MONITOR)
+    world.log_errors = [ThrottledError("Too many.")] * failures
+    assert world.handle(report_wait_seconds=12.0)["notified"] == "failure"
+    assert (world.time.pauses, world.notice.is_complete, len(world.warnings)) == (pauses, failures == 2, failures > 2)
+
+
+@pytest.mark.parametrize(
+    ("described", "detail", "settings", "reads"),
+    [
+        (WITHOUT_MONITOR, {"group": "service:web"}, {}, 0),
+        (WITHOUT_MONITOR, {"group": "service:web"}, {"services": True}, 1),
+        (WITHOUT_MONITOR, {"group": "service:web"}, {"services": True, "families": ("other",)}, 0),
+        (WITHOUT_MONITOR, {}, {"families": ("other",)}, 1),
+        (WITH_MONITOR, {"group": "service:web"}, {"report_wait_seconds": 0}, 2),
+    ],
+)
+def test_the_log_of_a_service_without_a_monitor_is_read_for_its_notice_alone(
+    described: Any, detail: dict[str, Any], settings: dict[str, Any], reads: int
+) -> None:
+    world = World(described=described)
+    world.handle(task(**detail), **settings)
+    assert (world.reads, world.time.pauses, len(world.documents)) == (reads, [], 1)
 
 
 @pytest.mark.parametrize("settings", [{}, {"subjects": frozenset({"success"})}, {"families": ("other",)}])

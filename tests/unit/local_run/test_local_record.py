@@ -313,7 +313,7 @@ OWN = ContainerMetadata(
     docker_id="b",
     image="etl:7",
     log_driver="awslogs",
-    log_options={"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123"},
+    log_options={"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123", "awslogs-region": "eu-central-1"},
 )
 TASK = TaskMetadata(
     arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
@@ -346,7 +346,7 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     assert (record.log_group, record.task_size) == (None, None)
     placement = Placement(task=TASK, container=OWN)
     named = apply_placement(LOCAL, placement, is_named=True, started_ns=START_NS, finished_ns=None)
-    assert (named.family, named.task_id) == ("etl.py", "0123")
+    assert (named.family, named.task_id, named.log_region) == ("etl.py", "0123", "eu-central-1")
 
 
 def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:

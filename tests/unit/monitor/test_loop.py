@@ -126,7 +126,7 @@ class World:
             log_driver="awslogs",
             log_options={
                 "awslogs-group": "/ecs/jobs",
-                "awslogs-region": "eu-west-1",
+                "awslogs-region": "eu-central-1",
                 "awslogs-stream": "ecs/batch/0123",
             },
         )
@@ -211,6 +211,7 @@ def test_the_end_is_seen_by_polling() -> None:
         "sources": ["task-metadata-v4"],
     }
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
+    assert (record["logGroup"], record["region"], record["logRegion"]) == ("/ecs/jobs", "eu-west-1", "eu-central-1")
     assert record["containers"][0]["name"] == "task-monitor"
     assert record["monitor"] == {"version": "0.1.0", "cpuSeconds": 0.5, "maxRssMB": 27.1, "restarts": 0, "warnings": []}
     assert world.log.lines == []
