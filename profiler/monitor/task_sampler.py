@@ -224,6 +224,8 @@ class TaskSampler:
         if container is not None and container.restart_count:
             times = "once" if container.restart_count == 1 else f"{container.restart_count} times"
             sentences.append(f"ECS restarted the container {times}: the values cover all attempts that were seen.")
+        if self.stats_health.failures and (usage is None or not usage.samples):
+            sentences.append(f"The task stats of the container could never be read: {self.stats_health.last_reason}.")
         if usage is not None and usage.impossible:
             sentences.append(
                 f"The task stats had {format_count(usage.impossible, 'value')} of CPU time or memory that cannot be "
@@ -252,7 +254,7 @@ class TaskSampler:
 
     def _is_missing(self, name: str, task: TaskMetadata, reading: StatsReading, now_ns: int) -> bool:
         container = task.container(name)
-        if container is None or container.docker_id not in reading:
+        if container is None or not isinstance(reading.get(container.docker_id or ""), ContainerSample):
             return True
         stale_at_ns = self._stale_at_ns.get(name)
         return stale_at_ns is not None and now_ns >= stale_at_ns
@@ -262,7 +264,9 @@ class TaskSampler:
         present = self._present = []
         for container in self.task.containers if self.task is not None else ():
             sample = reading.get(container.docker_id or "")
-            if sample is None or container.docker_id is None:
+            if isinstance(sample, Unavailable) and container.name in self._watched_names:
+                self.stats_health.on_failure(sample)
+            if not isinstance(sample, ContainerSample) or container.docker_id is None:
                 continue
             usage = self.usages.get(container.name)
             if usage is None:

@@ -13,6 +13,7 @@ import pytest
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
 from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.readers import Unavailable
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
 from profiler.record.record_model import Neuron, NeuronExecutions, NeuronLatency
@@ -33,7 +34,9 @@ def test_recorded_stats(path: Path) -> None:
     reading = decode_stats(path.read_bytes())
     assert not isinstance(reading, Unavailable)
     assert reading
-    assert all(one.cpu_ns and one.memory_used_bytes and one.memory_limit_bytes for one in reading.values())
+    for one in reading.values():
+        assert isinstance(one, ContainerSample)
+        assert all((one.cpu_ns, one.memory_used_bytes, one.memory_limit_bytes))
 
 
 @pytest.mark.parametrize("path", recordings(stats=False), ids=lambda path: path.stem)
@@ -53,6 +56,7 @@ def test_the_fargate_pair_gives_the_numbers_worked_out_by_hand() -> None:
     exporter = task.container("ecs-exporter")
     assert exporter is not None
     sample = reading[present(exporter.docker_id)]
+    assert isinstance(sample, ContainerSample)
     assert sample.memory_used_bytes == 84111360 - (3379200 + 39100416 - 33927168)
     # precpu of the document: 242770940 ns at 05:22:39.406479661
     vcpu = ((sample.cpu_ns or 0) - 242770940) / (sample.read_ns - 1740633759406479661)

@@ -257,10 +257,11 @@ def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, ma
     reason = "they do not contain the batch"
     while len(reads) <= _MIN_REFRESHES:
         stats = source.stats()
-        if isinstance(stats, Unavailable):
-            reason = stats.reason
-        elif docker_id in stats and stats[docker_id].read_ns not in reads:
-            reads.append(stats[docker_id].read_ns)
+        sample = stats if isinstance(stats, Unavailable) else stats.get(docker_id)
+        if isinstance(sample, Unavailable):
+            reason = sample.reason
+        elif sample is not None and sample.read_ns not in reads:
+            reads.append(sample.read_ns)
         if clock.monotonic_ns() >= end_ns:
             break
         clock.sleep(_STEP_SECONDS)

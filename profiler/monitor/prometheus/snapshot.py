@@ -146,7 +146,8 @@ class SnapshotBuilder(Struct, eq=False):
             return
         for container in observed.task.containers:
             usage = observed.usages.get(container.name)
-            if usage is None or usage.last_sample is None or container.docker_id not in observed.last_reading:
+            latest = observed.last_reading.get(container.docker_id or "")
+            if usage is None or usage.last_sample is None or not isinstance(latest, ContainerSample):
                 continue
             sample = usage.last_sample
             if usage.received_ns is None or now_ns - usage.received_ns > max(_MAX_SAMPLE_AGE_NS, self.hold_ns):

@@ -1,7 +1,7 @@
 """A response of ``/task/stats``: Docker's stats documents, by Docker id, with cgroup v1's or v2's memory.
 
 A container without stats is ``null`` (v3, Fargate), ``{}`` (v4 on EC2) or has a ``read`` in year 1. Fields that are
-zero may be absent.
+zero may be absent. Malformed stats of one container cost no other's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ from profiler.readers.container_sample import ContainerSample
 _USUAL_DEVICE_MAPPER_MAJOR = 253
 
 
-# The samples of all containers of a response that have stats, by Docker id.
-StatsReading: TypeAlias = Mapping[str, ContainerSample]
+# The samples of all containers of a response that have stats, by Docker id; why one cannot be read.
+StatsReading: TypeAlias = Mapping[str, ContainerSample | Unavailable]
 
 # The type of all counts is ``object``, so that a wrong type makes only this count absent. The decoder skips fields
 # that are not named here (precpu_stats, percpu_usage, throttling_data and most of memory_stats.stats) without
@@ -83,23 +83,23 @@ class _Entry(Struct):
     cpu_stats: _CpuStats | None = None
     memory_stats: _MemoryStats | None = None
     blkio_stats: _BlockStats | None = None
-    networks: dict[str, _Network] | None = None
+    networks: dict[str, _Network | None] | None = None
     pids_stats: _Pids | None = None
 
 
 @cache
-def _response_decoder() -> msgspec.json.Decoder[dict[str, _Entry | None]]:
-    """The decoder, which is slow to make: `run` imports this module and decodes nothing."""
-    return msgspec.json.Decoder(dict[str, _Entry | None])
+def _decoders() -> tuple[msgspec.json.Decoder[dict[str, msgspec.Raw]], msgspec.json.Decoder[_Entry | None]]:
+    """The decoders, which are slow to make: `run` imports this module and decodes nothing."""
+    return msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(_Entry | None)
 
 
 def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None) -> StatsReading | Unavailable:
     """Decode a response, on a machine with these major numbers of device-mapper nodes; None if they are unknown."""
     try:
-        entries = _response_decoder().decode(body)
+        entries = _decoders()[0].decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return Unavailable(f"/task/stats answered with something else than the stats of containers: {error}")
-    samples = ((key, _sample(entry, device_mapper_majors)) for key, entry in entries.items() if entry is not None)
+    samples = ((key, _sample(entry, device_mapper_majors)) for key, entry in entries.items())
     return {key: sample for key, sample in samples if sample is not None}
 
 
@@ -111,14 +111,18 @@ def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
     return majors if heading else None
 
 
-def _sample(entry: _Entry, device_mapper_majors: frozenset[int] | None) -> ContainerSample | None:
+def _sample(text: msgspec.Raw, device_mapper_majors: frozenset[int] | None) -> ContainerSample | Unavailable | None:
     """The sample of one container; None without a readable time."""
-    read_ns = parse_ns(entry.read)
-    if read_ns is None:
+    try:
+        entry = _decoders()[1].decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return Unavailable(f"the stats of the container are malformed: {error}")
+    read_ns = None if entry is None else parse_ns(entry.read)
+    if entry is None or read_ns is None:
         return None
     memory = entry.memory_stats or _MemoryStats()
     detail = memory.stats or _MemoryDetail()
-    networks = (entry.networks or {}).values()
+    networks = [network for network in (entry.networks or {}).values() if network is not None]
     blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
     block_bytes = _block_bytes(blocks, device_mapper_majors)
     usage_bytes = count(memory.usage)

@@ -146,7 +146,7 @@ class World:
             containers=(self.batch(at), OWN, *self.others),
         )
 
-    def usual_stats(self, at: float) -> StatsReading:
+    def usual_stats(self, at: float) -> dict[str, ContainerSample]:
         samples = {"m": sample(START_NS + seconds(at), at * 0.001, 30 * MIB)}
         if at > 0 and (self.batch_ends is None or at < self.batch_ends):
             samples["b"] = self.batch_sample(at)
@@ -783,6 +783,17 @@ def test_impossible_values_are_absent_with_one_warning() -> None:
     assert record["series"]["memoryUsedMB"].count(None) == 1
     (warning,) = record["monitor"]["warnings"]
     assert "3 values of CPU time or memory that cannot be right on this machine" in warning
+
+
+@pytest.mark.parametrize(("malformed", "is_batch"), [("m", False), ("b", True)])
+def test_malformed_stats_cost_only_their_container_and_are_a_warning(malformed: str, *, is_batch: bool) -> None:
+    world = World(batch_ends=10.5)
+    world.source.stats_at = lambda at: {**world.usual_stats(at), malformed: Unavailable("an array")}
+    record = world.run().report()
+    assert world.clock.now_ns == seconds(11)
+    assert (record["sampling"]["failures"] > 0, "cpuSeconds" in record["metrics"]) == (is_batch, not is_batch)
+    sentence = "The task stats of the container could never be read: an array."
+    assert record["monitor"]["warnings"] == [sentence][: int(is_batch)]
 
 
 def test_the_report_has_the_series_and_checkpoints_have_none() -> None:

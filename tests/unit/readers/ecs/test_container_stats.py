@@ -72,14 +72,16 @@ CGROUP_V2: dict[str, Any] = {
 }
 
 
-def decode(document: object) -> StatsReading:
-    reading = decode_stats(json.dumps(document).encode())
+def decode(document: object, majors: frozenset[int] | None = None) -> StatsReading:
+    reading = decode_stats(json.dumps(document).encode(), majors)
     assert not isinstance(reading, Unavailable)
     return reading
 
 
-def changed(document: dict[str, Any], **parts: object) -> ContainerSample:
-    return decode({"id": {**document, **parts}})["id"]
+def changed(document: dict[str, Any], majors: frozenset[int] | None = None, **parts: object) -> ContainerSample:
+    sample = decode({"id": {**document, **parts}}, majors)["id"]
+    assert isinstance(sample, ContainerSample)
+    return sample
 
 
 SAMPLE_V1 = ContainerSample(
@@ -178,10 +180,9 @@ OF_252 = reads((252, 0, 280), (252, 1, 290))
 def test_a_stack_of_block_devices_counts_once(
     entries: list[dict[str, Any]], majors: set[int] | None, read: int
 ) -> None:
-    document = {"id": {**CGROUP_V1, "blkio_stats": {"io_service_bytes_recursive": entries}}}
-    reading = decode_stats(json.dumps(document).encode(), None if majors is None else frozenset(majors))
-    assert not isinstance(reading, Unavailable)
-    assert reading["id"].block_read_bytes == read
+    known = None if majors is None else frozenset(majors)
+    sample = changed(CGROUP_V1, known, blkio_stats={"io_service_bytes_recursive": entries})
+    assert sample.block_read_bytes == read
 
 
 def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:
@@ -229,11 +230,22 @@ def test_an_invalid_response_gives_a_reason(body: bytes) -> None:
     assert reading.reason.startswith("/task/stats answered with something else than the stats of containers: ")
 
 
+@pytest.mark.parametrize("wrong", ["x", [], 7, {"memory_stats": {"stats": []}}, {"networks": {"eth0": "x"}}])
+def test_malformed_stats_of_one_container_cost_no_others(wrong: object) -> None:
+    entry = {**CGROUP_V2, **wrong} if isinstance(wrong, dict) else wrong
+    reading = decode({"wrong": entry, "2": CGROUP_V2})
+    assert reading["2"] == SAMPLE_V2
+    assert isinstance(reading["wrong"], Unavailable)
+    assert changed(CGROUP_V2, networks={"eth0": None, "eth1": CGROUP_V2["networks"]["eth0"]}) == SAMPLE_V2
+
+
 @given(mutated(CGROUP_V1, CGROUP_V2))
 def test_any_mutated_document_gives_a_reading_or_a_reason(document: object) -> None:
     reading = decode_stats(json.dumps({"mutated": document, "other": CGROUP_V2}).encode())
-    sample = None if isinstance(reading, Unavailable) else reading.get("mutated")
-    for name in ContainerSample.__struct_fields__ if sample else ():
+    assert not isinstance(reading, Unavailable)
+    assert reading["other"] == SAMPLE_V2
+    sample = reading.get("mutated")
+    for name in ContainerSample.__struct_fields__ if isinstance(sample, ContainerSample) else ():
         value = getattr(sample, name)
         assert value is None or (isinstance(value, int) and 0 <= value < 2**63)
 
