@@ -203,7 +203,10 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
 
     @property
     def bound_bytes(self) -> int | None:
-        return None if self.size_bytes is None else self.size_bytes + self.uncounted_bytes
+        """The mark, with the memory that the group did not count if that is notable."""
+        size_bytes, uncounted_bytes = self.size_bytes, self.uncounted_bytes
+        is_notable = size_bytes is not None and lacks_memory(size_bytes, size_bytes + uncounted_bytes)
+        return size_bytes + uncounted_bytes if size_bytes is not None and is_notable else size_bytes
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark is the peak of the memory of all processes, with hardly any page cache."""

@@ -94,11 +94,11 @@ class SeriesByCommand(Generic[_Key]):
         """Whether a command has its own series."""
         return key in self._commands
 
-    def add_to(self, series: Series, shown: Mapping[_Key, str], *, with_memory: bool = True) -> Series:
+    def add_to(self, series: Series, shown: Mapping[_Key, str]) -> Series:
         """Return the series of the run with the series of its commands, on the same steps.
 
         Shorter steps of the run are merged. ``shown`` are the commands to show, each with its text; all others together
-        are the last entry. Without ``with_memory``, the memory of several processes cannot be added up.
+        are the last entry.
         """
         whole = self._whole.copy(min_step_ms=series.step_ms)
         if not whole.length or series.started_at != format_ms(self._started_ns):
@@ -128,7 +128,7 @@ class SeriesByCommand(Generic[_Key]):
                 ProcessSeries(
                     command=text,
                     vcpu_used=padded_column(values.vcpu_used if values else None, length),
-                    memory_used_mb=padded_column(values.memory_used_mb if values and with_memory else None, length),
+                    memory_used_mb=padded_column(values.memory_used_mb if values else None, length),
                 )
             )
         padded = {name: padded_column(values, length) for name, values in columns.items()}

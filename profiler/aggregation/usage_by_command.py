@@ -1,8 +1,9 @@
 """The batch's processes by command: totals, time series, and out-of-memory kills."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
@@ -24,10 +25,8 @@ _MAX_SHOWN_OVER_TIME = 8
 _MAX_NAMES = 500
 _KEPT_PER_RANKING = 100
 _MAX_KILLED_SHOWN = 5
-# Kills on the host are attributed to the batch only if its processes end in few readings.
-_MAX_END_FRACTION = 0.1
-_MAX_FEW_STEPS = 3
 
+_Kill = Literal["in container", "on host", "main process"]
 # How the arguments of a process are shown; None hides them.
 ShowArguments = Callable[[ProcessReading], str | None]
 
@@ -123,20 +122,26 @@ class ProcessTotals:
         if self._held_bytes.keys() != readings.keys():
             self._held_bytes = {name: self._held_bytes[name] for name in readings}
 
-    def top(self, *, is_memory_shared: bool = False) -> tuple[Process, ...]:
-        """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time.
-
-        With ``is_memory_shared`` the processes share memory that counts for each of them: the peak of a name is then
-        the largest high-water mark of one process, not a sum.
-        """
+    def top(self) -> tuple[Process, ...]:
+        """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time."""
         totals = self._totals()
         shown = sorted(self._top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns)
-        return tuple(self._shown_totals(name, totals[name], is_memory_shared=is_memory_shared) for name in shown)
+        return tuple(
+            Process(
+                name=name.command,
+                arguments=name.arguments,
+                count=totals[name].count,
+                cpu_seconds=round(totals[name].cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+                max_memory_used_mb=mebibytes(memory.peak_bytes),
+                max_memory_used_processes=None if memory.peak_bytes is None else memory.peak_processes,
+            )
+            for name, memory in ((name, self._memory[name]) for name in shown)
+        )
 
-    def with_commands(self, series: Series | None, *, is_memory_shared: bool = False) -> Series | None:
+    def with_commands(self, series: Series | None) -> Series | None:
         """Return the run's time series with the series of its commands, by descending CPU time, and of all others.
 
-        Shown are the commands of :meth:`top`, at most eight of them. With ``is_memory_shared`` they have no memory.
+        Shown are the commands of :meth:`top`, at most eight of them.
         """
         own = self._series
         if series is None or own is None:
@@ -144,7 +149,7 @@ class ProcessTotals:
         totals = self._totals()
         shown = [name for name in self._top_names(totals, _SHOWN_PER_RANKING) if name in own][:_MAX_SHOWN_OVER_TIME]
         shown.sort(key=lambda name: -totals[name].cpu_ns)
-        return own.add_to(series, {name: name.text for name in shown}, with_memory=not is_memory_shared)
+        return own.add_to(series, {name: name.text for name in shown})
 
     def _totals(self) -> Mapping[_ProcessName, _Total]:
         totals = dict(self._ended)
@@ -164,68 +169,69 @@ class ProcessTotals:
         by_peak = sorted(totals, key=lambda name: -(self._memory[name].peak_bytes or 0))[:count]
         return dict.fromkeys(chain.from_iterable(zip(by_cpu, by_peak, strict=True)))
 
-    def _shown_totals(self, name: _ProcessName, total: _Total, *, is_memory_shared: bool) -> Process:
-        memory = self._memory[name]
-        peak = (memory.largest_mark_bytes, 1) if is_memory_shared else (memory.peak_bytes, memory.peak_processes)
-        return Process(
-            name=name.command,
-            arguments=name.arguments,
-            count=total.count,
-            cpu_seconds=round(total.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
-            max_memory_used_mb=mebibytes(peak[0]),
-            max_memory_used_processes=None if peak[0] is None else peak[1],
-        )
-
 
 class OomKillTracker(Struct):
     """Attributes increases of the OOM kill counter to processes that ended at the same time.
 
-    A killed process is missing in the reading in which the counter rose, or in the next one.
+    A killed process is missing in the reading in which the counter rose, or in the next one. The host's counter, for a
+    container whose own is not readable, also counts other tasks: on a host with several, a kill is the batch's only if
+    its main process ended then, by SIGKILL. ``host_kills`` are all that can be the batch's.
     """
 
     _in_container: MonotonicCounter = field(default_factory=MonotonicCounter)
     _host_before: int | None = None
-    _host_kills: int = 0
+    host_kills: Counter[_Kill] = field(default_factory=Counter)
     _pending: int = 0
     _pending_on_host: int = 0
-    _steps: int = 0
-    _steps_with_an_end: int = 0
-    _victims: list[Process] = field(default_factory=list)
+    _victims: list[tuple[_Kill, Process]] = field(default_factory=list)
 
     def restart(self) -> None:
         """The container has a new control group, whose counter begins at 0."""
         self._in_container.restart()
 
     def add(
-        self, in_container: int | None, on_host: int | None, ended: Sequence[ProcessReading], missed_pids: int
+        self,
+        in_container: int | None,
+        on_host: int | None,
+        ended: Sequence[ProcessReading],
+        missed_pids: int,
+        *,
+        has_main_ended: bool = False,
     ) -> None:
         """Add a reading of the kernel's counters of OOM kills: in the container, and on the host since its boot.
 
         ``ended`` are the processes that have ended since the last reading, ``missed_pids`` the number of those that
         started and ended in between.
         """
-        by_container = in_container is not None
+        kind: _Kill = "in container"
         before, self._host_before = self._host_before, on_host
         if in_container is not None:
             growth = self._in_container.add(in_container)
             new_kills = in_container if growth is None else growth
         else:  # the container's counter is not readable
+            kind = "main process" if has_main_ended else "on host"
             new_kills = 0 if on_host is None or before is None else max(on_host - before, 0)
         pending = self._pending + new_kills
-        self._steps += 1
-        self._steps_with_an_end += bool(ended or missed_pids)
         victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
-        shown = (Process(name=one.name, max_memory_used_mb=mebibytes(one.rss_bytes)) for one in victims)
-        self._victims = [*self._victims, *shown][:_MAX_KILLED_SHOWN]
         attributed = len(victims) or min(pending, missed_pids)
-        if not by_container:
-            self._host_kills += min(attributed, self._pending_on_host + new_kills)
+        attributed_on_host = 0 if in_container is not None else min(attributed, self._pending_on_host + new_kills)
+        self.host_kills[kind] += attributed_on_host
+        kind = kind if attributed_on_host else "in container"
+        shown = ((kind, Process(name=one.name, max_memory_used_mb=mebibytes(one.rss_bytes))) for one in victims)
+        self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]
         self._pending = min(new_kills, pending - attributed)
-        self._pending_on_host = 0 if by_container else self._pending
+        self._pending_on_host = 0 if in_container is not None else self._pending
 
-    def kills(self, *, is_host_dedicated: bool) -> MemoryKills | None:
-        """The kills so far; None if there was none, or if no kill can be attributed to the batch."""
-        count = self._in_container.total or 0
-        if is_host_dedicated or self._steps_with_an_end <= max(_MAX_FEW_STEPS, _MAX_END_FRACTION * self._steps):
-            count += self._host_kills
-        return MemoryKills(count=count, processes=tuple(self._victims)) if count else None
+    def kills(self, *, is_host_dedicated: bool, was_killed: bool) -> MemoryKills | None:
+        """The kills so far; None if there was none, or if no kill can be attributed to the batch.
+
+        ``was_killed``: the batch ended by SIGKILL.
+        """
+        kinds: list[_Kill] = ["in container"]
+        if is_host_dedicated:
+            kinds += ["on host", "main process"]
+        elif was_killed:
+            kinds += ["main process"]
+        count = (self._in_container.total or 0) + sum(self.host_kills[kind] for kind in kinds)
+        victims = tuple(process for kind, process in self._victims if kind in kinds)
+        return MemoryKills(count=count, processes=victims) if count else None

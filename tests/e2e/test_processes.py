@@ -96,9 +96,12 @@ def test_a_killed_child_of_a_batch_that_succeeds_is_reported(start: Start, aws: 
         start, aws, "--wait-seconds", "3", "--oom-child", "--idle-seconds", "2", memory_mib=300, as_root=as_root
     )
     assert (record["status"], record["exitCode"]) == ("success", 0)
+    if not as_root:  # the machine's counter may have risen in another task
+        assert not {"likelyOutOfMemory", "memoryKills"} & record.keys()
+        return
     assert (record["likelyOutOfMemory"], record["outOfMemoryEvidence"]) == (True, "kernel-counter")
     assert record["memoryKills"]["count"] == 1
-    # Without a file of the group's the name is known only if the child was seen before it was killed.
+    # The name is known only if the child was seen before it was killed.
     assert {process["name"] for process in record["memoryKills"]["processes"]} <= {_NAME}
 
 

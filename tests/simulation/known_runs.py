@@ -79,7 +79,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     disk_file: str
 
 
-class _OwnTask(Task):
+class OwnTask(Task):
     """A task whose container ids, and so control groups, no other program on this machine has."""
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ def observe(phases: Sequence[str], mode: Mode, *, limits: Limits, interval_secon
         disk_file, truth = folder / "disk", folder / "truth.jsonl"
         disk_file.write_bytes(os.urandom(_DISK_FILE_BYTES))
         os.sync()
-        task = _OwnTask()
+        task = OwnTask()
         group = control_group(limits, task.docker_id("batch"), disk_file)
         groups = () if limits == Limits() else stack.enter_context(group)
         port = stack.enter_context(answering_server())

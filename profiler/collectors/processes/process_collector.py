@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
-from profiler.aggregation.process_totals import GroupPeak
+from profiler.aggregation.process_totals import GroupPeak, lacks_memory
 from profiler.aggregation.run_end import RunEnd, may_have_missed_a_kill, out_of_memory
 from profiler.aggregation.task_record import (
     RecordPart,
@@ -31,7 +31,7 @@ from profiler.collectors.processes.process_reader import ContainerProcesses, Pro
 from profiler.collectors.processes.process_usage import BatchProcesses
 from profiler.core.clock import Clock, DutyCycle
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import max_known, min_known
 from profiler.core.threads import PeriodicReader
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
@@ -41,6 +41,7 @@ from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Interval, Metrics, Number, PeakSource, Record, Sampling, known_status
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
@@ -59,10 +60,10 @@ _T = TypeVar("_T", Metrics, Interval)
 def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool) -> Mapping[str, object]:
     """Return the record's fields from its processes; the time series only if they are still read (``is_current``)."""
     sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
+    batch.end_readings()
     group_peak = batch.group_peak(is_running=record.status == "running")
-    is_memory_shared = batch.counts_shared_memory_twice(sizes.memory_bytes)
-    processes = batch.totals.top(is_memory_shared=is_memory_shared)
-    kills = batch.kills.kills(is_host_dedicated=record.launch_type == FARGATE)
+    was_killed = record.exit_code == SIGKILL_EXIT_CODE
+    kills = batch.kills.kills(is_host_dedicated=record.launch_type == FARGATE, was_killed=was_killed)
     since = None if record.interval is None else batch.usage.end_interval()
     metrics = record.metrics
     metrics = replace(  # the larger totals: both sources count from the container's start to their last reading
@@ -72,7 +73,7 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
         memory_usage_peak_mb=mebibytes(max_known(_bytes(metrics.memory_usage_peak_mb), group_peak.size_bytes)),
     )
     record = replace(record, metrics=metrics)
-    if is_current and _is_finer(batch.usage, record.sampling):
+    if is_current:
         record = _with_series(record, batch, since, sizes)
     batch.time.flush(batch.usage.series)
     record = batch.time.added_to(record, batch.cpu_ns)
@@ -80,20 +81,22 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
         series = record.series
         if is_current and batch.usage.series is not None:
             series = with_columns(series, batch.usage.series, ["cpu_wait"])
-        record = replace(record, series=batch.totals.with_commands(series, is_memory_shared=is_memory_shared))
-    peak_bytes, source = _peak(record.metrics, batch.peak_bytes, group_peak, sizes)
+        record = replace(record, series=batch.totals.with_commands(series))
+    peak_bytes, source = _peak(record.metrics, batch, group_peak)
     metrics = with_peak(record.metrics, peak_bytes, source, sizes)
     # Without the end, which was not seen, the record has no duration.
     end_ns = None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
     verdict = out_of_memory(
         RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=end_ns),
-        memory_max_bytes=peak_bytes,
+        # The container was not charged for the memory that its stats lack.
+        memory_max_bytes=None if peak_bytes is None else peak_bytes - batch.comparison.lacking_in_stats_bytes,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=source,
         memory_kills=None if kills is None else kills.count,
-        may_have_missed_a_kill=may_have_missed_a_kill(replace(record, metrics=metrics)),
+        may_have_missed_a_kill=batch.kills.host_kills.total() > 0
+        or may_have_missed_a_kill(replace(record, metrics=metrics)),
     )
-    processes = within_total(processes, metrics.max_memory_used_mb)
+    processes = within_total(batch.totals.top(), metrics.max_memory_used_mb)
     record = replace(record, metrics=metrics, memory_kills=kills, processes=processes)
     if verdict.likely or not record.likely_out_of_memory:  # else by hits of the limit, which only the task stats have
         record = replace(record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence)
@@ -109,9 +112,10 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
 
 
 def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits) -> Record:
-    """Use the processes' distributions unless the stats contradict them; ``since`` is for checkpoints."""
-    agrees_on_cpu, agrees_on_memory = batch.comparison.cpu_agrees, batch.comparison.memory_agrees
-    names = (*(_CPU_SERIES if agrees_on_cpu else ()), *(_MEMORY_SERIES if agrees_on_memory else ()))
+    """Use the processes' distributions if they are finer, or the stats lack memory; ``since`` is for checkpoints."""
+    is_finer, comparison = _is_finer(batch.usage, record.sampling), batch.comparison
+    agrees_on_cpu, has_memory = is_finer and comparison.cpu_agrees, is_finer or comparison.lacking_in_stats_bytes
+    names = (*(_CPU_SERIES if agrees_on_cpu else ()), *(_MEMORY_SERIES if has_memory else ()))
     metrics = _copy_fields(record.metrics, usage_metrics(batch.usage, sizes), names)
     interval, sampling = record.interval, record.sampling
     if interval is not None and since is not None:
@@ -136,18 +140,17 @@ def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
     return replace(target, **{name: value for name, value in values.items() if value is not None})
 
 
-def _peak(
-    metrics: Metrics, processes_bytes: int | None, group: GroupPeak, sizes: ResourceLimits
-) -> tuple[float | None, PeakSource | None]:
-    """The group's mark if it is complete and free of page cache, else the largest observed value.
+def _peak(metrics: Metrics, batch: BatchProcesses, group: GroupPeak) -> tuple[float | None, PeakSource | None]:
+    """The group's mark if it is complete, free of page cache, and lacks no memory; else the largest observed value.
 
-    The mark with page cache, plus memory outside the group, bounds that, and the limit: sums can count pages twice.
+    The mark with page cache, plus memory outside the group, bounds that, but not the mark of one process.
     """
-    stats_bytes = _bytes(metrics.max_memory_used_mb)
-    if group.size_bytes is not None and group.is_process_peak():
+    stats_bytes, observed_bytes = _bytes(metrics.max_memory_used_mb), min_known(batch.peak_bytes, group.bound_bytes)
+    mark_bytes = batch.memory.largest_mark_bytes or 0
+    if lacks_memory(observed_bytes or 0, mark_bytes):
+        observed_bytes = mark_bytes
+    elif group.size_bytes is not None and group.is_process_peak():
         return max_known(stats_bytes, group.size_bytes), "kernel"
-    bounds = [size for size in (group.bound_bytes, sizes.memory_bytes) if size is not None]
-    observed_bytes = None if processes_bytes is None else min((processes_bytes, *bounds))
     high_water_bytes = group.size_bytes if group.is_free_of_cache() else None
     peak_bytes = max_known(stats_bytes, observed_bytes, high_water_bytes)
     return peak_bytes, None if peak_bytes is None else "sampled"
@@ -281,7 +284,7 @@ class ProcessCollector(Collector):
         with self._lock:
             tracked = self._tracked.get(name)
             if tracked is not None:
-                tracked.batch.on_sample(sample)
+                tracked.batch.comparison.on_sample(sample)
 
     def final_reading(self, max_seconds: float) -> None:
         if self._reader.is_started:

@@ -8,6 +8,7 @@ not grown, so the expensive file ``status`` is not read again. Command lines are
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.collectors.processes.discovery import is_in_container
 from profiler.core.timestamps import NS_PER_SECOND
@@ -33,10 +34,7 @@ class ProcessSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class ContainerProcesses:
-    """Tracks the processes of one container. Not thread-safe.
-
-    Among several, a share of memory is the anonymous memory: only the same user may read how file pages are shared.
-    """
+    """Tracks the processes of one container, and divides its memory among them. Not thread-safe."""
 
     def __init__(
         self,
@@ -62,6 +60,7 @@ class ContainerProcesses:
         """Read the container's processes now; none if they are not visible."""
         missed_pids = self._track_new_processes()
         ended, never_alive = self._refresh_tracked()
+        self._divide_memory()
         if self._first_pid not in self._tracked:
             # The oldest process with a parent outside of the container; ``docker exec`` starts others later.
             entry_processes = (
@@ -115,12 +114,11 @@ class ContainerProcesses:
 
     def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:
         """Read all processes; those that have ended, and the number of those never seen alive."""
-        several = len(self._tracked) > 1
         ended: list[ProcessReading] = []
         never_alive = 0
         for pid, tracked in list(self._tracked.items()):
             was_alive = tracked.is_alive
-            if not tracked.refresh(several=several):
+            if not tracked.refresh():
                 tracked.close()
                 del self._tracked[pid]
                 self._known_pids.discard(pid)
@@ -131,3 +129,23 @@ class ContainerProcesses:
             else:
                 ended.append(tracked.last_alive)
         return ended, never_alive
+
+    def _divide_memory(self) -> None:
+        """Give each process a share of its memory. No page counts twice, so the sum is at most the memory of all.
+
+        Only the same user may read which pages are shared. But only forks that have not executed a program share
+        anonymous memory, so their share is what they allocated themselves. Files and shared memory count for the
+        process that maps most. All together hold at least as much as the largest.
+        """
+        tracked = self._tracked.items()
+        living = {pid: one.reading for pid, one in tracked if one.reading and one.reading.rss_bytes}
+        shares = {pid: one.allocated_bytes(living.get(one.parent_pid)) for pid, one in tracked if pid in living}
+        if living:
+            sizes = [(pid, reading.rss_bytes or 0, reading.anonymous_bytes or 0) for pid, reading in living.items()]
+            mapping, resident_bytes, anonymous_bytes = max(sizes, key=lambda size: size[1] - size[2])
+            shares[mapping] += resident_bytes - anonymous_bytes
+            largest, resident_bytes, _ = max(sizes, key=lambda size: size[1])
+            shares[largest] += max(resident_bytes - sum(shares.values()), 0)
+        for pid, one in tracked:
+            if one.reading is not None and one.reading.share_bytes != shares.get(pid):
+                one.reading = replace(one.reading, share_bytes=shares.get(pid))

@@ -2,8 +2,10 @@
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+
+from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeCpu, TreeMemory, lacks_memory
@@ -19,40 +21,53 @@ from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadSample
-from profiler.record.units import MIB
 
 # On Fargate the task stats are up to 10 s old on arrival.
 _MAX_PENDING = 64
 _CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
-_MEMORY_TOLERANCE, _MEMORY_TOLERANCE_BYTES = 0.10, 32 * MIB
-_MIN_COMPARISONS = 3
 
 
 class SourceComparison:
-    """Compares the readings of the processes with the task stats; with too few samples, they agree.
+    """Compares the readings of the processes with the task stats: the CPU time, and what each lacks of the memory.
 
-    Memory is compared at each sample, by majority: a spike may show in one source only.
+    The processes lack tmpfs, the kernel's memory and the pages that forks copied. The stats have these, but they change
+    rarely, and may lack mapped files (:func:`lacks_memory`). So the memory at a reading is that of the processes, plus
+    what they lacked at the next stats, as far as the sum is within these stats.
     """
 
     def __init__(self) -> None:
-        self._readings: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
+        self._readings: deque[ContainerSample] = deque()  # since the last one before the last stats
+        self._ended_ns = 0
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
         self._last_cpu_ns: tuple[int, int] | None = None
         self._stats_cpu_ns = self._processes_cpu_ns = 0
-        self._comparisons = 0
-        self._comparisons_above = 0
-        self._comparisons_below = 0
-        self._stats_bytes = 0
-        self._excess_bytes = 0
+        self._stats_bytes = self.lacking_bytes = 0
+        self.lacking_in_stats_bytes = 0
 
     def on_sample(self, sample: ContainerSample) -> None:
         self._pending.append(sample)
 
-    def on_reading(self, reading: ContainerSample) -> None:
-        """Add a reading of all processes together, later than the last one."""
+    def on_reading(self, reading: ContainerSample) -> Iterator[ContainerSample]:
+        """Add a reading of all processes together, later than the last one; yields readings with their final memory."""
         self._readings.append(reading)
         while self._pending and self._pending[0].read_ns <= reading.read_ns:
-            self._compare(self._pending.popleft())
+            sample = self._pending.popleft()
+            self._compare(sample)
+            yield from self.ended(sample.read_ns)
+            while len(self._readings) > 1 and self._readings[1].read_ns <= sample.read_ns:
+                self._readings.popleft()
+        if len(self._readings) > _MAX_PENDING:
+            yield from self.ended(self._readings[0].read_ns)
+            self._readings.popleft()
+
+    def ended(self, until_ns: float = math.inf) -> Iterator[ContainerSample]:
+        """The readings until then that were not returned yet, as the last stats complete them."""
+        for reading in self._readings:
+            if reading.read_ns > until_ns:
+                break
+            if reading.read_ns > self._ended_ns:
+                self._ended_ns = reading.read_ns
+                yield self._completed(reading)
 
     @property
     def cpu_agrees(self) -> bool:
@@ -60,46 +75,34 @@ class SourceComparison:
         tolerance_ns = max(_CPU_TOLERANCE * self._stats_cpu_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
         return abs(self._processes_cpu_ns - self._stats_cpu_ns) <= tolerance_ns
 
-    @property
-    def memory_agrees(self) -> bool:
-        """Whether the memory is neither higher nor lower, by more than 10 % or 32 MiB, in most of the samples."""
-        return not (self.counts_shared_memory_twice or self._is_majority(self._comparisons_below))
-
-    @property
-    def counts_shared_memory_twice(self) -> bool:
-        """Whether the sum over the processes exceeds the memory in use, because shared pages count for each of them."""
-        return self._is_majority(self._comparisons_above)
-
-    def warnings(self) -> tuple[str, ...]:
-        """A sentence for each difference."""
-        sentences = []
+    def warnings(self) -> Iterator[str]:
+        """A sentence for a difference of the CPU time."""
         if not self.cpu_agrees:
-            sentences.append(
+            yield (
                 f"Task stats and the batch's processes differ on CPU time: {self._stats_cpu_ns / NS_PER_SECOND:.1f} s "
                 f"against {self._processes_cpu_ns / NS_PER_SECOND:.1f} s over the same time; "
                 "the time series is from the task stats."
             )
-        if not self.memory_agrees:
-            stats_bytes = self._stats_bytes // self._comparisons
-            processes_bytes = stats_bytes + self._excess_bytes // self._comparisons
-            reason = "memory that the processes share"
-            if not self.counts_shared_memory_twice:
-                reason = "mapped page cache, tmpfs or kernel memory"
-            sentences.append(
-                f"Task stats and the batch's processes differ on memory: {stats_bytes // MIB} MB against "
-                f"{processes_bytes // MIB} MB on average ({reason}); the time series is from the task stats."
-            )
-        return tuple(sentences)
+
+    def _completed(self, reading: ContainerSample) -> ContainerSample:
+        held_bytes = reading.memory_used_bytes
+        if held_bytes is None:
+            return reading
+        total_bytes = held_bytes + min(self.lacking_bytes, max(self._stats_bytes - held_bytes, 0))
+        if lacks_memory(total_bytes, held_bytes):  # the processes are much smaller than at the stats
+            return reading
+        return replace(reading, memory_used_bytes=max(total_bytes, 0))
 
     def _compare(self, sample: ContainerSample) -> None:
-        later = next((reading for reading in self._readings if reading.read_ns >= sample.read_ns), None)
+        """Compare the stats with the readings before and after them; the latter is the newest reading at most."""
+        later = next(reading for reading in self._readings if reading.read_ns >= sample.read_ns)
         earlier = next((reading for reading in reversed(self._readings) if reading.read_ns <= sample.read_ns), None)
-        if earlier is None or later is None:
+        if earlier is None:
             return
-        if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
-            step_ns = max(later.read_ns - earlier.read_ns, 1)
-            grown_ns = (later.cpu_ns - earlier.cpu_ns) * (sample.read_ns - earlier.read_ns) // step_ns
-            processes_ns, last = earlier.cpu_ns + grown_ns, self._last_cpu_ns
+        if sample.cpu_ns is not None:
+            step_ns, before_ns = max(later.read_ns - earlier.read_ns, 1), earlier.cpu_ns or 0
+            grown_ns = ((later.cpu_ns or 0) - before_ns) * (sample.read_ns - earlier.read_ns) // step_ns
+            processes_ns, last = before_ns + grown_ns, self._last_cpu_ns
             if last is not None and sample.cpu_ns >= last[0]:  # else the container was restarted
                 self._stats_cpu_ns += sample.cpu_ns - last[0]
                 self._processes_cpu_ns += processes_ns - last[1]
@@ -107,41 +110,11 @@ class SourceComparison:
         used_bytes, before, after = sample.memory_used_bytes, earlier.memory_used_bytes, later.memory_used_bytes
         if used_bytes is not None and before is not None and after is not None:
             low, high = sorted((before, after))
-            self._comparisons += 1
-            self._stats_bytes += used_bytes
-            excess_bytes = min(max(used_bytes, low), high) - used_bytes
-            self._excess_bytes += excess_bytes
-            tolerance_bytes = max(_MEMORY_TOLERANCE * used_bytes, _MEMORY_TOLERANCE_BYTES)
-            self._comparisons_above += excess_bytes > tolerance_bytes
-            self._comparisons_below += -excess_bytes > tolerance_bytes
-
-    def _is_majority(self, moments: int) -> bool:
-        return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons
-
-
-class StatsPeak:
-    """The container's own mark in the task stats (cgroup v1), which bounds the marks of its processes.
-
-    Those also count file pages of other groups. It bounds readings before its own, until a restart.
-    """
-
-    def __init__(self) -> None:
-        self._read_ns = 0
-        self._bytes: int | None = None
-        self.needed_ns = 0  # the last rise of the processes' peak
-        self.is_usable = True  # until a restart: the container's mark then no longer covers the time before
-
-    def on_sample(self, sample: ContainerSample) -> None:
-        """Add a sample of the task stats. A lower mark than before belongs to a new control group."""
-        mark_bytes = sample.memory_usage_peak_bytes
-        if mark_bytes is not None and sample.read_ns > self._read_ns:
-            self.is_usable = self.is_usable and mark_bytes >= (self._bytes or 0)
-            self._read_ns, self._bytes = sample.read_ns, mark_bytes
-
-    @property
-    def size_bytes(self) -> int | None:
-        """The bound; None if no mark was read since the last rise."""
-        return self._bytes if self.is_usable and self._read_ns >= self.needed_ns else None
+            held_bytes = min(max(used_bytes, low), high)
+            self._stats_bytes, self.lacking_bytes = used_bytes, used_bytes - held_bytes
+            if lacks_memory(used_bytes, held_bytes):
+                self.lacking_bytes = 0
+                self.lacking_in_stats_bytes = max(self.lacking_in_stats_bytes, held_bytes - used_bytes)
 
 
 class BatchProcesses:
@@ -169,7 +142,7 @@ class BatchProcesses:
         self._min_step_ns = interval_ns // 2
         self._has_begun = False
         self._tree_cpu = TreeCpu()
-        self._tree_memory = TreeMemory()
+        self.memory = TreeMemory()
         self._group_cpu = MonotonicCounter()
         self._group_kills: int | None = None
         self._last_added_ns: int | None = None
@@ -179,7 +152,6 @@ class BatchProcesses:
         self._has_missed_end = False
         self._mark_bytes: int | None = None
         self._max_cache_bytes = 0
-        self._group_used_bytes: int | None = None
         self._group_total = GroupTotal()
         self._largest_bytes = 0
         self.has_data = False
@@ -191,13 +163,9 @@ class BatchProcesses:
         self.totals = ProcessTotals(show_arguments, make_series)
         self.time = TimeAccount(started_ns if is_new else None, interval_ns, idle_ns)
         self._is_alive = False
+        self._main_pid: int | None = None
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
-        self._stats_peak = StatsPeak()
-
-    def on_sample(self, sample: ContainerSample) -> None:
-        self.comparison.on_sample(sample)
-        self._stats_peak.on_sample(sample)
 
     def add(
         self,
@@ -214,13 +182,10 @@ class BatchProcesses:
         self.totals.add(processes, read_ns if is_alive else None)
         used_bytes = self._add_group(group, is_alive=is_alive, processes=processes)
         group_kills, self._group_kills = self._group_kills, None
-        self.kills.add(group_kills, host_kills, snapshot.ended, snapshot.missed_pids)
-        memory = self._tree_memory
-        before = memory.peak_bytes, memory.largest_mark_bytes
-        tree_bytes = memory.add(processes)
-        if before != (memory.peak_bytes, memory.largest_mark_bytes):
-            # A reading of all processes takes at most a tenth of a second after its time stamp.
-            self._stats_peak.needed_ns = read_ns + NS_PER_SECOND // 10
+        has_main_ended = any(process.pid == self._main_pid for process in snapshot.ended)
+        self.kills.add(group_kills, host_kills, snapshot.ended, snapshot.missed_pids, has_main_ended=has_main_ended)
+        self._main_pid = snapshot.main_pid
+        tree_bytes = self.memory.add(processes)
         self._tree_cpu.add(processes, 0)
         if is_alive:
             self._threads = sum(process.threads for process in processes)
@@ -259,32 +224,19 @@ class BatchProcesses:
     def peak_bytes(self) -> int | None:
         """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak.
 
-        If shared memory is counted for each process, sums are not used; the largest high-water mark of one process is
-        used instead. Where the task stats have the container's own mark, it bounds them, unless it lacks memory of one
-        process: of mapped files that other containers read first.
+        The marks, too, count a few file pages of other containers that the task stats do not.
         """
-        memory = self._tree_memory
-        of_processes = memory.largest_mark_bytes if self.comparison.counts_shared_memory_twice else memory.peak_bytes
-        bound_bytes = self._stats_peak.size_bytes
-        if of_processes is not None and bound_bytes is not None:
-            of_processes = min(of_processes, bound_bytes)
-        peak_bytes, mark_bytes = max_known(of_processes, self._group_used_bytes), memory.largest_mark_bytes
-        return mark_bytes if lacks_memory(peak_bytes or 0, mark_bytes or 0) else peak_bytes
-
-    def counts_shared_memory_twice(self, size_bytes: float | None) -> bool:
-        """Whether the sum over the processes is more than the container can have used.
-
-        This bound comes from most of the task stats, or from its high-water mark, or from its size (``size_bytes``).
-        """
-        bounds = [bound for bound in (self._mark_bytes, self._stats_peak.size_bytes, size_bytes) if bound is not None]
-        largest_bytes = (1 + _MEMORY_TOLERANCE) * min(bounds, default=math.inf) + _MEMORY_TOLERANCE_BYTES
-        return self.comparison.counts_shared_memory_twice or (self._tree_memory.peak_bytes or 0) > largest_bytes
+        peak_bytes = self.memory.peak_bytes
+        if peak_bytes is not None:
+            peak_bytes += min(self.comparison.lacking_bytes, 0)
+        return max_known(peak_bytes, self.usage.memory_max_bytes)
 
     def begin_incarnation(self) -> None:
         """The following readings are of another control group than those before."""
+        self.end_readings()
+        self.comparison.lacking_bytes = 0
         if self._has_begun:
             self._has_missed_end = self._has_missed_end or not self._is_end_observed
-            self._stats_peak.is_usable = False
         self._has_begun = True
         self._group_cpu.restart()
         self._largest_bytes = 0
@@ -319,16 +271,22 @@ class BatchProcesses:
             else:
                 self._largest_bytes = largest.rss_bytes
                 used_bytes = self._group_total.read(group.memory, (largest,), largest.rss_bytes, is_exact=True)
-        self._group_used_bytes = max_known(self._group_used_bytes, used_bytes)
         return used_bytes
 
     def _add_sample(self, memory_bytes: int | None, read_ns: int) -> None:
         sample = ContainerSample(
             read_ns=read_ns, cpu_ns=self.cpu_ns, memory_used_bytes=memory_bytes, pids=self._threads
         )
-        self.comparison.on_reading(sample)
-        if self._last_added_ns is not None and read_ns - self._last_added_ns < self._min_step_ns:
-            return
-        self._last_added_ns = read_ns
-        self.usage.add(sample, received_ns=read_ns, started_ns=self._started_ns, is_new=self._is_new)
-        self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())
+        self._add_usage(self.comparison.on_reading(sample))
+
+    def end_readings(self) -> None:
+        """Add the last readings to the usage, before it is read."""
+        self._add_usage(self.comparison.ended())
+
+    def _add_usage(self, samples: Iterable[ContainerSample]) -> None:
+        for sample in samples:
+            read_ns = sample.read_ns
+            if self._last_added_ns is None or read_ns - self._last_added_ns >= self._min_step_ns:
+                self._last_added_ns = read_ns
+                self.usage.add(sample, received_ns=read_ns, started_ns=self._started_ns, is_new=self._is_new)
+                self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from msgspec.structs import replace
 
 from profiler.core.files import open_or_none
+from profiler.core.optional_math import min_known
 from profiler.core.threads import Waiter, WakeEvent
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
@@ -26,6 +27,7 @@ class TrackedProcess:
         self.reading: ProcessReading | None = None
         self.last_alive: ProcessReading | None = None
         self.parent_pid = 0
+        self._inherited_bytes: int | None = None
         self._folder = f"{proc_folder}/{pid}"
         self._cpu_clock = cpu_clock
         self._ns_per_tick = proc.ns_per_tick()
@@ -39,8 +41,8 @@ class TrackedProcess:
         self._status = proc.ProcessStatus()
         self._memory_facts: tuple[int, int, str] | None = None
 
-    def refresh(self, *, several: bool) -> bool:
-        """Read the process; False if it has ended. Among ``several``, the share is the anonymous memory only."""
+    def refresh(self) -> bool:
+        """Read the process, except for its share of the memory; False if it has ended."""
         text = self._read("stat")
         if text != self._stat_text or self._stat is None:
             stat = proc.parse_stat(text)
@@ -71,28 +73,34 @@ class TrackedProcess:
                 state=stat.state,
                 rss_bytes=self._status.rss_bytes,
                 anonymous_bytes=self._status.anonymous_bytes,
-                share_bytes=self._share_bytes(several=several),
+                share_bytes=None if self.reading is None else self.reading.share_bytes,
                 peak_bytes=self._status.peak_bytes,
             )
         elif self.reading is not None:
             # The stat file is unchanged: only the CPU time can have changed, by less than a tick.
             cpu_ns = self._cpu_clock(self.pid, self._stat.cpu_ticks * self._ns_per_tick)
-            share_bytes = self._share_bytes(several=several)
-            if (cpu_ns, share_bytes) != (self.reading.own_cpu_ns, self.reading.share_bytes):
-                self.reading = replace(self.reading, own_cpu_ns=cpu_ns, share_bytes=share_bytes)
+            if cpu_ns != self.reading.own_cpu_ns:
+                self.reading = replace(self.reading, own_cpu_ns=cpu_ns)
         if self.is_alive:
             self.last_alive = self.reading
         return True
+
+    def allocated_bytes(self, parent: ProcessReading | None) -> int:
+        """The least anonymous memory that the process allocated itself.
+
+        A fork has inherited at most its first high-water mark, and its parent's, unless another program has adopted it.
+        """
+        if self._inherited_bytes is None:
+            of_parent = parent.peak_bytes if parent is not None and parent.name == self._name else None
+            self._inherited_bytes = min_known(self._status.peak_bytes, of_parent) or 0
+        inherited_bytes = self._inherited_bytes if self._stat is not None and self._stat.is_forked else 0
+        return max((self._status.anonymous_bytes or 0) - inherited_bytes, 0)
 
     def close(self) -> None:
         for descriptor in self._files.values():
             if descriptor is not None:
                 os.close(descriptor)
         self._files = {}
-
-    def _share_bytes(self, *, several: bool) -> int | None:
-        status = self._status
-        return status.anonymous_bytes if several and status.anonymous_bytes is not None else status.rss_bytes
 
     def _read(self, name: str) -> bytes:
         descriptor = self._files.get(name)

@@ -21,7 +21,7 @@ _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 
 # Positions in /proc/PID/net/dev after the name of the interface.
 _RECEIVED, _SENT = 0, 8
 _DEAD_STATES = (b"Z", b"X")  # the parent has not waited for the process yet
-_PF_EXITING = 0x4
+_PF_EXITING, _PF_FORKNOEXEC = 0x4, 0x40
 # Positions in /proc/PID/mountinfo: before the separator, and after it.
 _DEVICE, _ROOT, _MOUNT_POINT = 2, 3, 4
 _FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
@@ -31,7 +31,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     """``/proc/PID/stat``. The values of children count those that the process has waited for.
 
     ``name`` has at most 15 bytes. ``is_exiting`` is true from the moment a process frees its memory, before it is a
-    zombie.
+    zombie, ``is_forked`` until a process executes a program: so long it shares pages with its parent.
     """
 
     name: str
@@ -45,6 +45,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     started_ticks: int
     resident_pages: int
     is_exiting: bool
+    is_forked: bool
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
@@ -80,6 +81,7 @@ def parse_stat(text: bytes) -> ProcessStat | None:
     if len(fields) <= _RESIDENT:
         return None
     try:
+        flags = int(fields[_FLAGS])
         return ProcessStat(
             name=text[text.find(b"(") + 1 : name_ends].decode(errors="replace"),
             state=fields[_STATE].decode("ascii"),
@@ -91,7 +93,8 @@ def parse_stat(text: bytes) -> ProcessStat | None:
             threads=int(fields[_THREADS]),
             started_ticks=int(fields[_STARTED]),
             resident_pages=int(fields[_RESIDENT]),
-            is_exiting=fields[_STATE] in _DEAD_STATES or bool(int(fields[_FLAGS]) & _PF_EXITING),
+            is_exiting=fields[_STATE] in _DEAD_STATES or bool(flags & _PF_EXITING),
+            is_forked=bool(flags & _PF_FORKNOEXEC),
         )
     except ValueError:
         return None

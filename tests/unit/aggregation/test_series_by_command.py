@@ -47,10 +47,8 @@ def run_series(until: float, *, points: int = 30, step_ms: int = 1000) -> Series
     return present(run.values())
 
 
-def rows(
-    commands: SeriesByCommand[str], series: Series, *shown: str, with_memory: bool = True
-) -> dict[str, ProcessSeries]:
-    found = commands.add_to(series, {name: name for name in shown}, with_memory=with_memory)
+def rows(commands: SeriesByCommand[str], series: Series, *shown: str) -> dict[str, ProcessSeries]:
+    found = commands.add_to(series, {name: name for name in shown})
     return {row.command: row for row in found.processes}
 
 

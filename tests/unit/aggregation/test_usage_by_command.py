@@ -51,14 +51,6 @@ def test_the_memory_of_a_name_is_that_of_its_processes_at_the_highest_moment() -
     assert (shown.count, shown.max_memory_used_mb, shown.max_memory_used_processes) == (9, 360, 9)
 
 
-def test_shared_memory_that_cannot_be_told_apart_is_not_summed_and_not_in_the_series() -> None:
-    totals = with_series([[process(pid, "worker", held=200, mark=210) for pid in range(8)]])
-    (shown,) = totals.top(is_memory_shared=True)
-    assert (shown.max_memory_used_mb, shown.max_memory_used_processes) == (210, 1)
-    assert commands(totals, 1, is_memory_shared=True)["worker"].memory_used_mb is None
-    assert commands(totals, 1)["worker"].memory_used_mb == (1600,)
-
-
 def test_a_zombie_keeps_its_high_water_mark() -> None:
     totals = ProcessTotals()
     totals.add([process(1, "worker", cpu=1, mark=300)])
@@ -93,10 +85,10 @@ def with_series(
     return totals
 
 
-def commands(totals: ProcessTotals, until: int, *, is_memory_shared: bool = False) -> dict[str, ProcessSeries]:
+def commands(totals: ProcessTotals, until: int) -> dict[str, ProcessSeries]:
     run = RunSeries(0, NS_PER_SECOND, 30)
     run.add_cpu(0, until * NS_PER_SECOND, 0)
-    series = present(totals.with_commands(run.values(), is_memory_shared=is_memory_shared))
+    series = present(totals.with_commands(run.values()))
     return {row.command: row for row in series.processes}
 
 
@@ -155,11 +147,12 @@ def ended(name: str, mib: int = 100) -> ProcessReading:
     return process(7, name, mark=mib)
 
 
-def kills(steps: Sequence[Step], *, on_fargate: bool = False) -> MemoryKills | None:
+def kills(steps: Sequence[Step], *, on_fargate: bool = False, exit_code: int = 137) -> MemoryKills | None:
     watch = OomKillTracker()
     for counted, gone, missed_pids in steps:
-        watch.add(*counted, gone, missed_pids)
-    return watch.kills(is_host_dedicated=on_fargate)
+        has_main_ended = any(one.name == "main" for one in gone)
+        watch.add(*counted, gone, missed_pids, has_main_ended=has_main_ended)
+    return watch.kills(is_host_dedicated=on_fargate, was_killed=exit_code == 137)
 
 
 def group(count: int) -> Counts:
@@ -177,7 +170,7 @@ def killed(*names: str, mib: int = 100) -> MemoryKills:
 LIFE: list[Step] = [(group(0), [], 0)] * 50
 QUIET: list[Step] = [(machine(44), [], 0)] * 50
 BUSY: list[Step] = [(machine(44), [ended("sh")], 3)] * 50
-WORKER = [ended("worker")]
+WORKER, MAIN = [ended("worker")], [ended("main")]
 
 
 @pytest.mark.parametrize(
@@ -190,24 +183,33 @@ WORKER = [ended("worker")]
         ([(group(3), [], 0)], MemoryKills(count=3)),
         ([(group(2), [], 0), (group(0), [], 0), (group(1), [], 0)], MemoryKills(count=3)),
         # A group that was gone too early leaves the machine's counter.
-        ([*LIFE, (machine(41), WORKER, 0)], killed("worker")),
+        ([*LIFE, (machine(41), MAIN, 0)], killed("main")),
         ([*LIFE, (group(1), [], 0), (machine(41), WORKER, 0)], killed("worker")),
-        ([*LIFE, (machine(40), WORKER, 0)], None),
-        # A kill on the machine is the batch's if a process of it ended. The counter counts from the first reading.
-        ([(machine(44), WORKER, 0)], None),
+        ([*LIFE, (machine(40), MAIN, 0)], None),
+        # A kill on the machine may be another task's, unless it ended the batch. It counts from the first reading.
+        ([(machine(44), MAIN, 0)], None),
         ([*QUIET, (machine(45), [], 0)], None),
-        ([*QUIET, (machine(45), WORKER, 0)], killed("worker")),
-        ([*QUIET, (machine(45), [], 0), (machine(45), WORKER, 0)], killed("worker")),
-        ([*QUIET, (machine(45), [], 1)], MemoryKills(count=1)),  # of a process that was never seen
-        ([*BUSY, (machine(45), [ended("sh")], 3)], None),
+        ([*QUIET, (machine(45), WORKER, 0)], None),
+        ([*QUIET, (machine(45), [], 0), (machine(45), MAIN, 0)], killed("main")),
+        ([*BUSY, (machine(45), WORKER, 3), (machine(46), MAIN, 0)], killed("main")),
+        ([*QUIET, (machine(45), WORKER, 0), (machine(45), [], 0), (machine(45), MAIN, 0)], None),
     ],
 )
 def test_a_kill_is_that_of_a_process_that_ended_at_this_time(steps: Sequence[Step], found: MemoryKills | None) -> None:
     assert kills(steps) == found
 
 
-def test_where_no_other_task_runs_a_kill_is_the_batchs_however_many_processes_end() -> None:
-    assert kills([*BUSY, (machine(45), [ended("sh")], 3)], on_fargate=True) == killed("sh")
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ([*BUSY, (machine(45), [ended("sh")], 3)], killed("sh")),
+        ([*QUIET, (machine(45), [], 0), (machine(45), MAIN, 0)], killed("main")),
+        ([*QUIET, (machine(45), [], 1)], MemoryKills(count=1)),  # of a process that was never seen
+    ],
+)
+def test_where_no_other_task_runs_a_kill_is_the_batchs(steps: Sequence[Step], found: MemoryKills) -> None:
+    assert kills(steps, on_fargate=True, exit_code=0) == found
+    assert kills(steps, exit_code=0) is None
 
 
 @pytest.mark.parametrize("on_fargate", [True, False])

@@ -1,11 +1,14 @@
 """The process source on folders that look like /proc, with texts recorded from Linux 5.10 and 6.18."""
 
 import string
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from profiler.collectors.processes.discovery import is_in_container
 from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
@@ -53,13 +56,14 @@ class FakeProc:
         threads: int = 1,
         arguments: tuple[str, ...] = (),
         ending: bool = False,
+        forked: bool = False,
     ) -> None:
         """Sizes are in MiB."""
         folder = self.folder / str(pid)
         folder.mkdir(exist_ok=True)
         (folder / "cgroup").write_text(cgroup.format(id=docker_id))
         (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in (name, *arguments)))
-        flags = 4194304 | 4 * ending
+        flags = 4194304 | 4 * ending | 64 * forked
         fields = [state, parent, 7, 7, 0, -1, flags, faults, 0, 0, 0, cpu_ticks, 0, children_ticks, 0, 20, 0, threads]
         fields += [0, started, 3133440, rss * 256, 18446744073709551615, *[0] * 27]
         (folder / "stat").write_text(f"{pid} ({name}) " + " ".join(map(str, fields)) + "\n")
@@ -121,16 +125,75 @@ def test_what_a_process_holds_and_has_used(machine: FakeProc) -> None:
     assert process.threads == 3
 
 
-def test_among_several_a_share_is_the_anonymous_memory(machine: FakeProc) -> None:
+def shares(source: ContainerProcesses) -> list[float]:
+    return [(process.share_bytes or 0) / MIB for process in source.read().processes]
+
+
+def test_among_several_files_count_once_and_forks_with_what_they_allocated(machine: FakeProc) -> None:
     machine.process(7, rss=100, anonymous=80)
     source = machine.source()
-    assert [process.share_bytes for process in source.read().processes] == [100 * MIB]
-    machine.process(8, rss=50, anonymous=20, parent=7)
-    machine.given(8)
-    assert [process.share_bytes for process in source.read().processes] == [80 * MIB, 20 * MIB]
-    machine.gone(8)
-    assert pids(source.read()) == [7]
-    assert [process.share_bytes for process in source.read().processes] == [100 * MIB]
+    assert shares(source) == [100]
+    machine.process(8, rss=50, anonymous=20, parent=7, name="gzip")
+    machine.process(9, rss=350, anonymous=330, parent=7, forked=True)  # it grew before it was seen
+    machine.process(10, rss=100, anonymous=80, parent=7, forked=True, name="renamed")  # perhaps of another parent
+    machine.given(10)
+    assert shares(source) == [80, 20 + 30, 330 - 100, 0]
+    machine.process(10, rss=120, anonymous=110, parent=7, faults=30)  # it has executed another program
+    assert shares(source) == [80, 20 + 30, 330 - 100, 110]
+    for ended in (7, 8, 10):
+        machine.gone(ended)
+    assert shares(source) == [350]
+
+
+class Simulated(Struct):
+    """A process, and its anonymous pages by their numbers, of which forks have the same."""
+
+    name: str
+    parent: int
+    pages: set[int]
+    mark: int
+    forked: bool = False
+
+
+def act(processes: dict[int, Simulated], action: str, which: int, new: set[int]) -> None:
+    pid = sorted(processes)[which % len(processes)]
+    one = processes[pid]
+    if action == "fork":
+        processes[max(new)] = Simulated(one.name, pid, one.pages.copy(), len(one.pages), forked=True)
+    elif action == "execute" and one.forked:
+        processes[pid] = Simulated(f"tool{pid}", one.parent, set(), 0)
+    elif action == "end" and len(processes) > 1:
+        del processes[pid]
+        for other in processes.values():
+            other.parent = 1 if other.parent == pid else other.parent
+    elif action in ("free", "copy"):  # a copy of inherited pages
+        one.pages.difference_update(sorted(one.pages)[: len(new)])
+    if action in ("allocate", "copy"):
+        one.pages |= new
+        one.mark = max(one.mark, len(one.pages))
+
+
+ACTIONS = st.sampled_from(("read", "fork", "allocate", "allocate", "copy", "free", "execute", "end"))
+
+
+@given(history=st.lists(st.tuples(ACTIONS, st.integers(0, 9), st.integers(1, 300)), min_size=4, max_size=24))
+def test_the_shares_are_never_more_than_all_processes_hold_nor_less_than_one(
+    history: Sequence[tuple[str, int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    machine, processes = FakeProc(tmp_path_factory.mktemp("proc")), {7: Simulated("a", 0, set(range(100)), 100)}
+    source, written = machine.source(), set[int]()
+    for step, (action, which, count) in enumerate([*history, ("read", 0, 1)], start=1):
+        act(processes, action, which, set(range(1000 * step, 1000 * step + count)))
+        if action == "read":
+            for pid in written - processes.keys():
+                machine.gone(pid)
+            for pid, one in processes.items():
+                facts: dict[str, Any] = {"name": one.name, "forked": one.forked, "parent": one.parent}
+                machine.process(pid, faults=step, rss=len(one.pages), mark=one.mark, **facts)
+            written = set(processes)
+            machine.given(10**6 + step)
+            held = [one.pages for one in processes.values()]
+            assert max(map(len, held)) <= sum(shares(source)) <= len(set[int]().union(*held))
 
 
 def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakeProc) -> None:

@@ -1,0 +1,93 @@
+"""The memory that a monitor without privileges reports, against the control group of its batch.
+
+The task stats are the group's own counters in the form of version 2, without a high-water mark, and change rarely.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.known_runs import Execution, Limits, OwnTask, can_limit, control_group
+from tests.task_endpoint import timestamp
+from tests.values import present
+
+_MIB = 2**20
+_FORKS = """
+held = bytearray(200 << 20)
+time.sleep(2)
+for number in range(8):
+    if os.fork() == 0:
+        time.sleep(1)
+        for page in range(0, len(held) if number == 0 else 0, 4096):
+            held[page] = 1
+        time.sleep(2)
+        os._exit(0)
+time.sleep(5)
+"""
+_TMPFS = """
+with tempfile.TemporaryFile(dir="/dev/shm") as file:
+    os.write(file.fileno(), bytes(300 << 20))
+    time.sleep(6)
+"""
+_MAPPED = """
+with open(sys.argv[1], "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+sum(mapped[page] for page in range(0, len(mapped), 4096))
+time.sleep(5)
+"""
+
+
+class _GroupTask(OwnTask):
+    """A task with the stats of its batch's group as they are from time to time: on Fargate, every ten seconds."""
+
+    def __init__(self, stats_period_seconds: float) -> None:
+        super().__init__()
+        self.stats_period_seconds = stats_period_seconds
+        self._last: tuple[int, dict[str, object]] = 0, {}
+
+    def kernel(self, name: str) -> str:
+        return (Path("/sys/fs/cgroup/memory") / self.docker_id("batch") / name).read_text()
+
+    def _sample(self, name: str) -> dict[str, object]:
+        period = int((time.time() - self.started) / self.stats_period_seconds)
+        if name == "batch" and period > self._last[0]:
+            stat = {name: int(value) for name, value in map(str.split, self.kernel("memory.stat").splitlines())}
+            names = {"active_file": "active_file", "inactive_file": "inactive_file", "file_mapped": "mapped_file"}
+            detail = {name: stat[f"total_{old_name}"] for name, old_name in names.items()}
+            memory = {"usage": int(self.kernel("memory.usage_in_bytes")), "stats": detail}
+            self._last = period, {"read": timestamp(time.time()), "memory_stats": memory}
+        return self._last[1] if name == "batch" else super()._sample(name)
+
+
+@pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
+@pytest.mark.parametrize(
+    ("program", "period", "least_mib", "most_mib"),
+    [
+        (_FORKS, 1, 200, 300),
+        (_FORKS, 10, 200, 300),
+        (_TMPFS, 1, 300, 320),
+        (_MAPPED, 1, 300, 320),
+        (_MAPPED, 10, 300, 320),
+    ],
+)
+def test_no_page_counts_twice_and_none_is_forgotten(
+    program: str, period: float, least_mib: float, most_mib: float
+) -> None:
+    """A file that was in memory before the batch maps it counts, too, although the group does not count it."""
+    task, folder = _GroupTask(period), Path("/var/tmp")
+    with (
+        tempfile.NamedTemporaryFile(dir=folder) as file,
+        control_group(Limits(), task.docker_id("batch"), folder) as folders,
+    ):
+        file.write(bytes(300 * _MIB))
+        command = (sys.executable, "-c", f"import mmap, os, sys, tempfile, time\n{program}", file.name)
+        execution = Execution(task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5)
+        record, _ = execution.by_monitor(is_privileged=False)
+        mark_mib = int(task.kernel("memory.max_usage_in_bytes")) / _MIB
+    used, peak_mib = present(record.metrics.memory_used_mb), present(record.metrics.max_memory_used_mb)
+    assert least_mib <= present(used.p95) <= peak_mib <= (300 if program == _MAPPED else mark_mib) + 20
+    assert least_mib / 2 <= present(used.avg) <= min(most_mib, peak_mib)
+    assert record.metrics.memory_peak_source == "sampled"
