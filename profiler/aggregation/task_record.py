@@ -13,7 +13,7 @@ from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.optional_math import min_known
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
     Container,
@@ -198,6 +198,15 @@ def with_devices(numbers: Interval, readings: DeviceReadings) -> Interval:
         gpu_memory_used_mb=readings.gpu_memory_bytes.summary(per=MIB),
         neuron_utilization_percent=readings.neuron_percent.summary(),
     )
+
+
+def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
+    """Add the share of the run up to the last reading of its CPU time, by the wall clock of its start."""
+    started_ns, metrics, sampling = parse_ns(record.started_at), record.metrics, record.sampling
+    if None in (until_ns, started_ns, metrics.cpu_seconds) or sampling is None or not metrics.duration_ms:
+        return record
+    percent = 100 * ((until_ns or 0) - (started_ns or 0)) / (metrics.duration_ms * NS_PER_MS)
+    return replace(record, sampling=replace(sampling, cpu_covered_percent=round(min(max(percent, 0.0), 100.0), 1)))
 
 
 def build_sampling(

@@ -20,8 +20,8 @@ from profiler.core.errors import UsageError
 from profiler.core.text import on_one_line, printable
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.record_model import known_peak_source
-from profiler.record.units import format_percent, format_value
-from profiler.record.worth_a_word import counted_cpu_wait, cpu_wait_percent
+from profiler.record.units import format_count, format_percent, format_value
+from profiler.record.worth_a_word import counted_cpu_wait, cpu_wait_percent, is_cpu_partial
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange, compare_metrics
 from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
 from profiler.runs.past_runs.run_source import start_ns
@@ -121,6 +121,9 @@ def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
                 f"Threads that could run waited for a CPU {format_percent(a)} of the time in A and {format_percent(b)} "
                 "in B: other work on the machine may explain a change in duration."
             )
+    partial = sum(is_cpu_partial(record) for one in sets for record in one.records)
+    if partial:
+        yield f"The CPU time of {format_count(partial, 'run')} is the measured part's average over the whole duration."
     kernel = [sum(known_peak_source(record.metrics) == "kernel" for record in one.records) for one in sets]
     peaks = [sum(record.metrics.max_memory_used_mb is not None for record in one.records) for one in sets]
     if all(peaks) and 0 < sum(kernel) < sum(peaks):

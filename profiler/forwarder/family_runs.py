@@ -20,6 +20,7 @@ from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration,
 from profiler.record.hardware import processor_difference
 from profiler.record.record_model import Processor, Record, TaskSize
 from profiler.record.units import MIB, as_number
+from profiler.record.worth_a_word import is_cpu_partial
 
 COMPARISON_SECONDS = 5.0
 # A value that occurs once in a month of daily runs, or once in a day of hourly runs, is usual.
@@ -178,6 +179,8 @@ def _unusual_measures(notice: EndedTask, runs: Sequence[Json]) -> tuple[UnusualM
     if notice.outcome.status != "success" or not notice.is_complete:
         return ()
     own = {name: _amount(getattr(notice.metrics, name)) for name in _MEASURES}
+    if notice.record is not None and is_cpu_partial(notice.record):
+        del own["cpu_seconds"]
     complete = _in_cluster([run for run in runs if _field(run, _COMPLETE) is True], notice.task.cluster, MIN_RUNS)
     fields = {name: field for name, (_, field, _) in _MEASURES.items()}
     return find_unusual(

@@ -14,6 +14,7 @@ from profiler.aggregation.task_record import (
     build_other_container,
     build_sampling,
     container_limits,
+    with_cpu_covered,
     with_cpu_demand,
     with_devices,
 )
@@ -144,7 +145,7 @@ class Reporter(Struct, eq=False):
             failures=self.sampler.stats_health.failures,
             missed=self.ticker.missed,
         )
-        return replace(
+        record = replace(
             record,
             metrics=metrics,
             log_group=None if isinstance(target, DeliveryFailure) else target.group,
@@ -160,6 +161,7 @@ class Reporter(Struct, eq=False):
             ),
             notices=self._raised.get(container.name, ()),
         )
+        return with_cpu_covered(record, None if usage is None else usage.last_read_by_start_ns)
 
     def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
         sampler, now_ns = self.sampler, self.clock.wall_ns()

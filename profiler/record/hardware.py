@@ -21,6 +21,7 @@ from profiler.record.worth_a_word import (
     PAST_WAITS,
     SATURATED_PERCENT,
     wait_in_words,
+    whole_cpu_seconds,
 )
 
 # The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
@@ -154,7 +155,7 @@ def visible_cpus_advice(record: Record) -> str | None:
     """A sentence for a saturated run whose threads that could run, on average, were too many for the task's vCPUs."""
     metrics, vcpu = record.metrics, (record.task_size or TaskSize()).vcpu
     unseen = unseen_cpu_limit(record.visible, record.task_size)
-    used, waited, duration_ms = metrics.cpu_seconds, metrics.cpu_wait_seconds, metrics.duration_ms
+    used, waited, duration_ms = whole_cpu_seconds(record), metrics.cpu_wait_seconds, metrics.duration_ms
     if unseen is None or not vcpu or used is None or waited is None or not duration_ms:
         return None
     is_saturated = (metrics.vcpu_saturated_percent or 0) >= SATURATED_PERCENT

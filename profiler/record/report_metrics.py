@@ -15,6 +15,8 @@ from typing import Any, Literal
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
 from profiler.record.record_model import Number, Report
+from profiler.record.units import AT_LEAST
+from profiler.record.worth_a_word import is_cpu_partial
 
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the catalogue's order.
 _FIRST_LABELS = (
@@ -28,6 +30,7 @@ _FIRST_LABELS = (
     "Init Duration",
 )
 _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
+_CPU_TIME = "CPU Time"
 _LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label is not None}
 _MEASURED_LABELS = (*_FIRST_LABELS, *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}))
 EmfUnit = Literal["Milliseconds", "Seconds", "Megabytes", "Bytes", "Percent", "Count", "None"]
@@ -51,6 +54,8 @@ def report_text(report: Report) -> str:
     run = view_of(record)
     reasons = record.recommendation.reasons if record.recommendation is not None else ()
     texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
+    if is_cpu_partial(record) and texts[_CPU_TIME] is not None:
+        texts[_CPU_TIME] = f"{AT_LEAST}{texts[_CPU_TIME]}"
     fields = (
         ("REPORT TaskId", record.task_id),
         *((label, texts[label]) for label in _MEASURED_LABELS),

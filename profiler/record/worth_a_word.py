@@ -1,10 +1,10 @@
 """When a wait, an idle time, or the use of all CPUs is worth a word: the limits of all outputs for people."""
 
-from profiler.record.record_model import Metrics, Record
+from profiler.record.record_model import Distribution, Metrics, Record
 
 # A target that took less of the run's time is not listed.
 MIN_WAIT_PERCENT = 3
-# If less of the run was sampled, the share is shown.
+# If less of the run was sampled, the share is shown, and the CPU time is a lower bound.
 MIN_COVERED_PERCENT = 95
 # From this share of its vCPUs on, a run uses all of them, as in vcpuSaturatedPercent.
 SATURATED_SHARE = 0.95
@@ -41,6 +41,20 @@ def idle_vcpu(vcpu_size: float | None) -> float:
     if not vcpu_size or vcpu_size < 0:
         return _MAX_IDLE_VCPU
     return min(max(_IDLE_SHARE * vcpu_size, QUIET_VCPU), _MAX_IDLE_VCPU)
+
+
+def is_cpu_partial(record: Record) -> bool:
+    """Whether ``cpuSeconds`` lacks the CPU time of more than a twentieth of the run: its end was not measured."""
+    covered = None if record.sampling is None else record.sampling.cpu_covered_percent
+    return covered is not None and covered < MIN_COVERED_PERCENT
+
+
+def whole_cpu_seconds(record: Record) -> float | None:
+    """The CPU time, for comparisons. Of a part that was not measured, it is that of the rest on average."""
+    metrics, used = record.metrics, (record.metrics.vcpu_used or Distribution()).avg
+    if used is None or not metrics.duration_ms or not is_cpu_partial(record):
+        return metrics.cpu_seconds
+    return used * metrics.duration_ms / _MS_PER_SECOND
 
 
 def is_long_cpu_wait(record: Record) -> bool:

@@ -8,6 +8,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
 from profiler.record.record_model import Cost, Distribution, Gpu, Neuron, Process, outcome
 from profiler.record.spot_price import is_on_spot
+from profiler.record.worth_a_word import is_cpu_partial
 from profiler.report_page.page_activity import activity_fields
 from profiler.report_page.page_series import Run, finite_number, memory_course, without_none
 from profiler.runs.past_runs.moments import elapsed, find_moments
@@ -47,6 +48,7 @@ def run_fields(run: Run, family: str, cost: Cost | None) -> dict[str, Any]:
             "vcpuMax": finite_number(vcpu.max),
             "saturated": finite_number(metrics.vcpu_saturated_percent),
             "cpuSeconds": finite_number(metrics.cpu_seconds),
+            "cpuPartial": is_cpu_partial(record) or None,
             "size": finite_number(metrics.memory_size_mb),
             "peak": finite_number(metrics.max_memory_used_mb),
             "peakBy": metrics.memory_peak_source,

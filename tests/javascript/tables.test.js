@@ -5,6 +5,7 @@ import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content } from "#page/content.js";
 import { asMemory } from "#page/formats.js";
 import { bySaving } from "#page/right_sizing_table.js";
+import { asCpuTime } from "#page/run_values.js";
 import { sortRuns } from "#page/runs_table.js";
 import { adviceText, monthlySaving, possibleSaving, runAdviceText } from "#page/what_if_table.js";
 import { runAt } from "./browser.js";
@@ -28,6 +29,11 @@ test("a change within the family's usual range is noise, and five runs must be k
   assert.equal(changeText(row, runs), "+50 %");
   assert.equal(changeText({ ...row, value: 104 }, runs), "usual");
   assert.equal(changeText(row, []), "fewer than five runs");
+});
+
+test("CPU time that was not measured to the end is a lower bound", () => {
+  assert.equal(asCpuTime(9.5, { cpuPartial: true }), "≥9.5 s");
+  assert.equal(asCpuTime(9.5, {}), "9.5 s");
 });
 
 test("peaks that were found differently have a note", () => {

@@ -48,6 +48,7 @@ from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.units import MIB, format_duration, format_memory, format_percent, format_vcpu
+from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 
@@ -150,7 +151,8 @@ def _facts(record: Record, room: int, glyphs: Glyphs) -> str:
     peak = f"memory peak {peak_text(metrics, glyphs)}"
     peaks = (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak) if metrics.memory_size_mb else (peak,)
     seconds = metrics.cpu_seconds
-    cpu_time = () if seconds is None else (f"{format_duration(seconds * MS_PER_SECOND)} of CPU time",)
+    least = glyphs.at_least if is_cpu_partial(record) else ""
+    cpu_time = () if seconds is None else (f"{least}{format_duration(seconds * MS_PER_SECOND)} of CPU time",)
     for texts in (() if metrics.max_memory_used_mb is None or _has_curves(record.series) else peaks, cpu_time):
         added = (glyphs.separator + text for text in texts)
         facts += next((text for text in added if len(facts) + len(text) <= room), "")

@@ -11,7 +11,8 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.hardware import processor_difference
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import Number, Record, known_peak_source, known_status
-from profiler.record.units import format_change, format_duration, format_memory, format_value
+from profiler.record.units import AT_LEAST, format_change, format_duration, format_memory, format_value
+from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.trend import FEW_RUNS, MIN_RUNS, MIN_SHARE, usual_range
 
@@ -21,14 +22,14 @@ _MIN_POINTS = 10
 _MAX_ROWS = 6
 # These numbers are shown whenever they changed, even if others changed more.
 _IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
-_MEMORY_PEAK = "metrics.max_memory_used_mb"
+_CPU_TIME, _MEMORY_PEAK = "metrics.cpu_seconds", "metrics.max_memory_used_mb"
 # The name of each number, its unit, and its path in the view of a record.
 _METRICS: tuple[tuple[str, Unit, str], ...] = (
     ("duration", "ms", "metrics.duration_ms"),
     ("pull and start", "ms", "metrics.init_duration_ms"),
     ("cost", "USD", "record.cost.usd"),
     ("vCPU size", "vCPU", "metrics.vcpu_size"),
-    ("CPU time", "s", "metrics.cpu_seconds"),
+    ("CPU time", "s", _CPU_TIME),
     ("vCPU average", "vCPU", "metrics.vcpu_used.avg"),
     ("vCPU 95 %", "vCPU", "metrics.vcpu_used.p95"),
     ("all vCPU in use", "%", "metrics.vcpu_saturated_percent"),
@@ -52,7 +53,7 @@ _MIN_RUN_MS = 50
 _NOTABLE: tuple[tuple[str, Unit, str, float], ...] = (
     ("duration", "ms", "metrics.duration_ms", 50),
     ("memory", "MB", _MEMORY_PEAK, 1),
-    ("CPU time", "s", "metrics.cpu_seconds", 0.05),
+    ("CPU time", "s", _CPU_TIME, 0.05),
 )
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 
@@ -142,7 +143,7 @@ def compared_lines(record: Record, comparison: Comparison | None, view: View) ->
     yield line(Span(INDENT + (head if rows else "No number differs by 5 % and by more than usual."), "dim"))
     for row in rows:
         change = row.change.replace(BLOCKS.times, view.glyphs.times)
-        values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
+        values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}".replace(AT_LEAST, view.glyphs.at_least)
         style = "bold" if row.is_changed else ""
         yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, Span(f"{change:>{_VALUE_WIDTH}}", style))
     note = _peak_note(record, other)
@@ -162,6 +163,9 @@ def _metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, ea
     is_peak = path == _MEMORY_PEAK  # a peak that was measured in another way does not show the usual range
     usual = usual_range(get(view_of(one)) for one in earlier if not is_peak or _peak_note(this, one) is None)
     this_text, other_text = _text(new, unit), _text(old, unit)
+    marks = [AT_LEAST if path == _CPU_TIME and is_cpu_partial(one) else "" for one in (this, that)]
+    if any(marks):
+        return Row(name=name, this=marks[0] + this_text, other=marks[1] + other_text, is_changed=False)
     percent = None if new is None or not old or this_text == other_text else 100 * (new - old) / old
     are_known = new is not None and old is not None
     return Row(

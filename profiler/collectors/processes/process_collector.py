@@ -19,6 +19,7 @@ from profiler.aggregation.task_record import (
     ResourceLimits,
     build_interval,
     usage_metrics,
+    with_cpu_covered,
     with_cpu_demand,
     with_peak,
     within_total,
@@ -66,13 +67,14 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
     kills = batch.kills.kills(is_host_dedicated=record.launch_type == FARGATE, was_killed=was_killed)
     since = None if record.interval is None else batch.usage.end_interval()
     metrics = record.metrics
+    has_more_cpu_time = batch.cpu_ns >= (metrics.cpu_seconds or 0.0) * NS_PER_SECOND
     metrics = replace(  # the larger totals: both sources count from the container's start to their last reading
         metrics,
         cpu_seconds=max(round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS), metrics.cpu_seconds or 0.0),
         max_pids=max(batch.usage.max_pids or 0, metrics.max_pids or 0) or None,
         memory_usage_peak_mb=mebibytes(max_known(_bytes(metrics.memory_usage_peak_mb), group_peak.size_bytes)),
     )
-    record = replace(record, metrics=metrics)
+    record = with_cpu_covered(replace(record, metrics=metrics), batch.cpu_read_ns if has_more_cpu_time else None)
     if is_current:
         record = _with_series(record, batch, since, sizes)
     batch.time.flush(batch.usage.series)

@@ -146,6 +146,8 @@ class BatchProcesses:
         self._group_cpu = MonotonicCounter()
         self._group_kills: int | None = None
         self._last_added_ns: int | None = None
+        self.cpu_read_ns: int | None = None
+        self._is_cpu_new = False  # the group's CPU time was read
         self._threads = 0
         self._is_end_observed = False
         self._is_mark_current = False
@@ -187,6 +189,8 @@ class BatchProcesses:
         self._main_pid = snapshot.main_pid
         tree_bytes = self.memory.add(processes)
         self._tree_cpu.add(processes, 0)
+        if processes or self._is_cpu_new:  # a zombie has its final CPU time
+            self.cpu_read_ns, self._is_cpu_new = read_ns, False
         if is_alive:
             self._threads = sum(process.threads for process in processes)
             self._add_sample(tree_bytes if used_bytes is None else used_bytes, read_ns)
@@ -261,6 +265,7 @@ class BatchProcesses:
         self._max_cache_bytes = max(self._max_cache_bytes, cache_bytes or 0)
         if group.cpu_ns is not None:
             self._group_cpu.add(group.cpu_ns)
+            self._is_cpu_new = True
         if group.oom_kills is not None:
             self._group_kills = group.oom_kills
         used_bytes = None if group.memory is None else group.memory.used_bytes

@@ -28,6 +28,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from profiler.record.record_model import Distribution, Record
+from profiler.record.worth_a_word import whole_cpu_seconds
 from profiler.sizing.trend import MIN_RUNS
 
 Verdict = Literal["more", "less", "no difference seen", "too few runs"]
@@ -176,7 +177,7 @@ class ComparedMetric(Struct, frozen=True):
 
 COMPARED_METRICS = (
     ComparedMetric("durationMs", "duration", "ms", lambda record: record.metrics.duration_ms),
-    ComparedMetric("cpuSeconds", "CPU time", "s", lambda record: record.metrics.cpu_seconds),
+    ComparedMetric("cpuSeconds", "CPU time", "s", whole_cpu_seconds),
     ComparedMetric("maxMemoryUsedMB", "memory peak", "MB", lambda record: record.metrics.max_memory_used_mb),
     ComparedMetric(
         "memoryAverageMB", "memory average", "MB", lambda record: (record.metrics.memory_used_mb or Distribution()).avg

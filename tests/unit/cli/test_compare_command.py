@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.cli.compare_command import annotations, append_summary, check_limit, comparison_lines
 from profiler.cli.styled_text import render_lines
 from profiler.core.errors import UsageError
-from profiler.record.record_model import Distribution, Report
+from profiler.record.record_model import Distribution, Report, Sampling
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
 from tests.runs import lines, report
@@ -237,6 +237,16 @@ def test_a_change_of_the_cpu_wait_is_named_before_the_metrics(cli: Cli) -> None:
     assert 0 < found.out.index(sentence) < found.out.index("duration")
     assert sentence in cli("compare", *BOTH, "--format", "json", "--from", kept(*sets)).err
     assert "waited for a CPU" not in cli("compare", *BOTH, "--from", kept(waited("1", 4, 1), waited("2", 9, 2))).out
+
+
+def test_cpu_time_that_was_not_measured_to_the_end_is_compared_by_its_average(cli: Cli) -> None:
+    """The same work on Fargate: of one set half was seen, of the other three quarters."""
+    sets = (nights(name, 400, cpu_seconds=seen, vcpu_used=Distribution(avg=1)) for name, seen in (("1", 30), ("2", 45)))
+    covered = Sampling(cpu_covered_percent=60)
+    partial = ([replace(one, record=replace(one.record, sampling=covered)) for one in runs] for runs in sets)
+    found = cli("compare", *BOTH, "--from", kept(*partial)).out
+    assert "The CPU time of 16 runs is the measured part's average over the whole duration." in found
+    assert re.search(r"CPU time +1m 01s +1m 01s +\+0.0 %", found)
 
 
 def test_peaks_of_different_sources_are_compared_with_a_note(cli: Cli) -> None:

@@ -30,6 +30,7 @@ from profiler.record.record_model import (
     Recommendation,
     Record,
     Report,
+    Sampling,
     Visible,
     encode,
 )
@@ -372,6 +373,18 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "night.jsonl"
     path.write_bytes(record_lines(shown_runs.night()))
     return path
+
+
+def test_cpu_time_that_was_not_measured_to_the_end_is_a_lower_bound_without_a_change() -> None:
+    first, second = (
+        replace(report, record=replace(report.record, sampling=Sampling(cpu_covered_percent=60)))
+        for report in (etl_with(cpu_seconds=9.5), etl_with(cpu_seconds=12))
+    )
+    for glyphs, mark in ((BLOCKS, "≥"), (ASCII, ">")):
+        lines = drawn(first, compared(first, second, is_complete=True), glyphs=glyphs)
+        (row,) = [text.split() for text in texts(lines) if text.strip().startswith("CPU time")]
+        assert row == ["CPU", "time", f"{mark}9.5", "s", f"{mark}12.0", "s"]
+    assert "CPU time" not in "".join(page(first, against=second))
 
 
 def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(file: Path, cli: Cli) -> None:

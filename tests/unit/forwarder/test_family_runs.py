@@ -13,7 +13,7 @@ from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, FamilyMemory, Mea
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.record.family_identity import UsualDuration
-from profiler.record.record_model import Container, Metrics, Processor, Record
+from profiler.record.record_model import Container, Metrics, Processor, Record, Sampling
 from tests.fake_search import AnsweringSearch
 from tests.unit.forwarder.notifications.test_slack_messages import NOTICE, ended, in_task, report_line
 from tests.values import present
@@ -117,7 +117,10 @@ def test_one_search_is_enough_for_duration_and_measures() -> None:
 
 def test_only_a_success_with_a_report_is_compared() -> None:
     runs = [source(USUAL)] * 9
-    assert unusual(success(), *runs)
+    assert "cpuSeconds" in {measure.metric for measure in unusual(success(), *runs)}
+    partial = replace(present(success().record), sampling=Sampling(cpu_covered_percent=80))
+    found = unusual(replace(success(), report_line=report_line(partial)), *runs)
+    assert "cpuSeconds" not in {measure.metric for measure in found} != set()
     assert not unusual(ended(success(), status="failure", exit_code=1), *runs)
     checkpoint = report_line(present(success().record), "task.checkpoint")
     assert not unusual(replace(success(), report_line=checkpoint), *runs)

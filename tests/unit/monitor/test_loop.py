@@ -208,6 +208,7 @@ def test_the_end_is_seen_by_polling() -> None:
         "missedTicks": 0,
         "longestGapMs": 1000,
         "statsPeriodMs": 1000,
+        "cpuCoveredPercent": 98.4,
         "sources": ["task-metadata-v4"],
     }
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
@@ -794,6 +795,16 @@ def test_malformed_stats_cost_only_their_container_and_are_a_warning(malformed: 
     assert (record["sampling"]["failures"] > 0, "cpuSeconds" in record["metrics"]) == (is_batch, not is_batch)
     sentence = "The task stats of the container could never be read: an array."
     assert record["monitor"]["warnings"] == [sentence][: int(is_batch)]
+
+
+@pytest.mark.parametrize(("ends", "covered"), [(19.5, 51.3), (100.5, 99.5), (9.5, None)])
+def test_the_share_of_the_run_until_the_last_refresh_of_the_cpu_time(ends: float, covered: float | None) -> None:
+    """The stats of Fargate are refreshed every ten seconds."""
+    world = World(batch_ends=ends)
+    world.source.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < ends else {}
+    record = world.run().report()
+    assert record["sampling"].get("cpuCoveredPercent") == covered
+    assert record["metrics"].get("cpuSeconds") == (covered and ends // 10 * 5)
 
 
 def test_the_report_has_the_series_and_checkpoints_have_none() -> None:

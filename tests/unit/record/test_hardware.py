@@ -24,6 +24,7 @@ from profiler.record.record_model import (
     Metrics,
     Processor,
     Record,
+    Sampling,
     TaskSize,
     Visible,
 )
@@ -151,6 +152,13 @@ def test_a_saturated_run_with_too_many_workers_gets_the_remedy(
 )
 def test_no_advice_on_workers_without_saturation_by_threads_that_could_run(changes: dict[str, Any]) -> None:
     assert visible_cpus_advice(replace(WORKERS, metrics=replace(WORKERS.metrics, **changes))) is None
+
+
+def test_cpu_time_that_was_not_measured_to_the_end_counts_with_its_average() -> None:
+    half = replace(WORKERS.metrics, cpu_seconds=95, cpu_wait_seconds=215, vcpu_used=Distribution(avg=1.9))
+    for covered_percent, has_advice in ((50, True), (96, False)):
+        record = replace(WORKERS, metrics=half, sampling=Sampling(cpu_covered_percent=covered_percent))
+        assert (visible_cpus_advice(record) is not None) is has_advice
 
 
 @pytest.mark.parametrize(

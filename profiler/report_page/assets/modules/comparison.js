@@ -12,8 +12,9 @@ import {
   asVcpuCount,
   escapeControls,
   isKnown,
+  UNKNOWN,
 } from "#page/formats.js";
-import { asCost, familyOf } from "#page/run_values.js";
+import { asCost, asCpuTime, familyOf } from "#page/run_values.js";
 import { known, median } from "#page/statistics.js";
 
 const earlierRuns = (run) =>
@@ -61,7 +62,7 @@ export function comparisonChoice(run, other, onChange) {
 const CHANGES = [
   ["Duration", (run) => run.ms, asDuration],
   ["Cost", (run) => run.usd, asCost],
-  ["CPU time", (run) => (isKnown(run.cpuSeconds) ? run.cpuSeconds * 1000 : undefined), asDuration],
+  ["CPU time", (run) => run.cpuSeconds, asCpuTime],
   ["Average vCPU", (run) => run.vcpuAvg, asVcpuCount],
   ["Peak memory", (run) => run.peak, (mb, run) => asPeak(mb, run?.peakBy)],
   ["Memory size", (run) => run.size, asMemory],
@@ -115,14 +116,15 @@ export function changeText(row, earlier) {
 export function comparisonTable(run, other) {
   const earlier = earlierRuns(run).filter((one) => one.outcome === "success");
   const rows = CHANGES.map(([name, pick, show]) => {
-    return { name, pick, show, value: pick(run), otherValue: pick(other) };
+    const isPartial = show === asCpuTime && (run.cpuPartial || other.cpuPartial);
+    return { name, pick, show, value: pick(run), otherValue: pick(other), isPartial };
   }).filter(({ value, otherValue }) => isKnown(value) && isKnown(otherValue));
   return table(
     [
       { name: "", show: (row) => row.name },
       { name: "This run", className: "number", show: (row) => row.show(row.value, run) },
       { name: "Other run", className: "number", show: (row) => row.show(row.otherValue, other) },
-      { name: "Change", className: "number", show: (row) => changeText(row, earlier) },
+      { name: "Change", className: "number", show: (row) => (row.isPartial ? UNKNOWN : changeText(row, earlier)) },
     ],
     rows,
     { label: "Comparison of two runs" },

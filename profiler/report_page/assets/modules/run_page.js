@@ -23,7 +23,7 @@ import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
 import { activityNote, flameGraph, stacksPart } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
-import { costText, familyOf, shareOf } from "#page/run_values.js";
+import { asCpuTime, costText, familyOf, shareOf } from "#page/run_values.js";
 import { timeLane } from "#page/time_lane.js";
 import { adviceDetails, adviceOf, runAdviceText } from "#page/what_if_table.js";
 
@@ -43,7 +43,7 @@ function facts(run) {
     ["vCPU, 95th percentile", isKnown(run.vcpuP95) && asVcpuCount(run.vcpuP95)],
     ["Peak vCPU", isKnown(run.vcpuMax) && asVcpuCount(run.vcpuMax)],
     ["All vCPUs in use", isKnown(run.saturated) && `${asPercent(run.saturated)} of the time`],
-    ["CPU time", isKnown(run.cpuSeconds) && asDuration(run.cpuSeconds * 1000)],
+    ["CPU time", isKnown(run.cpuSeconds) && asCpuTime(run.cpuSeconds, run)],
     ["Memory size", isKnown(run.size) && asMemory(run.size)],
     ["Average memory", isKnown(run.memory) && asPercent(run.memory)],
     ["Peak memory", isKnown(run.peak) && peakText(run)],

@@ -1,6 +1,6 @@
 // Values derived from runs.
 
-import { asUsd, isKnown, UNKNOWN } from "#page/formats.js";
+import { asDuration, asUsd, isKnown, UNKNOWN } from "#page/formats.js";
 import { total } from "#page/statistics.js";
 
 export const familyOf = (run) => run.family ?? UNKNOWN;
@@ -20,6 +20,9 @@ export const isHot = (percent, tone) => tone === "memory" && Math.round(percent)
 
 /** Returns a cost: "≥ $0.12" on Spot, where only the least is known. */
 export const asCost = (usd, run) => (run?.spot ? `≥ ${asUsd(usd)}` : asUsd(usd));
+
+/** Returns the CPU time: "≥9.5 s" if the end of a run was not measured. */
+export const asCpuTime = (seconds, run) => `${run?.cpuPartial ? "≥" : ""}${asDuration(1000 * seconds)}`;
 
 /** Returns what the runs cost; undefined without a known cost. */
 export function costText(runs) {

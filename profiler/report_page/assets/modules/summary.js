@@ -6,7 +6,7 @@ import { breakable, byId, countCell, element, shortTable } from "#page/elements.
 import { asCount, asDuration, asTime, asUsd, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
 import { byOutcome, ENDED_AS, isFailed, isKilled, OUTCOMES, outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
-import { costText, familyOf } from "#page/run_values.js";
+import { asCpuTime, costText, familyOf } from "#page/run_values.js";
 import { grouped, known, max, median, total } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
 import { DAY, local, periodsOf, startText } from "#page/time_units.js";
@@ -81,7 +81,15 @@ export function drawTiles(runs) {
       outcome,
     ]),
     ["Median duration", asDuration(median(known(ended, (run) => run.ms)))],
-    ["CPU time", cpuSeconds.length ? asDuration(1000 * total(cpuSeconds)) : UNKNOWN],
+    [
+      "CPU time",
+      cpuSeconds.length
+        ? asCpuTime(
+            total(cpuSeconds),
+            runs.find((run) => run.cpuPartial),
+          )
+        : UNKNOWN,
+    ],
   ];
   if (costText(runs)) tiles.push(["Cost of these runs", costText(runs)]);
   if (total(savings)) tiles.push(["Possible saving on them", asUsd(total(savings))]);

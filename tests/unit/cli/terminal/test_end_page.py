@@ -27,6 +27,7 @@ from profiler.record.record_model import (
     Recommendation,
     Record,
     Report,
+    Sampling,
     Series,
     TaskSize,
     decode,
@@ -153,6 +154,8 @@ def test_a_run_without_a_sample_has_no_empty_rows() -> None:
     metrics = {"duration_ms": 3.2, "cpu_seconds": 0.001, "max_memory_used_mb": 1.24, "block_read_bytes": 0}
     true = etl(metrics, series=None, time_breakdown=None, recommendation=None)
     assert shown(true) == ["● etl succeeded in 3 ms · memory peak 1.2 MB of 4 GB · 1 ms of CPU time"]
+    partial = etl(metrics, series=None, sampling=Sampling(cpu_covered_percent=80), time_breakdown=None)
+    assert shown(partial)[0].endswith(" · ≥1 ms of CPU time")
     assert shown(true, width=50) == ["● etl succeeded in 3 ms · memory peak 1.2 MB"]
     assert shown(true, width=40) == ["● etl succeeded in 3 ms"]
     assert shown(etl(series=None, time_breakdown=None, metrics={"duration_ms": None}))[0].startswith("● etl succeeded")

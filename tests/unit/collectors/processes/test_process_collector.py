@@ -326,6 +326,22 @@ def test_a_batch_that_is_restarted_in_place_is_counted_once(*, has_group: bool, 
     assert (None if record.memory_kills is None else record.memory_kills.count) == (2 if has_group else None)
 
 
+@pytest.mark.parametrize(
+    ("stats_cpu", "ends", "covered_percent"),
+    [(4.9, 20, 100.0), (4.9, 25, 80.0), (10.1, 20, 50.0), (None, 25, 80.0)],
+)
+def test_the_cpu_time_is_covered_until_the_last_reading_of_the_source_that_has_more_of_it(
+    stats_cpu: float | None, ends: int, covered_percent: float
+) -> None:
+    world = World().run(20)
+    world.snapshot = lambda _: ProcessSnapshot()
+    stats = Sampling(samples=1, cpu_covered_percent=None if stats_cpu is None else 50.0)
+    metrics = Metrics(duration_ms=ends * 1000, cpu_seconds=stats_cpu)
+    record = world.run(25).record(started_at=format_ms(START_NS), metrics=metrics, sampling=stats)
+    assert present(record.sampling).cpu_covered_percent == covered_percent
+    assert record.metrics.cpu_seconds == (10.1 if stats_cpu == 10.1 else 10)
+
+
 def test_a_kill_that_only_the_early_reading_of_the_group_shows_counts() -> None:
     """The last process has ended: the group is read first, and is gone after the processes were read."""
     world = World()
