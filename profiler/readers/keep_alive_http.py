@@ -1,0 +1,209 @@
+"""A client of HTTP servers over one persistent connection each, with limits on time and size.
+
+It is our own: the standard library's takes its e-mail parser for the headers, which took a fifth of the monitor's CPU
+time.
+"""
+
+import re
+import socket
+from collections.abc import Callable
+
+from msgspec import Struct
+
+_MAX_HEAD_BYTES = 64 * 1024
+_LINE_END = b"\r\n"
+_HEAD_END = b"\r\n\r\n"
+_DATE = b"\r\nDate: "
+_STATUS = re.compile(rb"HTTP/1\.(\S*) (\d{3})(?![^ \r])")
+# A loop over all headers in Python would take longer.
+_USED_HEADERS = re.compile(rb"\r\n(content-length|transfer-encoding|connection):((?:[^\r]|\r(?!\n))*)", re.IGNORECASE)
+_HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
+
+
+class HttpError(Exception):
+    """The response is not HTTP/1.x, or it is incomplete. The text is a part of a sentence."""
+
+
+class Response(Struct, frozen=True):
+    """A response: its status, and its body; None if the body is larger than the limit."""
+
+    status: int
+    body: bytes | None
+
+
+class _KnownResponse(Struct, frozen=True, kw_only=True):
+    """A response as it was received: all bytes before and after the value of its Date, which is left out."""
+
+    before_date: bytes
+    date_end: int
+    after_date: bytes
+    response: Response
+
+
+class HttpConnection:
+    """Opens its connection when it is closed. ``wait_readable`` raises TimeoutError without data in time."""
+
+    def __init__(
+        self,
+        connect: Callable[[float], socket.socket],
+        host: str,
+        wait_readable: Callable[[socket.socket], None],
+        max_body_bytes: int,
+    ) -> None:
+        self._connect = connect
+        self._host = host
+        self._wait_readable = wait_readable
+        self._max_body_bytes = max_body_bytes
+        self._socket: socket.socket | None = None
+        self._timeout_seconds = 0.0
+        self._requests: dict[str, bytes] = {}  # The requests, by path; few paths are read.
+        self._known: dict[str, _KnownResponse] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection of an earlier request is kept."""
+        return self._socket is not None
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def get(self, path: str, timeout_seconds: float) -> Response:
+        """Send a request and read the response.
+
+        If a response has the same bytes as the last one of this path, apart from the date, the same object is returned.
+        Raises HttpError for a response that is not HTTP or not complete, ConnectionError if the connection was closed
+        before the response, TimeoutError after ``timeout_seconds`` for connecting or sending and when ``wait_readable``
+        raises it, and OSError.
+        """
+        if self._socket is None:
+            self._socket = self._connect(timeout_seconds)
+        elif timeout_seconds != self._timeout_seconds:
+            self._socket.settimeout(timeout_seconds)
+        self._timeout_seconds = timeout_seconds
+        request = self._requests.get(path)
+        if request is None:
+            text = f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\nAccept: application/json\r\n\r\n"
+            request = self._requests[path] = text.encode("latin-1")
+        self._socket.sendall(request)
+        reader = _Reader(self._socket, self._wait_readable)
+        known = self._known.get(path)
+        if known is not None and reader.repeats(known):
+            return known.response
+        status, length, closes = _parse_head(reader.until(_HEAD_END))
+        body = None  # the body even of an error is read, so that the connection can be used again
+        if length is None:
+            body = reader.chunks(self._max_body_bytes)
+        elif length <= self._max_body_bytes:
+            body = reader.exactly(length)
+        response = Response(status, body)
+        if closes or body is None or reader.has_more:
+            self.close()
+        elif (received := reader.known(response)) is not None:
+            self._known[path] = received
+        return response
+
+
+class _Reader:
+    """Reads one response from a socket."""
+
+    def __init__(self, source: socket.socket, wait_readable: Callable[[socket.socket], None]) -> None:
+        self._source = source
+        self._wait_readable = wait_readable
+        self._received = bytearray()
+        self._packets: list[bytes] = []
+
+    def repeats(self, known: _KnownResponse) -> bool:
+        """Whether the response repeats the known one. Receives only the bytes that this check needs.
+
+        The end of a response follows from its bytes, so that the beginning of the known one is not complete.
+        """
+        length = known.date_end + len(known.after_date)
+        while True:
+            self._receive()
+            received = self._received
+            is_beginning = (
+                len(received) <= length
+                and received.startswith(known.before_date)
+                and received.find(b"\r", len(known.before_date)) == known.date_end
+            )
+            if is_beginning and len(received) == length:
+                return received.endswith(known.after_date)
+            if not is_beginning or not known.after_date.startswith(received[known.date_end :]):
+                return False
+
+    def known(self, response: Response) -> _KnownResponse | None:
+        """The bytes of this response; None if they have no date."""
+        received = b"".join(self._packets)
+        start = received.find(_DATE, 0, received.find(_HEAD_END)) + len(_DATE)
+        if start < len(_DATE):
+            return None
+        end = received.find(b"\r", start)
+        return _KnownResponse(before_date=received[:start], date_end=end, after_date=received[end:], response=response)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more bytes than the response were received."""
+        return bool(self._received)
+
+    def until(self, end_mark: bytes) -> bytes:
+        """The header, or the line of a chunk, without the mark at its end."""
+        while (end := self._received.find(end_mark)) < 0:
+            if len(self._received) > _MAX_HEAD_BYTES:
+                raise HttpError(f"the header is larger than {_MAX_HEAD_BYTES} bytes")
+            self._receive()
+        return self.exactly(end + len(end_mark))[: -len(end_mark)]
+
+    def exactly(self, length: int) -> bytes:
+        while len(self._received) < length:
+            self._receive()
+        taken = bytes(self._received[:length])
+        del self._received[:length]
+        return taken
+
+    def chunks(self, max_bytes: int) -> bytes | None:
+        """The bytes of all chunks; None if they are more than ``max_bytes``."""
+        parts: list[bytes] = []
+        size = 1
+        while size:
+            line = self.until(_LINE_END)
+            if not line or not _HEX_DIGITS.issuperset(line):
+                raise HttpError("the size of a chunk of the response is not a number")
+            size = int(line, 16)
+            max_bytes -= size
+            if max_bytes < 0:
+                return None
+            parts.append(self.exactly(size + len(_LINE_END))[:size])
+        return b"".join(parts)
+
+    def _receive(self) -> None:
+        """Receive more bytes. Raises ConnectionResetError before a response, and HttpError if one ends early."""
+        self._wait_readable(self._source)
+        received = self._source.recv(32 * 1024)  # the stats of ten containers, with one system call
+        if not received:
+            if not self._packets:
+                raise ConnectionResetError("the connection was closed before the response")
+            raise HttpError(f"the response ends after {sum(map(len, self._packets))} bytes")
+        self._received += received
+        self._packets.append(received)
+
+
+def _parse_head(head: bytes) -> tuple[int, int | None, bool]:
+    """The status, the length of the body (None: it is chunked), and whether the connection ends with the response."""
+    status = _STATUS.match(head)
+    if status is None:
+        raise HttpError("the response is not HTTP/1.x")
+    length: int | None = None
+    is_chunked, closes = False, status[1] == b"0"
+    for name, value in _USED_HEADERS.findall(head):
+        match name.lower():
+            case b"content-length":
+                length = int(value) if value.strip().isdigit() else None
+            case b"transfer-encoding":
+                is_chunked = value.strip().lower() == b"chunked"
+            case _:
+                closes = closes or b"close" in value.lower()
+    if not is_chunked and length is None:
+        raise HttpError("the response has no Content-Length")
+    return int(status[2]), None if is_chunked else length, closes
