@@ -5,7 +5,6 @@ import pwd
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -19,25 +18,21 @@ from profiler.core.log import Log
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
-from profiler.local_run.prepared_run import PreparedRun, family_name
+from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import encode_line
-from profiler.record.record_model import Metrics, Record, Report
+from profiler.record.record_model import Metrics, Record
 from profiler.runs.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_view import LiveView
-    from profiler.record.family_identity import UsualDuration
     from profiler.record.notice_model import NoticeLine
-    from profiler.runs.history.run_database import HistoryStore
-    from profiler.sizing.prices import PriceOverrides
 
 _STDERR = 2
 _VIEW_AFTER_NS = NS_PER_SECOND // 4
-_MAX_RUNS_COMPARED = 50
 
 
 class RunSession:
@@ -115,7 +110,9 @@ class RunSession:
         is_one_line = self._options.runs > 1 and not (self._options.live or is_file)
         if recorder is not None and recorder.keeps_runs:
             if not is_one_line:
-                wait = recorder.search(partial(_family_of_run, report, self._plan.prices, self._options))
+                from profiler.cli.run_family import family_of_run  # not for the report as JSON
+
+                wait = recorder.search(partial(family_of_run, report, self._plan.prices, self._options))
             file = self._options.history_file
             history = () if file is None else ("--history", file)
         from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
@@ -178,45 +175,6 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
     return on_notice
 
 
-def _is_comparable(options: RunOptions) -> bool:
-    """Whether all runs of the family ran the same program: ``python3 -c`` without a name runs any program."""
-    from profiler.readers.linux.script_names import is_interpreter, what_runs  # not for the report as JSON
-
-    words = options.words
-    is_program = options.name is not None or not is_interpreter(os.path.basename(words[0]))
-    return is_program or what_runs(words) is not None
-
-
-def _family_of_run(
-    report: Report, prices: "PriceOverrides | None", options: RunOptions, store: "HistoryStore"
-) -> tuple[Report, tuple[Record, ...]]:
-    """The report with the size for its family, and the successes of the family that it can be compared with."""
-    from profiler.cli.terminal.next_step import may_name_size  # while the end is imported
-
-    record = report.record
-    if may_name_size(record):
-        report = with_family_size(report, store, prices)
-    if not _is_comparable(options):
-        return report, ()
-    successes = islice(store.last_successes(record.family or "", record.started_at or ""), _MAX_RUNS_COMPARED)
-    return report, tuple(success.record for success in successes)
-
-
-def with_family_size(report: Report, store: "HistoryStore", prices: "PriceOverrides | None") -> Report:
-    """The report with the size that ``recommend`` will give for the family."""
-    from profiler.cli.terminal.size_lines import find_advice  # slow to import, as the next ones
-    from profiler.record.record_model import Recommendation
-    from profiler.runs.past_runs.local_history import LocalRuns
-    from profiler.runs.past_runs.run_source import PastRun
-    from profiler.sizing.prices import PriceOverrides
-
-    advice = find_advice(PastRun(report=report), LocalRuns(store), prices or PriceOverrides())
-    if advice is None:
-        return report
-    recommendation = Recommendation(vcpu=advice.choice.size.vcpu, memory_mb=advice.choice.size.memory_mb)
-    return replace(report, record=replace(report.record, recommendation=recommendation))
-
-
 def _find_labels() -> dict[str, str]:
     """Find the default labels: host, user, git commit of the working directory, and runner, as far as known."""
     try:
@@ -263,6 +221,7 @@ class _LateView:
     def _make(self) -> "LiveView":
         from profiler.cli.printing import encodable, stdout_encoding
         from profiler.cli.progress import stderr_rows
+        from profiler.cli.run_family import usual_duration_of
         from profiler.local_run.live_view import LiveView
         from profiler.local_run.local_record import effective_sizes
         from profiler.readers.cgroup.hierarchy import read_own_cgroups
@@ -281,20 +240,3 @@ class _LateView:
             None if self._options.no_history else lambda: usual_duration_of(self._options, self._clock),
             ascii_only=not encodable("▁█━╸▔·×…"),
         )
-
-
-def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | None":
-    """How long the last successes of the family in the local history took; None if that is not known."""
-    try:
-        from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, usual_duration
-        from profiler.runs.history.history_file import history_path
-        from profiler.runs.history.run_database import HistoryStore
-
-        if not _is_comparable(options):
-            return None
-        store = HistoryStore(history_path(options.history_file, os.environ), clock)
-        successes = store.last_successes(family_name(options.name, options.words), "~")
-        durations = (one.record.metrics.duration_ms for one in islice(successes, MAX_RUNS_OF_A_FAMILY))
-        return usual_duration([duration_ms for duration_ms in durations if duration_ms is not None])
-    except Exception:  # noqa: BLE001  whatever is wrong with the history: the end of the run reports it
-        return None

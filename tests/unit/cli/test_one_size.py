@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.cli.run_family import with_family_size
 from profiler.cli.terminal.size_lines import find_advice
-from profiler.cli.wiring.build_session import with_family_size
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Metrics, Recommendation, Report
 from profiler.report_page.page_data import size_rows

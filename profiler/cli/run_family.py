@@ -1,0 +1,75 @@
+"""What the local history knows of the family of the run that `run` profiles: its size, successes and usual duration."""
+
+import os
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from profiler.cli.run_options import RunOptions
+from profiler.core.clock import Clock
+from profiler.local_run.prepared_run import family_name
+from profiler.record.record_model import Record, Report
+
+if TYPE_CHECKING:
+    from profiler.record.family_identity import UsualDuration
+    from profiler.runs.history.run_database import HistoryStore
+    from profiler.sizing.prices import PriceOverrides
+
+_MAX_RUNS_COMPARED = 50
+
+
+def _is_comparable(options: RunOptions) -> bool:
+    """Whether all runs of the family ran the same program: ``python3 -c`` without a name runs any program."""
+    from profiler.readers.linux.script_names import is_interpreter, what_runs  # not for the report as JSON
+
+    words = options.words
+    is_program = options.name is not None or not is_interpreter(words[0].rpartition("/")[2])
+    return is_program or what_runs(words) is not None
+
+
+def family_of_run(
+    report: Report, prices: "PriceOverrides | None", options: RunOptions, store: "HistoryStore"
+) -> tuple[Report, tuple[Record, ...]]:
+    """The report with the size for its family, and the successes of the family that it can be compared with."""
+    from profiler.cli.terminal.next_step import may_name_size  # while the end is imported
+
+    record = report.record
+    if may_name_size(record):
+        report = with_family_size(report, store, prices)
+    if not _is_comparable(options):
+        return report, ()
+    successes = islice(store.last_successes(record.family or "", record.started_at or ""), _MAX_RUNS_COMPARED)
+    return report, tuple(success.record for success in successes)
+
+
+def with_family_size(report: Report, store: "HistoryStore", prices: "PriceOverrides | None") -> Report:
+    """The report with the size that ``recommend`` will give for the family."""
+    from profiler.cli.terminal.size_lines import find_advice  # slow to import, as the next ones
+    from profiler.record.record_model import Recommendation
+    from profiler.runs.past_runs.local_history import LocalRuns
+    from profiler.runs.past_runs.run_source import PastRun
+    from profiler.sizing.prices import PriceOverrides
+
+    advice = find_advice(PastRun(report=report), LocalRuns(store), prices or PriceOverrides())
+    if advice is None:
+        return report
+    recommendation = Recommendation(vcpu=advice.choice.size.vcpu, memory_mb=advice.choice.size.memory_mb)
+    return replace(report, record=replace(report.record, recommendation=recommendation))
+
+
+def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | None":
+    """How long the last successes of the family in the local history took; None if that is not known."""
+    try:
+        from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, usual_duration
+        from profiler.runs.history.history_file import history_path
+        from profiler.runs.history.run_database import HistoryStore
+
+        if not _is_comparable(options):
+            return None
+        store = HistoryStore(history_path(options.history_file, os.environ), clock)
+        successes = store.last_successes(family_name(options.name, options.words), "~")
+        durations = (one.record.metrics.duration_ms for one in islice(successes, MAX_RUNS_OF_A_FAMILY))
+        return usual_duration([duration_ms for duration_ms in durations if duration_ms is not None])
+    except Exception:  # noqa: BLE001  whatever is wrong with the history: the end of the run reports it
+        return None
