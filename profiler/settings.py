@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
@@ -54,30 +53,36 @@ class AcceleratorSettings(Struct, frozen=True, kw_only=True):
     gpu_uuids: tuple[str, ...] = ()
 
 
-class MonitorSettings(Struct, frozen=True, kw_only=True):
-    """The settings of the monitor. ``problems`` describes the invalid values."""
+class TaskSettings(Struct, frozen=True, kw_only=True):
+    """What is reported of a task, and where."""
 
-    endpoint_address: str
-    endpoint_version: int
     container: str | None = None
-    interval_seconds: float = 1.0
     checkpoint_seconds: float = 60.0
     log_group: str | None = None
     log_stream: str | None = None
     report_stream: ReportStream = "batch"
-    stop_seconds: float = 25.0
     series_points: int = DEFAULT_SERIES_POINTS
-    accelerators: AcceleratorSettings = AcceleratorSettings()
-    process_arguments: Arguments = "off"
-    stacks: StacksMode = "off"
     prices: "PriceOverrides | None" = None
     emf: Emf = "off"
     emf_metrics: tuple[str, ...] = DEFAULT_EMF_METRICS
-    prometheus_port: int | None = None
     stuck_minutes: float = DEFAULT_STUCK_MINUTES
     expected_seconds: float | None = None
-    tags: bool = False
     aws_region: str | None = None
+
+
+class MonitorSettings(Struct, frozen=True, kw_only=True):
+    """The settings of the monitor's process, and those of its ``task``. ``problems`` describes the invalid values."""
+
+    endpoint_address: str
+    endpoint_version: int
+    task: TaskSettings = TaskSettings()
+    interval_seconds: float = 1.0
+    stop_seconds: float = 25.0
+    accelerators: AcceleratorSettings = AcceleratorSettings()
+    process_arguments: Arguments = "off"
+    stacks: StacksMode = "off"
+    prometheus_port: int | None = None
+    tags: bool = False
     problems: tuple[str, ...] = ()
 
 
@@ -144,44 +149,45 @@ class SettingsReader(Struct):
     def monitor(self, address: str, version: int) -> MonitorSettings:
         """All settings of the monitor, with the address and the version of the task metadata endpoint."""
         port: Callable[[str], int | None] = _number(1, 65_535, int)
-        settings = MonitorSettings(
-            endpoint_address=address,
-            endpoint_version=version,
-            container=self._text("CONTAINER"),
-            interval_seconds=self._parsed(
+        values: dict[str, Any] = {
+            "container": self._text("CONTAINER"),
+            "interval_seconds": self._parsed(
                 "INTERVAL_SECONDS",
                 1.0,
                 _number(MIN_INTERVAL_SECONDS, MAX_SECONDS),
                 f"a number of seconds from {MIN_INTERVAL_SECONDS} to {MAX_SECONDS:.0f}",
             ),
-            checkpoint_seconds=self._parsed(
+            "checkpoint_seconds": self._parsed(
                 "CHECKPOINT_SECONDS",
                 60.0,
                 _number(0, MAX_SECONDS),
                 f"0 (off) or a number of seconds up to {MAX_SECONDS:.0f}",
             ),
-            log_group=self._text("LOG_GROUP"),
-            log_stream=self._text("LOG_STREAM"),
-            report_stream=self._word("REPORT_STREAM", ReportStream),
-            stop_seconds=self._parsed(
+            "log_group": self._text("LOG_GROUP"),
+            "log_stream": self._text("LOG_STREAM"),
+            "report_stream": self._word("REPORT_STREAM", ReportStream),
+            "stop_seconds": self._parsed(
                 "STOP_SECONDS", 25.0, _number(1, MAX_SECONDS), "a number of seconds of at least 1"
             ),
-            series_points=self.series_points(),
-            accelerators=self.accelerators(),
-            process_arguments=self._word("PROCESS_ARGUMENTS", Arguments),
-            stacks=self._word("STACKS", StacksMode),
-            prices=self.prices(),
-            emf=self._parsed("EMF", "off", lambda value: _EMF[value.lower()], "true, live or false"),
-            emf_metrics=self._emf_metrics(),
-            prometheus_port=self._parsed("PROMETHEUS_PORT", None, port, "a port number from 1 to 65535"),
-            stuck_minutes=self.stuck_minutes(),
-            expected_seconds=self.expected_seconds(),
-            tags=self._parsed(
+            "series_points": self.series_points(),
+            "accelerators": self.accelerators(),
+            "process_arguments": self._word("PROCESS_ARGUMENTS", Arguments),
+            "stacks": self._word("STACKS", StacksMode),
+            "prices": self.prices(),
+            "emf": self._parsed("EMF", "off", lambda value: _EMF[value.lower()], "true, live or false"),
+            "emf_metrics": self._emf_metrics(),
+            "prometheus_port": self._parsed("PROMETHEUS_PORT", None, port, "a port number from 1 to 65535"),
+            "stuck_minutes": self.stuck_minutes(),
+            "expected_seconds": self.expected_seconds(),
+            "tags": self._parsed(
                 "TAGS", default=False, parse=lambda value: _TAGS[value.lower()], expected="true or false"
             ),
-            aws_region=self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION") or None,
+            "aws_region": self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION") or None,
+        }
+        task = TaskSettings(**{name: values.pop(name) for name in TaskSettings.__struct_fields__})
+        return MonitorSettings(
+            endpoint_address=address, endpoint_version=version, task=task, problems=tuple(self.problems), **values
         )
-        return replace(settings, problems=tuple(self.problems))
 
     def _emf_metrics(self) -> tuple[str, ...]:
         chosen = tuple(dict.fromkeys(_names(self._text("EMF_METRICS") or "")))

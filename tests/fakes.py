@@ -14,10 +14,10 @@ from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder.invocation import InvocationTime
+from profiler.monitor.task_sampler import TaskSource
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
-from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.sinks import DeliveryFailure, LogTarget
@@ -92,7 +92,7 @@ class FakeLog(Log):
 
 
 @dataclass
-class FakeTaskSource(TaskMetadataSource):
+class FakeTaskSource(TaskSource):
     """A task as functions of the fake clock's seconds; counts how often it is asked."""
 
     clock: FakeClock

@@ -335,12 +335,12 @@ class RunNotices:
         """The notice, which is added to the raised ones; ``longest_wait`` returns the longest wait since a time."""
         from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
 
-        self.raised = (*self.raised, RaisedNotice(kind=finding.kind, at=format_ms(finding.at_ns)))
         wait = None if finding.waited_since_ns is None else longest_wait(finding.waited_since_ns)
         message, words = finding.message, None
         if wait is not None:
             words = f"{wait.kind} {wait.target}" if wait.target else wait_in_words(wait.kind)
             message += f"; it has waited mostly for {words}"
+        self.raised = (*self.raised, RaisedNotice(kind=finding.kind, at=format_ms(finding.at_ns)))
         return Notice(
             kind=finding.kind,
             message=f"{message}.",

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.collectors.collector import Collector, take_readings
+from profiler.collectors.collector import Collectors
 from profiler.core.clock import Ticker
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -104,13 +104,13 @@ _MAX_PENDING = 64
 class UnrelatedChildren:
     """Child processes of the profiler that are not the command's: earlier children, and the collectors' processes."""
 
-    def __init__(self, preexisting: Iterable[int], collectors: Sequence[Collector] = ()) -> None:
+    def __init__(self, preexisting: Iterable[int], collectors: Collectors) -> None:
         self._preexisting = frozenset(preexisting)
         self._collectors = collectors
 
     def __contains__(self, pid: object) -> bool:
         """Whether a process is an unrelated child at the moment."""
-        return pid in self._preexisting or any(pid == collector.child_pid for collector in self._collectors)
+        return pid in self._preexisting or self._collectors.has_child(pid)
 
 
 class GroupMemory:
@@ -355,12 +355,12 @@ class SampleBuffer:
         if len(self._pending) > _MAX_PENDING:
             self._flush(keep=_MAX_PENDING // 2)
 
-    def add_devices(self, collectors: Sequence[Collector], now_ns: int) -> None:
+    def add_devices(self, collectors: Collectors, now_ns: int) -> None:
         """Add the devices' readings to the time since the last call in the time series, which begins with a sample."""
-        if not collectors or not self.usage.samples:
+        if not collectors.devices or not self.usage.samples:
             return
         since_ns = now_ns - self._interval_ns if self._devices_ns is None else self._devices_ns
-        readings, at_ns, around_ns = take_readings(collectors), (since_ns + now_ns) // 2, (now_ns - since_ns) // 2
+        readings, at_ns, around_ns = collectors.take_readings(), (since_ns + now_ns) // 2, (now_ns - since_ns) // 2
         self._devices_ns = now_ns
         self.usage.add_devices(readings, at_ns, around_ns=around_ns)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.task_record import ResourceLimits, build_sampling, with_while_idle
 from profiler.aggregation.time_series import RunSeries
-from profiler.collectors.collector import Collector, final_readings, idle_gpu_ns, stacks_line, with_collected
+from profiler.collectors.collector import Collectors, with_collected
 from profiler.core.text import first_names, without_surrogates
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
@@ -77,7 +77,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     find_labels: Callable[[], Mapping[str, str]]
     fetch_placement: Callable[[], Placement | None] | None
-    collectors: tuple[Collector, ...]
+    collectors: Collectors
     prices: "PriceOverrides | None"
     series_points: int
     max_history_steps: int = 0
@@ -172,8 +172,7 @@ class _Session:
         plan, supervisor = self._plan, self._supervisor
         began_ns = time.thread_time_ns()
         plan.on_started()
-        for collector in plan.collectors:
-            collector.start()
+        plan.collectors.start()
         self._pace.leave_out(time.thread_time_ns() - began_ns)
         # A command that ends sooner writes no file.
         first_write_ns = self._started.started_ns + min(NS_PER_SECOND // 10, self._interval_ns // 2)
@@ -192,7 +191,7 @@ class _Session:
             details.time.finish(final.read_ns, self._sampler.cpu_ns, last_threads, self._samples.usage.series)
         self._samples.finish(final, finished_ns)
         observed = self._observation(ending, finished_wall_ns, finished_ns - self._started.started_ns)
-        final_readings(plan.collectors)
+        plan.collectors.final_readings()
         self._samples.add_devices(plan.collectors, finished_ns)
         return self._result(observed, ending)
 
@@ -266,7 +265,7 @@ class _Session:
             return SeriesByCommand(started_ns, interval_ns, plan.series_points, finest_ns=FINEST_NS)
 
         def idle_ns(start_ns: int, end_ns: int) -> int:
-            return idle_gpu_ns(plan.collectors, start_ns - offset_ns, end_ns - offset_ns)
+            return plan.collectors.idle_gpu_ns(start_ns - offset_ns, end_ns - offset_ns)
 
         return _Details(
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),
@@ -365,13 +364,12 @@ class _Session:
 
             record = with_recommendation(record, plan.prices, time=format_ms(now_ns))
         record = _with_survivors(record, self._sampler.survivors)
-        startup_errors = (collector.startup_error for collector in plan.collectors)
         return RunResult(
             exit_code=ending.exit_code,
             report=report(record, now_ns),
             series=self._history_series(),
-            stacks_line=stacks_line(record, plan.collectors),
-            warnings=tuple(error for error in startup_errors if error is not None),
+            stacks_line=plan.collectors.stacks_line(record),
+            warnings=plan.collectors.startup_errors(),
             got_stop_signal=ending.got_stop_signal,
             memory_bound_mb=mebibytes(ending.reaped.max_rss_bytes) if ending.was_only_process else None,
         )

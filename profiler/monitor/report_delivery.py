@@ -14,7 +14,7 @@ from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.bounded_json_line import short_line
-from profiler.settings import MonitorSettings
+from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, not_accepted
 
@@ -131,7 +131,7 @@ class Delivery(Struct, eq=False):
 
 
 def report_target(
-    container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
+    container: ContainerMetadata, task: TaskMetadata, settings: TaskSettings, own: ContainerMetadata | None
 ) -> LogTarget | OwnStream | DeliveryFailure:
     """The destination of the report: the monitor's own stream if that is chosen, else see :func:`log_target`.
 
@@ -143,7 +143,7 @@ def report_target(
 
 
 def log_target(
-    container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
+    container: ContainerMetadata, task: TaskMetadata, settings: TaskSettings, own: ContainerMetadata | None
 ) -> LogTarget | OwnStream | DeliveryFailure:
     """The log stream in the record: from the settings, else from the container's awslogs options.
 

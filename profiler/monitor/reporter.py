@@ -1,9 +1,8 @@
 """Builds the lines of a task: the batch's numbers, and the monitor's own usage and warnings."""
 
-from collections.abc import Callable, Sequence
 from functools import partial
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
@@ -19,48 +18,37 @@ from profiler.aggregation.task_record import (
     with_devices,
 )
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, longest_wait, stacks_line, with_collected
-from profiler.core.clock import Clock, Ticker
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.collectors.collector import with_collected
+from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
+from profiler.monitor.followed_container import FollowedContainer
 from profiler.monitor.report_delivery import log_target
+from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import OwnUsage
+from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.record.bounded_json_line import encode_line, without_lists
 from profiler.record.record_model import (
     SCHEMA_VERSION,
     Monitor,
     OtherContainer,
-    RaisedNotice,
     Record,
     RecordType,
     Report,
 )
-from profiler.settings import MonitorSettings, problems_message
+from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 
 
 class Reporter(Struct, eq=False):
     """Builds the lines of one task. ``warnings`` come from the settings and the loop."""
 
-    settings: MonitorSettings
+    settings: TaskSettings
     sampler: TaskSampler
-    ticker: Ticker
-    clock: Clock
-    read_own_usage: Callable[[], OwnUsage]
-    collectors: Sequence[Collector] = ()
-    warnings: list[str] = field(default_factory=list)
-    _interval_started_ns: dict[str, int] = field(default_factory=dict)
-    _raised: dict[str, tuple[RaisedNotice, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Begin with the warning about the settings."""
-        if self.settings.problems:
-            self.warnings.append(problems_message(self.settings.problems))
+    shared: SharedParts
+    warnings: list[str]
 
     def report(
-        self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd, *, has_cost: bool = True
+        self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd, *, has_cost: bool = True
     ) -> tuple[bytes, bytes | None]:
         """The final line of a batch, and the line of its call stacks if there are any.
 
@@ -69,54 +57,53 @@ class Reporter(Struct, eq=False):
         from profiler.sizing.advice import with_recommendation  # imported late: it takes no memory while the batch runs
 
         self.sampler.add_device_readings()
-        record = self._record(container, task, outcome)
-        usage = self.sampler.usages.get(container.name)
-        if usage is not None and usage.series is not None:
-            record = replace(record, series=usage.series.values())
-        record = with_collected(record, self.collectors)
-        record = with_recommendation(record, self.settings.prices, time=format_ms(self.clock.wall_ns()))
+        record = self._record(batch, task, outcome)
+        if batch.usage is not None and batch.usage.series is not None:
+            record = replace(record, series=batch.usage.series.values())
+        collectors, batch_id = self.shared.collectors, batch.container.followed_id
+        record = with_collected(record, collectors, batch_id)
+        record = with_recommendation(record, self.settings.prices, time=format_ms(self.shared.clock.wall_ns()))
         line = self._line("task.report", record if has_cost else replace(record, cost=None))
-        return line, stacks_line(record, self.collectors)
+        return line, collectors.stacks_line(record, batch_id)
 
-    def bare_report(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> bytes:
+    def bare_report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
-        record = build_batch_record(container, task, None, outcome, self.sampler.host)
+        record = build_batch_record(batch.container, task, None, outcome, self.sampler.host)
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
 
-    def checkpoint(self, container: ContainerMetadata, task: TaskMetadata) -> bytes:
+    def checkpoint(self, batch: FollowedContainer, task: TaskMetadata) -> bytes:
         """The line of a running batch: everything so far, and the interval since the last checkpoint."""
-        now_ns = self.clock.wall_ns()
-        record = self._record(container, task, RunEnd(status="running", until_ns=now_ns))
-        usage = self.sampler.usages.get(container.name)
+        now_ns, container, usage, load = self.shared.clock.wall_ns(), batch.container, batch.usage, batch.load
+        record = self._record(batch, task, RunEnd(status="running", until_ns=now_ns))
         if usage is not None:
-            started_ns = self._interval_started_ns.get(container.name, container.started_ns or now_ns)
+            started_ns = batch.interval_started_ns
+            if started_ns is None:
+                started_ns = container.started_ns or now_ns
             sizes = container_limits(container, task, usage, self.sampler.host)
             numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
-            load = self.sampler.loads.get(container.name)
             if load is not None:
                 numbers = with_devices(numbers, load.interval_devices)
                 load.interval_devices = DeviceReadings()
             record = replace(record, interval=numbers)
-            self._interval_started_ns[container.name] = now_ns
-        return self._line("task.checkpoint", with_collected(record, self.collectors))
+            batch.interval_started_ns = now_ns
+        record = with_collected(record, self.shared.collectors, container.followed_id)
+        return self._line("task.checkpoint", record)
 
-    def notice(self, container: ContainerMetadata, task: TaskMetadata, notices: RunNotices, finding: Finding) -> bytes:
+    def notice(self, batch: FollowedContainer, task: TaskMetadata, notices: RunNotices, finding: Finding) -> bytes:
         """The line of a notice about a running batch; all later records of the batch list it."""
         from profiler.record.notice_model import NoticeLine, encode_notice  # most runs have no notice
 
-        now_ns = self.clock.wall_ns()
-        record = self._record(container, task, RunEnd(status="running", until_ns=now_ns))
-        record = without_lists(with_collected(record, self.collectors))
-        waits = partial(longest_wait, self.collectors, container.name)
-        notice = notices.describe(finding, waits)
-        self._raised[container.name] = notices.raised
+        now_ns, collectors, batch_id = self.shared.clock.wall_ns(), self.shared.collectors, batch.container.followed_id
+        record = self._record(batch, task, RunEnd(status="running", until_ns=now_ns))
+        record = without_lists(with_collected(record, collectors, batch_id))
+        notice = notices.describe(finding, partial(collectors.longest_wait, batch_id))
         return encode_notice(
             NoticeLine(time=format_ms(now_ns), notice=notice, record=replace(record, notices=notices.raised))
         )
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
-        time = format_ms(self.clock.wall_ns())
+        time = format_ms(self.shared.clock.wall_ns())
         report = Report(time=time, type=kind, schema_version=SCHEMA_VERSION, record=record)
         settings = self.settings
         if settings.emf == "off" or (settings.emf == "report" and kind != "task.report"):
@@ -125,25 +112,25 @@ class Reporter(Struct, eq=False):
 
         return encode_line(report, emf_members(report, settings.emf_metrics))
 
-    def _record(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> Record:
-        usage = self.sampler.usages.get(container.name)
-        outcome = with_clock_shift(outcome, container.started_ns, self.sampler.clock_shift_ns(container.name))
+    def _record(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> Record:
+        container, usage, load = batch.container, batch.usage, batch.load
+        outcome = with_clock_shift(outcome, container.started_ns, self.sampler.clock_shift_ns(batch))
         record = build_batch_record(
-            container, task, usage, outcome, self.sampler.host, others=self._other_containers(container, task)
+            container, task, usage, outcome, self.sampler.host, others=self._other_containers(batch, task)
         )
-        load, metrics = self.sampler.loads.get(container.name), record.metrics
+        metrics = record.metrics
         if load is not None:
             metrics = with_cpu_demand(
                 metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self.sampler.max_threads
             )
-        own, used = self.sampler.own, self.read_own_usage()
+        own, used = self.sampler.own, self.shared.read_own_usage()
         target = log_target(container, task, self.settings, own)
         sampling = build_sampling(
             usage,
             (self.sampler.source_name,),
-            interval_ns=round(self.settings.interval_seconds * NS_PER_SECOND),
+            interval_ns=self.sampler.interval_ns,
             failures=self.sampler.stats_health.failures,
-            missed=self.ticker.missed,
+            missed=self.shared.ticker.missed,
         )
         record = replace(
             record,
@@ -157,23 +144,23 @@ class Reporter(Struct, eq=False):
                 cpu_seconds=round(used.cpu_seconds, 3),
                 max_rss_mb=used.max_rss_mb,
                 restarts=own.restart_count if own is not None else 0,
-                warnings=(*self.warnings, *self.sampler.warnings(container.name)),
+                warnings=(*self.warnings, *self.sampler.warnings(batch)),
             ),
-            notices=self._raised.get(container.name, ()),
+            notices=() if batch.notices is None else batch.notices.notices.raised,
         )
         return with_cpu_covered(record, None if usage is None else usage.last_read_by_start_ns)
 
-    def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
-        sampler, now_ns = self.sampler, self.clock.wall_ns()
+    def _other_containers(self, batch: FollowedContainer, task: TaskMetadata) -> list[OtherContainer]:
+        sampler, now_ns = self.sampler, self.shared.clock.wall_ns()
         return [
             build_other_container(
-                container,
+                other.container,
                 task,
-                sampler.usages.get(container.name),
+                other.usage,
                 now_ns,
                 sampler.host,
-                clock_shift_ns=sampler.clock_shift_ns(container.name),
+                clock_shift_ns=sampler.clock_shift_ns(other),
             )
-            for container in task.containers
-            if container.name != batch.name
+            for other in sampler.followed.listed
+            if other is not batch
         ]

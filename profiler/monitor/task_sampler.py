@@ -1,23 +1,23 @@
 """Samples the task for the monitor: its metadata, the usage of each container, and warnings about the measurement."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.task_record import RecordPart
-from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, take_readings
+from profiler.aggregation.task_record import RecordPart, container_limits
+from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.monitor.followed_container import BatchLoad, FollowedContainer, FollowedContainers
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
-from profiler.readers.ecs.endpoint_client import TaskMetadataSource
-from profiler.readers.ecs.task_metadata import ContainerMetadata, Restarts, TaskMetadata, runs_on_instance
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
 from profiler.readers.linux.host import Host, SwapCounters
 from profiler.record.record_model import Record
 from profiler.record.units import MIB, format_count
@@ -28,17 +28,13 @@ _OWN_CONTAINER_ATTEMPTS = 3
 _STALE_STEPS = 2
 
 
-class SwapWarning(Collector):
-    """Compares the instance's swap counters with those at :meth:`start`: earlier swapping does not count."""
+class SwapWarning(Struct):
+    """Compares the instance's swap counters with those ``before`` the run: earlier swapping does not count."""
 
-    def __init__(self, read: Callable[[], SwapCounters | None]) -> None:
-        self._read = read
-        self._before: SwapCounters | None = None
+    _before: SwapCounters | None
+    _read: Callable[[], SwapCounters | None]
 
-    def start(self) -> None:
-        self._before = self._read()
-
-    def part(self, record: Record) -> RecordPart:
+    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of all batches
         """Return a warning if at least 1 MiB was swapped while the task ran on an instance."""
         now = self._read() if runs_on_instance(record.launch_type) else None
         if now is None or self._before is None:
@@ -52,13 +48,13 @@ class SwapWarning(Collector):
         return RecordPart(warnings=(text,))
 
 
-class OutputWarning(Collector):
+class OutputWarning:
     """Counts the lines that were dropped because nobody read the monitor's outputs, which may be the same."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         self._names = {stdout: "standard output"} | ({} if stderr is stdout else {stderr: "standard error"})
 
-    def part(self, record: Record) -> RecordPart:  # noqa: ARG002  of no record
+    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of no record
         return RecordPart(warnings=tuple(self._sentences()))
 
     def _sentences(self) -> Iterator[str]:
@@ -77,53 +73,50 @@ def _clock_was_set(jumped_ns: int) -> str:
     )
 
 
-class BatchLoad(Struct, eq=False):
-    """The data of a batch beyond the usage of its container.
+class TaskSource(Protocol):
+    """Where the task and the stats of its containers are read. What did not change is the same object again."""
 
-    ``demand`` covers all containers of the task, in the steps of the batch. ``interval_devices`` are the readings of
-    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else the host's.
-    """
+    name: str
 
-    vcpu_size: float | None
-    demand: CpuDemand
-    interval_devices: DeviceReadings = field(default_factory=DeviceReadings)
+    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+        """Read the task."""
+
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+        """Read the stats of all containers, by Docker id."""
+
+    def own_container(self) -> ContainerMetadata | Unavailable:
+        """Read the monitor's own container."""
 
 
 class TaskSampler:
     """Samples all containers on each tick, and reads the task only when something may have changed.
 
-    ``on_sample`` receives the container's name and each sample that is not a duplicate. A batch's time series has at
-    most ``2 * series_points`` steps. ``is_repeated`` is whether the last answer repeated the one before, as nine of ten
-    do on Fargate.
+    The collectors receive each sample of a batch that is not a duplicate. A batch's time series has at most
+    ``2 * series_points`` steps. ``is_repeated``: the last answer repeated the one before, as nine of ten on Fargate.
     """
 
     def __init__(
         self,
-        source: TaskMetadataSource,
+        source: TaskSource,
         clock: Clock,
         log: Log,
         interval_ns: int,
-        on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None,
+        collectors: Collectors,
         *,
         series_points: int = 0,
         host: Host,
-        devices: Sequence[Collector] = (),
     ) -> None:
         self._source, self.source_name = source, source.name
         self._series_points = series_points
         self.host = host
-        self._restarts = Restarts()
-        self._shift_at_start_ns: dict[str, int] = {}
-        self._devices = devices
-        self._watched: Collection[str] = ()
-        self._watched_names: frozenset[str] = frozenset()
-        self._on_sample = on_sample
+        self.followed = FollowedContainers()
+        self._watched: Sequence[FollowedContainer] = ()
+        self._collectors = collectors
         self._clock = clock
-        self._interval_ns = interval_ns
+        self.interval_ns = interval_ns
         self._task_read_ns: int | None = None
         self._own_attempts = 0
         self._seen_ids: frozenset[str] = frozenset()
-        self._stale_at_ns: dict[str, int] = {}  # when a batch whose last sample stays the same may have ended
         self.stats_health = SourceHealth("/task/stats", log)
         self.task_health = SourceHealth("/task", log)
         self._log = log
@@ -131,13 +124,11 @@ class TaskSampler:
         self._present: list[ContainerUsage] = []
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
-        self.usages: dict[str, ContainerUsage] = {}
-        self.loads: dict[str, BatchLoad] = {}
         self.last_reading: StatsReading | None = None
         self.is_repeated = False
         self.readings = 0
 
-    def tick(self, watched: Collection[str]) -> bool:
+    def tick(self, watched: Sequence[FollowedContainer]) -> bool:
         """Read the stats, and the task if necessary; returns True if the task was read.
 
         ``watched`` are the containers whose end is awaited.
@@ -175,17 +166,18 @@ class TaskSampler:
 
     def add_device_readings(self) -> None:
         """Add the devices' readings since the last call to the batches that have samples."""
-        if not self._devices or not self.loads:
+        if not self._collectors.devices or not any(one.load for one in self.followed.all):
             return
-        readings, now_ns = take_readings(self._devices), self._clock.monotonic_ns()
-        for name, load in self.loads.items():
-            load.interval_devices.merge(readings)
-            self.usages[name].add_devices(readings, now_ns)
+        readings, now_ns = self._collectors.take_readings(), self._clock.monotonic_ns()
+        for one in self.followed.all:
+            if one.load is not None and one.usage is not None:
+                one.load.interval_devices.merge(readings)
+                one.usage.add_devices(readings, now_ns)
 
     @property
     def max_threads(self) -> int | None:
         """The largest numbers of threads of all containers together; None if one of them is unknown."""
-        largest = [usage.max_pids for usage in self.usages.values()]
+        largest = [one.usage.max_pids for one in self.followed.all if one.usage is not None]
         known = [pids for pids in largest if pids is not None]
         return sum(known) if known and len(known) == len(largest) else None
 
@@ -200,28 +192,26 @@ class TaskSampler:
             self.task_health.on_failure(task)
             return False
         self.task_health.on_success()
-        self.task = self._restarts.join(task)
-        for container in self.task.containers:
-            if container.started_ns is not None:
-                self._shift_at_start_ns.setdefault(container.name, self._clock_jumps.jumped_ns)
+        self.task = self.followed.join(task)
+        for one in self.followed.listed:
+            if one.shift_at_start_ns is None and one.container.started_ns is not None:
+                one.shift_at_start_ns = self._clock_jumps.jumped_ns
         if not self.is_own_container_settled:
             own = self._source.own_container()
             self._own_attempts += 1
             self.own = None if isinstance(own, Unavailable) else own
         return True
 
-    def clock_shift_ns(self, name: str) -> int:
+    def clock_shift_ns(self, one: FollowedContainer) -> int:
         """By how much the wall clock was set since the container's start was seen."""
-        jumped_ns = self._clock_jumps.jumped_ns
-        return jumped_ns - self._shift_at_start_ns.get(name, jumped_ns)
+        return 0 if one.shift_at_start_ns is None else self._clock_jumps.jumped_ns - one.shift_at_start_ns
 
-    def warnings(self, name: str) -> tuple[str, ...]:
+    def warnings(self, one: FollowedContainer) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
-        usage, sentences = self.usages.get(name), []
-        container = None if self.task is None else self.task.container(name)
+        usage, container, sentences = one.usage, one.container, []
         if self._clock_jumps.jumped_ns:
             sentences.append(_clock_was_set(self._clock_jumps.jumped_ns))
-        if container is not None and container.restart_count:
+        if one.is_listed and container.restart_count:
             times = "once" if container.restart_count == 1 else f"{container.restart_count} times"
             sentences.append(f"ECS restarted the container {times}: the values cover all attempts that were seen.")
         if self.stats_health.failures and (usage is None or not usage.samples):
@@ -238,7 +228,7 @@ class TaskSampler:
         """Whether the monitor's own container is known, or was read often enough without success."""
         return self.own is not None or self._own_attempts >= _OWN_CONTAINER_ATTEMPTS
 
-    def _task_is_due(self, reading: StatsReading | Unavailable, watched: Collection[str]) -> bool:
+    def _task_is_due(self, reading: StatsReading | Unavailable, watched: Sequence[FollowedContainer]) -> bool:
         now_ns = self._clock.monotonic_ns()
         if not self.is_own_container_settled or self.task is None or self._task_read_ns is None:
             return True
@@ -250,27 +240,21 @@ class TaskSampler:
             before, self._seen_ids = self._seen_ids, frozenset(reading)
             if self._seen_ids != before:
                 return True
-        return any(self._is_missing(name, self.task, reading, now_ns) for name in watched)
-
-    def _is_missing(self, name: str, task: TaskMetadata, reading: StatsReading, now_ns: int) -> bool:
-        container = task.container(name)
-        if container is None or not isinstance(reading.get(container.docker_id or ""), ContainerSample):
-            return True
-        stale_at_ns = self._stale_at_ns.get(name)
-        return stale_at_ns is not None and now_ns >= stale_at_ns
+        return any(_may_have_ended(one, reading, now_ns) for one in watched)
 
     def _add_samples(self, reading: StatsReading) -> None:
         received_ns = self._clock.monotonic_ns()
         present = self._present = []
-        for container in self.task.containers if self.task is not None else ():
+        for one in self.followed.listed:
+            container = one.container
             sample = reading.get(container.docker_id or "")
-            if isinstance(sample, Unavailable) and container.name in self._watched_names:
+            if isinstance(sample, Unavailable) and one in self._watched:
                 self.stats_health.on_failure(sample)
             if not isinstance(sample, ContainerSample) or container.docker_id is None:
                 continue
-            usage = self.usages.get(container.name)
+            usage = one.usage
             if usage is None:
-                usage = self.usages[container.name] = self._new_usage(container)
+                usage = self._new_usage(one)
             present.append(usage)
             if usage.add(
                 sample,
@@ -281,33 +265,44 @@ class TaskSampler:
                 is_new=not container.restart_count,
                 shares_network=container.shares_network,
             ):
-                if container.name in self.loads:
-                    usual_step_ms = usage.steps_ms.median()
-                    usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
-                    stale_ns = _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
-                    self._stale_at_ns[container.name] = received_ns + stale_ns
-                self._on_sample(container.name, sample)
+                self._on_new_sample(one, usage, sample, received_ns)
         # The vCPUs of all containers, for the steps that the batches' samples have ended.
         task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
-        for name, load in self.loads.items():
-            held_ns = self.usages[name].take_ended_step_ns()
-            if held_ns:
-                load.demand.add(task_vcpu, held_ns)
+        for one in self.followed.all:
+            if one.load is not None and one.usage is not None and (held_ns := one.usage.take_ended_step_ns()):
+                one.load.demand.add(task_vcpu, held_ns)
 
-    def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
+    def _on_new_sample(
+        self, one: FollowedContainer, usage: ContainerUsage, sample: ContainerSample, received_ns: int
+    ) -> None:
+        if one.load is None or self.task is None:
+            return
+        usual_step_ms = usage.steps_ms.median()
+        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
+        one.stale_at_ns = received_ns + _STALE_STEPS * max(usual_step_ns, self.interval_ns) + 1
+        sizes = container_limits(one.container, self.task, usage, self.host)
+        self._collectors.on_sample(one.container.followed_id, sample, sizes)
+
+    def _new_usage(self, one: FollowedContainer) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
-        if self._watched_names and container.name not in self._watched_names:
-            usage = ContainerUsage(self._interval_ns, machine=self.host)
-            usage.keep_totals_only()
-            return usage
-        task_vcpu = None if self.task is None else self.task.vcpu_limit
-        vcpu_size = self.host.vcpu if task_vcpu is None else task_vcpu
-        self.loads[container.name] = BatchLoad(vcpu_size, CpuDemand(vcpu_size))
-        return ContainerUsage(self._interval_ns, self._series_points, self.host)
+        one.usage = ContainerUsage(self.interval_ns, self._series_points, self.host)
+        if self._watched and one not in self._watched:
+            one.keep_totals_only()
+        else:
+            task_vcpu = None if self.task is None else self.task.vcpu_limit
+            vcpu_size = self.host.vcpu if task_vcpu is None else task_vcpu
+            one.load = BatchLoad(vcpu_size, CpuDemand(vcpu_size))
+        return one.usage
 
-    def _follow_only(self, watched: Collection[str]) -> None:
+    def _follow_only(self, watched: Sequence[FollowedContainer]) -> None:
         """Drop the data that only batches need for all other containers, when the batches are known."""
-        self._watched, self._watched_names = watched, frozenset(watched)
-        for name in self.loads.keys() - self._watched_names:
-            del self.loads[name]
-            self.usages[name].keep_totals_only()
+        self._watched = watched
+        for one in self.followed.all:
+            if one.load is not None and one not in watched:
+                one.keep_totals_only()
+
+
+def _may_have_ended(one: FollowedContainer, reading: StatsReading, now_ns: int) -> bool:
+    if not one.is_listed or not isinstance(reading.get(one.container.docker_id or ""), ContainerSample):
+        return True
+    return one.stale_at_ns is not None and now_ns >= one.stale_at_ns

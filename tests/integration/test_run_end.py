@@ -232,7 +232,7 @@ def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> N
     file = tmp_path / "runs.jsonl"
     program = (
         "import sys; from profiler.cli import app; from profiler.cli.wiring import build_session\n"
-        "build_session.stop_collectors = lambda _accelerators: print(open(sys.argv[1]).read().count('task.report'))\n"
+        "build_session.Collectors.stop = lambda _accelerators: print(open(sys.argv[1]).read().count('task.report'))\n"
         "words = ['run', '--no-history', '--output', sys.argv[1], '--', 'true']\n"
         "sys.exit(app.group.main(words, standalone_mode=False))\n"
     )

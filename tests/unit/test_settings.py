@@ -10,6 +10,7 @@ from profiler.settings import (
     DEFAULT_EMF_METRICS,
     AcceleratorSettings,
     MonitorSettings,
+    TaskSettings,
     problems_message,
     read_settings,
 )
@@ -22,8 +23,8 @@ def test_defaults() -> None:
     assert read_settings(V4) == MonitorSettings(
         endpoint_address="http://169.254.170.2/v4/abc",
         endpoint_version=4,
+        task=TaskSettings(checkpoint_seconds=60.0),
         interval_seconds=1.0,
-        checkpoint_seconds=60.0,
         stop_seconds=25.0,
     )
 
@@ -54,21 +55,23 @@ def test_all_settings() -> None:
     assert read_settings(environment) == MonitorSettings(
         endpoint_address="http://169.254.170.2/v4/abc",
         endpoint_version=4,
-        container="batch",
+        task=TaskSettings(
+            container="batch",
+            checkpoint_seconds=0,
+            log_group="/ecs/x",
+            log_stream="ecs/batch/1",
+            report_stream="monitor",
+            prices=PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0, hour_usd=0.5),
+            emf="live",
+            emf_metrics=("durationMs", "cpuSeconds"),
+            aws_region="eu-west-1",
+        ),
         interval_seconds=0.02,
-        checkpoint_seconds=0,
-        log_group="/ecs/x",
-        log_stream="ecs/batch/1",
-        report_stream="monitor",
         stop_seconds=100,
         accelerators=AcceleratorSettings(gpu="on", neuron="off", gpu_uuids=("GPU-1", "GPU-2")),
         process_arguments="redacted",
-        prices=PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0, hour_usd=0.5),
-        emf="live",
-        emf_metrics=("durationMs", "cpuSeconds"),
         prometheus_port=8000,
         tags=True,
-        aws_region="eu-west-1",
     )
 
 
@@ -109,7 +112,7 @@ def test_an_empty_value_counts_as_unset() -> None:
 def test_good_values(name: str, values: dict[str, object]) -> None:
     for value, expected in values.items():
         settings = read_settings({**V4, f"TASK_PROFILER_{name.upper()}": value})
-        assert (getattr(settings, name), settings.problems) == (expected, ()), value
+        assert (getattr(settings.task, name), settings.problems) == (expected, ()), value
 
 
 @pytest.mark.parametrize(
@@ -129,13 +132,14 @@ def test_a_bad_value_is_named_with_what_is_expected(
 ) -> None:
     for value in values:
         settings = read_settings({**V4, f"TASK_PROFILER_{name}": value})
-        assert getattr(settings, name.lower()) == default
+        has_it = settings.task if hasattr(settings.task, name.lower()) else settings
+        assert getattr(has_it, name.lower()) == default
         assert settings.problems == (f"TASK_PROFILER_{name}={value!r} {sentence}",)
 
 
 def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_used() -> None:
     settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": "durationMs,cpuUsage,maxMemoryUsedMb"})
-    assert settings.emf_metrics == DEFAULT_EMF_METRICS
+    assert settings.task.emf_metrics == DEFAULT_EMF_METRICS
     (problem,) = settings.problems
     assert problem.startswith("TASK_PROFILER_EMF_METRICS holds the unknown 'cpuUsage, maxMemoryUsedMb' (known: ")
     assert all(name in problem for name in EMF_METRICS)
@@ -149,7 +153,7 @@ def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> Non
     )
     bad = {f"TASK_PROFILER_{name}": "nonsense " * 20 for name in words.split()}
     settings = read_settings({**V4, **bad})
-    assert replace(settings, problems=(), prices=None) == read_settings(V4)
+    assert replace(settings, problems=(), task=replace(settings.task, prices=None)) == read_settings(V4)
     message = problems_message(settings.problems)
     assert [name for name in bad if name not in message] == []
     assert "\n" not in message
@@ -161,5 +165,5 @@ def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: 
     values = {"INTERVAL_SECONDS": interval, "CHECKPOINT_SECONDS": checkpoint, "STOP_SECONDS": stop}
     settings = read_settings({**V4, **{f"TASK_PROFILER_{name}": value for name, value in values.items()}})
     assert 0.02 <= settings.interval_seconds <= 86_400
-    assert 0 <= settings.checkpoint_seconds <= 86_400
+    assert 0 <= settings.task.checkpoint_seconds <= 86_400
     assert 1 <= settings.stop_seconds <= 86_400

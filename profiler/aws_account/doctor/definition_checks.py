@@ -103,7 +103,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         containers=tuple(map(_as_container, containers)),
     )
     own = task.container(monitor.name)
-    selection = select_batch(task, requested=settings.container, own=own)
+    selection = select_batch(task, requested=settings.task.container, own=own)
     yield batch_finding(selection)
     batches = [container for container in containers if container.name in selection.names]
     for batch in batches:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,13 +17,15 @@ from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_delivery import OwnStream, report_target
 from profiler.readers import Unavailable
-from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import BatchSelection, ContainerMetadata, TaskMetadata, select_batch
 from profiler.readers.linux.host import Host, KernelView
 from profiler.record.hardware import unseen_cpu_limit, unseen_memory_limit
 from profiler.record.units import MIB, format_count, format_duration, format_memory
 from profiler.settings import MonitorSettings, StacksMode
 from profiler.sinks import DeliveryFailure, LogTarget
+
+if TYPE_CHECKING:
+    from profiler.monitor.task_sampler import TaskSource
 
 # The topics of the findings.
 _TASK, BATCH, MEMORY, _OWN, PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
@@ -74,7 +77,7 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
     """The task to diagnose."""
 
     settings: MonitorSettings
-    source: TaskMetadataSource
+    source: "TaskSource"
     clock: Clock
     max_seconds: float
 
@@ -102,7 +105,7 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
         return
     container = context.source.own_container()
     own = None if isinstance(container, Unavailable) else container
-    selection = select_batch(task, requested=settings.container, own=own)
+    selection = select_batch(task, requested=settings.task.container, own=own)
     yield batch_finding(selection)
     batches = [batch for batch in (task.container(name) for name in selection.names) if batch is not None]
     host = probes.read_host()
@@ -250,7 +253,7 @@ def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
     return ok(_TAGS, f"The tags of the task can be read: {', '.join(tags)}.")
 
 
-def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
+def refresh_finding(source: "TaskSource", docker_id: str, clock: Clock, max_seconds: float) -> Finding:
     """How often the stats of the batch are refreshed, measured for at most ``max_seconds``."""
     end_ns = clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
     reads: list[int] = []
@@ -326,7 +329,7 @@ def log_finding(
     may_put: Callable[[LogTarget], DeliveryFailure | None] | None = None,
 ) -> Finding:
     """The log stream of the report, and with ``may_put`` whether the task role may write to it."""
-    target = report_target(batch, task, settings, own)
+    target = report_target(batch, task, settings.task, own)
     if isinstance(target, OwnStream):
         if target.group is None or target.stream is None:
             return ok(LOG, "The report goes to the monitor's own stream, by the log driver of its container.")

@@ -7,10 +7,9 @@ enable it. `run` outside of ECS does without the client's modules, and the monit
 import os
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
-from profiler.collectors.collector import Collector, idle_gpu_ns
+from profiler.collectors.collector import Collector, Collectors
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
 from profiler.core.clock import Clock
@@ -21,6 +20,7 @@ from profiler.settings import AcceleratorSettings, Arguments
 
 if TYPE_CHECKING:
     from profiler.collectors.processes.discovery import LazyProcessCollector
+    from profiler.collectors.processes.process_collector import ProcessCollector
     from profiler.core.stop_request import SignalHandler
     from profiler.local_run.local_record import Placement
     from profiler.readers.ecs.endpoint_client import TaskMetadataSource
@@ -40,7 +40,7 @@ def batch_processes(
     """The collector of the batch's processes, which starts when they become visible."""
     from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of  # `run` has its own collector
 
-    def make_collector() -> Collector:
+    def make_collector() -> "ProcessCollector":
         from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector  # see the docstring
         from profiler.collectors.processes.process_reader import ContainerProcesses
         from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
@@ -57,7 +57,7 @@ def batch_processes(
             exit_waiter=ProcessExitWaiter(),
             open_threads=lambda: ThreadReader(time.thread_time_ns),
         )
-        show, idle_ns = _argument_formatter(arguments), partial(idle_gpu_ns, accelerators)
+        show, idle_ns = _argument_formatter(arguments), Collectors(*accelerators).idle_gpu_ns
         return ProcessCollector(machine, clock, interval_ns, show, series_points, idle_ns=idle_ns)
 
     return LazyProcessCollector(

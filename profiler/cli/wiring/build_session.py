@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.cli.run_options import RunOptions
 from profiler.cli.wiring.build_collectors import accelerator_collectors, task_lookup
-from profiler.collectors.collector import stop_collectors
+from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
@@ -59,8 +59,8 @@ class RunSession:
             labels=labels,
             find_labels=_find_labels,
             fetch_placement=None if endpoint is None else task_lookup(*endpoint),
-            collectors=accelerator_collectors(
-                settings.accelerators(), os.environ, clock, Log(), seconds, is_local=True
+            collectors=Collectors(
+                *accelerator_collectors(settings.accelerators(), os.environ, clock, Log(), seconds, is_local=True)
             ),
             prices=settings.prices(),
             series_points=settings.series_points(),
@@ -153,7 +153,7 @@ class RunSession:
 
     def stop_collectors(self) -> None:
         """Stop the collectors of accelerators, which may take a while."""
-        stop_collectors(self._plan.collectors)
+        self._plan.collectors.stop()
 
 
 def _import_history() -> None:

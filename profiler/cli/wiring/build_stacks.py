@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import ResourceLimits, container_limits
+from profiler.collectors.collector import COMMAND, Collectors
 from profiler.collectors.processes.discovery import pids_of
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.collectors.stacks.python_processes import Identity, living_processes
-from profiler.collectors.stacks.stack_collector import COMMAND, StackAccess, StackAdvice, StackCollector
+from profiler.collectors.stacks.stack_collector import StackAccess, StackAdvice, StackCollector
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.text import install_hint
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux.host import Host, read_host
+from profiler.readers.linux.host import read_host
 from profiler.readers.linux.process_tree import ProcessTree
 from profiler.settings import StacksMode
 
 if TYPE_CHECKING:
     from profiler.local_run.prepared_run import PreparedRun
     from profiler.local_run.session import RunPlan
-    from profiler.monitor.task_sampler import TaskSampler
 
 _IN_TASK = StackAdvice(
     missing="TASK_PROFILER_STACKS is set, but the monitor has no py-spy: use the image of task-profiler, or install "
@@ -49,48 +48,38 @@ def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun"
 
     clock = prepared.clock
     sizes = effective_sizes(prepared.cgroups.limits(), read_host(), len(os.sched_getaffinity(0)))
-    access = _access(lambda _: (), lambda _: sizes, _IN_RUN, is_local=True)
+    access = _access(lambda _: (), _IN_RUN, is_local=True, vcpu=sizes.vcpu)
     collector = StackCollector(access, mode, clock, Log())
-    collectors = (*plan.collectors, collector)
+    collectors = Collectors(*plan.collectors, collector)
     tree = ProcessTree(os.getpid(), UnrelatedChildren(prepared.preexisting_children, collectors), clock.monotonic_ns)
     collector.follow(COMMAND, tree.identities)
 
     def on_sample(sample: ContainerSample) -> None:
-        collector.on_sample(COMMAND, sample)
+        collector.on_sample(COMMAND, sample, sizes)
         plan.on_sample(sample)
 
     return replace(plan, collectors=collectors, on_sample=on_sample)
 
 
-def task_stacks(
-    mode: StacksMode, clock: Clock, log: Log, host: Host, sampler: "Callable[[], TaskSampler]"
-) -> StackCollector:
-    """The monitor's collector of the batches' stacks. ``sampler`` is made after it."""
-
-    def sizes(name: str) -> ResourceLimits:
-        task, usages = sampler().task, sampler().usages
-        container = None if task is None else task.container(name)
-        if task is None or container is None:
-            return ResourceLimits()
-        return container_limits(container, task, usages.get(name), host)
-
-    access = _access(lambda docker_id: living_processes(pids_of(docker_id)), sizes, _IN_TASK, is_local=False)
+def task_stacks(mode: StacksMode, clock: Clock, log: Log) -> StackCollector:
+    """The monitor's collector of the batches' stacks."""
+    access = _access(lambda docker_id: living_processes(pids_of(docker_id)), _IN_TASK, is_local=False)
     return StackCollector(access, mode, clock, log)
 
 
 def _access(
     find_processes: Callable[[str], Iterable[Identity]],
-    sizes: Callable[[str], ResourceLimits],
     advice: StackAdvice,
     *,
     is_local: bool,
+    vcpu: float | None = None,
 ) -> StackAccess:
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     return StackAccess(
         reader=None if program is None else PySpy(program),
         find_processes=find_processes,
-        sizes=sizes,
         own_cpu_ns=time.thread_time_ns,
         advice=advice,
         is_local=is_local,
+        vcpu=vcpu,
     )

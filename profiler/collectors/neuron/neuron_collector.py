@@ -2,7 +2,7 @@
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, failure_warnings
+from profiler.collectors.collector import failure_warnings
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
@@ -18,7 +18,7 @@ _REQUIREMENTS = (
 )
 
 
-class NeuronCollector(Collector):
+class NeuronCollector:
     """Aggregates the reports of neuron-monitor (``source``, if it is installed), and warns of missing devices."""
 
     name = "neuron-monitor"
@@ -65,7 +65,7 @@ class NeuronCollector(Collector):
         if self._source is not None:
             self._source.stop(max_seconds)
 
-    def part(self, record: Record) -> RecordPart:
+    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  all devices are every batch's
         """Return ``neuron``, or a warning about required devices. Checkpoints after the reports' end have none."""
         stopped = failure_warnings(self._failure, "Neuron values")
         if stopped and record.status == "running":
@@ -84,6 +84,9 @@ class NeuronCollector(Collector):
 
     def take_readings(self, into: DeviceReadings) -> None:
         self._usage.take_readings(into)
+
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:  # noqa: ARG002  not a GPU
+        return 0
 
     def _on_report(self, report: NeuronReport) -> None:
         self._usage.add(report)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, failure_warnings
+from profiler.collectors.collector import failure_warnings
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import GpuScope, GpuSelection
@@ -35,8 +35,10 @@ _NO_FINAL_READING = (
 )
 
 
-class GpuCollector(Collector):
+class GpuCollector:
     """Reads the GPUs at every tick. ``is_required``: warn if none is found. ``hour_usd`` is the price of the task."""
+
+    child_pid = None
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class GpuCollector(Collector):
         if container.started_ns is not None:
             started_ns = self._monotonic_ns(container.started_ns)
             with self._lock:
-                self._usage.begin_run(container.name, started_ns)
+                self._usage.begin_run(container.followed_id, started_ns)
 
     def _monotonic_ns(self, wall_ns: int) -> int:
         return self._clock.monotonic_ns() - (self._clock.wall_ns() - wall_ns)
@@ -109,17 +111,16 @@ class GpuCollector(Collector):
         if not self._reader.stop(first_seconds) and self._busy_since_ns is None:
             self._reader.stop(max_seconds - first_seconds)
 
-    def part(self, record: Record) -> RecordPart:
+    def part(self, record: Record, batch: str) -> RecordPart:
         """Return the GPUs, with ``gpuScope`` if they are only visible. Checkpoints after an error have none."""
         stopped = failure_warnings(self._reader.failure, "GPU values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
-        name, duration_ms = record.container.name, record.metrics.duration_ms
-        finished_wall_ns = parse_ns(record.finished_at)
+        duration_ms, finished_wall_ns = record.metrics.duration_ms, parse_ns(record.finished_at)
         finished_ns = None if finished_wall_ns is None else self._monotonic_ns(finished_wall_ns)
         with self._lock:
-            selection = self._scope.selection_for(name, self._usage.facts())
-            gpus = self._usage.gpus(selection.selectors, name, duration_ms, finished_ns)
+            selection = self._scope.selection_for(batch, self._usage.facts())
+            gpus = self._usage.gpus(selection.selectors, batch, duration_ms, finished_ns)
         matches_none = self.has_data and bool(selection.selectors) and not gpus
         scope = None if selection.is_known else WHOLE_INSTANCE
         idle = gpu_idle(gpus, duration_ms, self._hour_usd)

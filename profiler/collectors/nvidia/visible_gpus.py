@@ -88,14 +88,14 @@ class GpuScope:
 
     def discover(self, container: ContainerMetadata) -> None:
         """Read the selection from the container's processes, unless it is known already."""
-        if self._configured is not None or container.name in self._by_container or container.docker_id is None:
+        if self._configured is not None or container.followed_id in self._by_container or container.docker_id is None:
             return
         value = self._visible_devices(container.docker_id)
         if value is not None:
-            self._by_container[container.name] = parse_visible_devices(value)
+            self._by_container[container.followed_id] = parse_visible_devices(value)
 
-    def selection_for(self, container_name: str, visible: Collection[GpuFacts]) -> GpuSelection:
-        return self._configured or self._by_container.get(container_name) or self._own_selection(visible)
+    def selection_for(self, batch: str, visible: Collection[GpuFacts]) -> GpuSelection:
+        return self._configured or self._by_container.get(batch) or self._own_selection(visible)
 
     def selection_for_all(self, visible: Collection[GpuFacts]) -> GpuSelection:
         """The GPUs of all containers with a known selection."""

@@ -3,10 +3,10 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from profiler.aggregation.task_record import RecordPart
-from profiler.collectors.collector import Collector
+from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.collectors.collector import BatchFollower, Collector, SampleFollower, ThreadCollector, WaitCollector
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
@@ -46,38 +46,46 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
     return None
 
 
-class LazyProcessCollector(Collector):
+class _ProcessCollector(Collector, ThreadCollector, BatchFollower, SampleFollower, WaitCollector, Protocol): ...
+
+
+class LazyProcessCollector:
     """Makes the process collector when processes are seen (by a Docker id), and forwards to it."""
 
-    def __init__(self, is_visible: Callable[[str], bool], make_collector: Callable[[], Collector]) -> None:
+    def __init__(self, is_visible: Callable[[str], bool], make_collector: Callable[[], _ProcessCollector]) -> None:
         self._is_visible = is_visible
         self._make_collector = make_collector
         self._attempts: Counter[str] = Counter()
-        self._collector = Collector()
-        self._is_made = False
+        self._collector: _ProcessCollector | None = None
+
+    def start(self) -> None:
+        """Start nothing yet."""
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
         """Look for the container's processes; start the collector when they are seen."""
         docker_id = container.docker_id
-        if not self._is_made and docker_id and self._attempts[docker_id] < _MAX_ATTEMPTS:
+        if self._collector is None and docker_id and self._attempts[docker_id] < _MAX_ATTEMPTS:
             self._attempts[docker_id] += 1
             if self._is_visible(docker_id):
                 self._collector = self._make_collector()
-                self._is_made = True
                 self._collector.start()
-        self._collector.on_batch_started(container)
+        if self._collector is not None:
+            self._collector.on_batch_started(container)
 
-    def on_sample(self, name: str, sample: ContainerSample) -> None:
-        self._collector.on_sample(name, sample)
+    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
+        if self._collector is not None:
+            self._collector.on_sample(batch, sample, sizes)
 
     def final_reading(self, max_seconds: float) -> None:
-        self._collector.final_reading(max_seconds)
+        if self._collector is not None:
+            self._collector.final_reading(max_seconds)
 
     def stop(self, max_seconds: float) -> None:
-        self._collector.stop(max_seconds)
+        if self._collector is not None:
+            self._collector.stop(max_seconds)
 
-    def part(self, record: Record) -> RecordPart:
-        return self._collector.part(record)
+    def part(self, record: Record, batch: str) -> RecordPart:
+        return RecordPart() if self._collector is None else self._collector.part(record, batch)
 
-    def longest_wait(self, name: str, since_ns: int) -> "Wait | None":
-        return self._collector.longest_wait(name, since_ns)
+    def longest_wait(self, batch: str, since_ns: int) -> "Wait | None":
+        return None if self._collector is None else self._collector.longest_wait(batch, since_ns)

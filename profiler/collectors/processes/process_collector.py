@@ -27,7 +27,7 @@ from profiler.aggregation.task_record import (
 from profiler.aggregation.time_breakdown import IdleBetween, never_idle
 from profiler.aggregation.time_series import with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
-from profiler.collectors.collector import Collector, failure_warnings
+from profiler.collectors.collector import failure_warnings
 from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
 from profiler.collectors.processes.process_usage import BatchProcesses
 from profiler.core.clock import Clock, DutyCycle
@@ -238,7 +238,7 @@ class _TrackedContainer(Struct):
         self.source = self.group = self.threads = None
 
 
-class ProcessCollector(Collector):
+class ProcessCollector:
     """Reads the batch's processes at every tick, and at the end of a main process. No ``series_points``: no series."""
 
     def __init__(
@@ -278,13 +278,13 @@ class ProcessCollector(Collector):
         self._reader.start()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        if container != self._containers.get(container.name):
-            self._containers = {**self._containers, container.name: container}
+        if container != self._containers.get(container.followed_id):
+            self._containers = {**self._containers, container.followed_id: container}
             self._machine.exit_waiter.wake()
 
-    def on_sample(self, name: str, sample: ContainerSample) -> None:
+    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:  # noqa: ARG002
         with self._lock:
-            tracked = self._tracked.get(name)
+            tracked = self._tracked.get(batch)
             if tracked is not None:
                 tracked.batch.comparison.on_sample(sample)
 
@@ -295,14 +295,14 @@ class ProcessCollector(Collector):
     def stop(self, max_seconds: float) -> None:
         self._reader.stop(max_seconds)
 
-    def part(self, record: Record) -> RecordPart:
+    def part(self, record: Record, batch: str) -> RecordPart:
         """Return the record's processes. Checkpoints after an error have none of their values."""
         stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
         name = "processes" if self.has_data else None
         with self._lock:
-            tracked = self._tracked.get(record.container.name)
+            tracked = self._tracked.get(batch)
             if tracked is None or not tracked.batch.has_data:
                 return RecordPart(source=name, warnings=stopped)
             values = _processes_values(record, tracked.batch, is_current=not stopped)
@@ -310,9 +310,9 @@ class ProcessCollector(Collector):
             while_idle = tracked.batch.time.idle_breakdown()
             return RecordPart(values=values, source=name, warnings=warnings, while_idle=while_idle)
 
-    def longest_wait(self, name: str, since_ns: int) -> Wait | None:
+    def longest_wait(self, batch: str, since_ns: int) -> Wait | None:
         with self._lock:
-            tracked = self._tracked.get(name)
+            tracked = self._tracked.get(batch)
             return None if tracked is None else tracked.batch.time.longest_wait(since_ns)
 
     def _close(self) -> None:
@@ -331,14 +331,14 @@ class ProcessCollector(Collector):
             if group is not None:
                 with self._lock:
                     tracked.batch.add_group(group)
-        for name, container in self._containers.items():
+        for batch_id, container in self._containers.items():
             if container.docker_id:
-                if name not in self._tracked:
+                if batch_id not in self._tracked:
                     batch = self._new_batch(started_ns=container.started_ns, is_new=not container.restart_count)
                     with self._lock:
-                        self._tracked[name] = _TrackedContainer(batch, self._lock)
-                self._tracked[name].begin(container.docker_id, self._machine)
-                self._read(self._tracked[name], is_complete=is_complete)
+                        self._tracked[batch_id] = _TrackedContainer(batch, self._lock)
+                self._tracked[batch_id].begin(container.docker_id, self._machine)
+                self._read(self._tracked[batch_id], is_complete=is_complete)
         main_pids = [tracked.main_pid for tracked in self._tracked.values() if tracked.main_pid is not None]
         events = [tracked.group.events_descriptor for tracked in self._tracked.values() if tracked.group is not None]
         self._machine.exit_waiter.watch(main_pids, [descriptor for descriptor in events if descriptor is not None])

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart, ResourceLimits
-from profiler.collectors.collector import Collector, failure_warnings
+from profiler.collectors.collector import failure_warnings
 from profiler.collectors.stacks.py_spy import PySpy, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity, PythonProcesses, runs_python
 from profiler.collectors.stacks.stack_profile import StackProfile
@@ -23,8 +23,6 @@ from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Record
 from profiler.settings import StacksMode
 
-# The name of the only batch of ``run``: its record's container has the name of the family.
-COMMAND = ""
 _FAST_AT_START_NS = 60 * NS_PER_SECOND
 # The share of one core that all samples of a run may use, from this duration on.
 _MAX_SHARE = 0.003
@@ -53,18 +51,18 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 
 
 class StackAccess(Struct, frozen=True, kw_only=True):
-    """The sources of the stacks: without py-spy no ``reader``; processes by Docker id; sizes by container's name.
+    """The sources of the stacks: without py-spy no ``reader``; processes by Docker id.
 
     ``is_local``: the reader is a child of the process whose children are measured, so it is started before the first
-    measurement.
+    measurement. ``vcpu`` is what the local command can use.
     """
 
     reader: PySpy | None
     find_processes: Callable[[str], Iterable[Identity]]
-    sizes: Callable[[str], ResourceLimits]
     own_cpu_ns: Callable[[], int]
     advice: StackAdvice
     is_local: bool = False
+    vcpu: float | None = None
     runs_python: Callable[[int, str], tuple[str, bool | None] | None] = runs_python
 
 
@@ -123,7 +121,7 @@ class _Batch(Struct):
         return not self.python.scans and self.looks < _MAX_LOOKS
 
 
-class StackCollector(Collector):
+class StackCollector:
     """Samples the batches that were passed to :meth:`follow` or :meth:`on_batch_started`."""
 
     name = "py-spy"
@@ -134,7 +132,7 @@ class StackCollector(Collector):
         self._mode = mode
         self._clock = clock
         self._log = log
-        begins_fine = mode == "on" and access.is_local and (access.sizes(COMMAND).vcpu or 0) >= _FINE_VCPU
+        begins_fine = mode == "on" and access.is_local and (access.vcpu or 0) >= _FINE_VCPU
         self._schedule = SamplingSchedule(mode, clock.monotonic_ns(), begins_fine=begins_fine)
         # Wall-clock time that is not set during the run.
         self._wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
@@ -166,41 +164,44 @@ class StackCollector(Collector):
             self._reader.start()
         self._thread.start()
 
-    def follow(self, name: str, find: Callable[[], Iterable[Identity]]) -> None:
+    def follow(self, batch_id: str, find: Callable[[], Iterable[Identity]]) -> None:
         """Sample the processes of a batch. Its samples go on after a restart."""
         with self._lock:
-            batch = self._batches.get(name)
+            batch = self._batches.get(batch_id)
             if batch is None:
-                self._batches[name] = _Batch(find, PythonProcesses(self._access.runs_python))
+                self._batches[batch_id] = _Batch(find, PythonProcesses(self._access.runs_python))
             else:
                 batch.find = find
         self._waiter.wake()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        docker_id = container.docker_id
-        if docker_id and self._reader is not None and self._containers.get(container.name) != docker_id:
-            self._containers[container.name] = docker_id
-            self.follow(container.name, lambda: self._access.find_processes(docker_id))
+        docker_id, batch = container.docker_id, container.followed_id
+        if docker_id and self._reader is not None and self._containers.get(batch) != docker_id:
+            self._containers[batch] = docker_id
+            self.follow(batch, lambda: self._access.find_processes(docker_id))
 
-    def on_sample(self, name: str, sample: ContainerSample) -> None:
+    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
         now_ns = self._clock.monotonic_ns()
         with self._lock:
-            batch = self._batches.get(name)
-            if batch is None:
+            followed = self._batches.get(batch)
+            if followed is None:
                 return
-            moments = batch.profile.moments
+            moments = followed.profile.moments
             was_sampling = moments.is_sampling(now_ns)
-            moments.add_usage(sample, self._access.sizes(name), now_ns)
+            moments.add_usage(sample, sizes, now_ns)
             begins = moments.is_sampling(now_ns) and not was_sampling
         if begins:
             self._waiter.wake()
 
-    def part(self, record: Record) -> RecordPart:
+    def final_reading(self, max_seconds: float) -> None:
+        """Take none: a sample may take longer."""
+
+    def part(self, record: Record, batch: str) -> RecordPart:
         """Return ``stacks`` if there are samples, and at most one warning."""
         with self._lock:
-            batch = self._batch_of(record)
+            followed = self._batches.get(batch)
             try:
-                stacks = None if batch is None else batch.shown.record(self._source)
+                stacks = None if followed is None else followed.shown.record(self._source)
             except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
                 name = type(error).__name__
                 sentence = f"The call stacks are left out because of an error in the profiler ({name})."
@@ -212,23 +213,23 @@ class StackCollector(Collector):
             stacks = replace(stacks, moments=tuple(moments))
         return RecordPart(
             values={} if stacks is None else {"stacks": stacks},
-            warnings=self._warnings(batch, has_samples=stacks is not None, has_ended=has_ended),
+            warnings=self._warnings(followed, has_samples=stacks is not None, has_ended=has_ended),
             reader_cpu_ns=self._reader_cpu_ns,
         )
 
-    def stacks_line(self, record: Record) -> bytes | None:
+    def stacks_line(self, record: Record, batch: str) -> bytes | None:
         with self._lock:
-            batch = self._batch_of(record)
-            if batch is None or not batch.shown.samples:
+            followed = self._batches.get(batch)
+            if followed is None or not followed.shown.samples:
                 return None
             try:
-                steps = batch.shown.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
+                steps = followed.shown.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
                 line = StacksLine(
                     type="task.stacks",
                     task_id=record.task_id,
                     container=record.container.name,
                     steps=steps,
-                    own_files=batch.shown.own_files(steps),
+                    own_files=followed.shown.own_files(steps),
                 )
                 return msgspec.json.encode(line)
             except Exception:  # noqa: BLE001  the report goes on without the line
@@ -239,9 +240,6 @@ class StackCollector(Collector):
         if self._reader is not None:
             self._reader.kill()  # ends a call in progress
         self._thread.stop(max_seconds)
-
-    def _batch_of(self, record: Record) -> _Batch | None:
-        return self._batches.get(record.container.name) or self._batches.get(COMMAND)
 
     def _warnings(self, batch: _Batch | None, *, has_samples: bool, has_ended: bool) -> tuple[str, ...]:
         """The first sentence that applies."""

@@ -152,7 +152,7 @@ class PrometheusExporter:
 
     def _render(self) -> bytes:
         """The metrics of the last snapshot, without its readings if it is too old; nothing before the first one."""
-        now_ns = self._builder.reporter.clock.monotonic_ns()
+        now_ns = self._builder.shared.clock.monotonic_ns()
         return b"" if self._snapshot is None else metrics_text(self._snapshot.at(now_ns))
 
     @property

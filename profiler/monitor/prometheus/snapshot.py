@@ -3,17 +3,17 @@
 Snapshots are immutable, so that threads can share them without a lock.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 
 from profiler.aggregation.task_record import ResourceLimits, container_limits
-from profiler.collectors.collector import Collector
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.reporter import Reporter
+from profiler.monitor.shared_parts import SharedParts
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -76,8 +76,8 @@ class SnapshotBuilder(Struct, eq=False):
     The instance is read every 10 s at most, and only if the task runs on an instance.
     """
 
-    reporter: Reporter
-    collectors: Sequence[Collector]
+    sampler: TaskSampler
+    shared: SharedParts
     read_instance: Callable[[], InstanceReading | Unavailable]
     # By source: the number of its answers, and when that number last grew.
     _answers: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -88,21 +88,21 @@ class SnapshotBuilder(Struct, eq=False):
 
     @property
     def hold_ns(self) -> int:
-        return max(_HOLD_INTERVALS * round(self.reporter.settings.interval_seconds * NS_PER_SECOND), _MIN_HOLD_NS)
+        return max(_HOLD_INTERVALS * self.sampler.interval_ns, _MIN_HOLD_NS)
 
     def take(self) -> Snapshot:
-        reporter, now_ns = self.reporter, self.reporter.clock.monotonic_ns()
+        sampler, shared, now_ns = self.sampler, self.shared, self.shared.clock.monotonic_ns()
         sources: dict[str, bool] = {}
         gpus, neuron = self._devices(sources, now_ns)
         containers = tuple(self._containers(sources, now_ns))
         has_task_network = any(one.container.shares_network for one in containers)
         return Snapshot(
             valid_until_ns=now_ns + self.hold_ns,
-            own_usage=reporter.read_own_usage(),
-            read_failures=reporter.sampler.stats_health.failures,
-            missed_ticks=reporter.ticker.missed,
+            own_usage=shared.read_own_usage(),
+            read_failures=sampler.stats_health.failures,
+            missed_ticks=shared.ticker.missed,
             sources=sources,
-            task=reporter.sampler.task,
+            task=sampler.task,
             containers=containers,
             task_rx_bytes=self._task_rx_bytes if has_task_network else None,
             task_tx_bytes=self._task_tx_bytes if has_task_network else None,
@@ -121,7 +121,7 @@ class SnapshotBuilder(Struct, eq=False):
 
     def _devices(self, sources: dict[str, bool], now_ns: int) -> tuple[LiveGpus | None, LiveNeuron | None]:
         gpus, neuron = None, None
-        for collector in self.collectors:
+        for collector in self.shared.collectors.devices:
             latest = collector.latest()
             if latest is None:
                 if collector.name in self._answers:
@@ -139,13 +139,13 @@ class SnapshotBuilder(Struct, eq=False):
 
     def _containers(self, sources: dict[str, bool], now_ns: int) -> Iterator[ContainerSnapshot]:
         """The containers with a sample in the last reading of the stats."""
-        observed = self.reporter.sampler
+        observed = self.sampler
         name = observed.source_name
         sources[name] = self._answers_now(name, observed.readings, now_ns)
         if not sources[name] or observed.task is None or observed.last_reading is None:
             return
-        for container in observed.task.containers:
-            usage = observed.usages.get(container.name)
+        for one in observed.followed.listed:
+            container, usage = one.container, one.usage
             latest = observed.last_reading.get(container.docker_id or "")
             if usage is None or usage.last_sample is None or not isinstance(latest, ContainerSample):
                 continue
@@ -164,7 +164,7 @@ class SnapshotBuilder(Struct, eq=False):
             )
 
     def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
-        task = self.reporter.sampler.task
+        task = self.sampler.task
         if task is None or not task.runs_on_instance:
             return None
         if now_ns >= self._instance_due_ns:

@@ -32,11 +32,13 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     """A container of the task. Times are nanoseconds since 1970.
 
     ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
-    ``attempt_started_ns`` is set by :class:`Restarts`: the last start, where ``started_ns`` is then the first one.
+    ``first_docker_id`` and ``attempt_started_ns`` are set by :func:`joined_attempt`: the id of the first attempt, and
+    the last start, where ``started_ns`` is then the first one.
     """
 
     name: str
     docker_id: str | None = None
+    first_docker_id: str | None = None
     arn: str | None = None
     image: str | None = None
     image_digest: str | None = None
@@ -53,6 +55,11 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     log_driver: str | None = None
     log_options: Mapping[str, str] = {}
     network_mode: str | None = None
+
+    @property
+    def followed_id(self) -> str:
+        """What the container is followed by: the Docker id of its first attempt. Other tasks have its name, too."""
+        return self.first_docker_id or self.docker_id or ""
 
     @property
     def is_stopped(self) -> bool:
@@ -216,32 +223,23 @@ def _mebibytes(value: Json) -> int | None:
     return None if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB else int(mebibytes * 1024 * 1024)
 
 
-class Restarts:
-    """Joins the attempts of a container that ECS restarts in place to one run, by its name.
+def joined_attempt(before: ContainerMetadata | None, container: ContainerMetadata) -> ContainerMetadata:
+    """The container with the first start that was seen; all else is from its last attempt.
 
-    A restart shows in ``RestartCount`` (endpoint v4), in a new Docker id or in a later start, depending on the agent.
+    ECS can restart a container in place. That shows in ``RestartCount`` (endpoint v4), in a new Docker id or in a later
+    start, depending on the agent. ``before`` is the container as it was joined last.
     """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, ContainerMetadata] = {}
-
-    def join(self, task: TaskMetadata) -> TaskMetadata:
-        """The task with one container a name: the first start that was seen, all else from the last attempt."""
-        return replace(task, containers=tuple(self._joined(container) for container in task.current.values()))
-
-    def _joined(self, container: ContainerMetadata) -> ContainerMetadata:
-        before = self._seen.get(container.name) or replace(container, attempt_started_ns=container.started_ns)
-        restarts, attempt_started_ns = before.restart_count, before.attempt_started_ns or container.started_ns
-        if _is_new_attempt(before, container):
-            restarts, attempt_started_ns = restarts + 1, container.started_ns
-        joined = replace(
-            container,
-            started_ns=before.started_ns or attempt_started_ns,
-            attempt_started_ns=attempt_started_ns,
-            restart_count=max(restarts, container.restart_count),
-        )
-        self._seen[container.name] = replace(joined, docker_id=container.docker_id or before.docker_id)
-        return joined
+    before = before or replace(container, attempt_started_ns=container.started_ns)
+    restarts, attempt_started_ns = before.restart_count, before.attempt_started_ns or container.started_ns
+    if _is_new_attempt(before, container):
+        restarts, attempt_started_ns = restarts + 1, container.started_ns
+    return replace(
+        container,
+        first_docker_id=before.first_docker_id or container.docker_id,
+        started_ns=before.started_ns or attempt_started_ns,
+        attempt_started_ns=attempt_started_ns,
+        restart_count=max(restarts, container.restart_count),
+    )
 
 
 def _is_new_attempt(before: ContainerMetadata, container: ContainerMetadata) -> bool:

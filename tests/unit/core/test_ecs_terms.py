@@ -16,7 +16,7 @@ from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.record_model import Container, Record
 from profiler.record.task_end import EventContainer, StoppedTask
-from profiler.settings import MonitorSettings
+from profiler.settings import TaskSettings
 from profiler.sinks import LogTarget
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 
@@ -55,7 +55,7 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(option
     assert awslogs_target(options, "batch", ARN) == AwslogsTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
     container = ContainerMetadata(name="batch", log_driver="awslogs", log_options=options)
     task = TaskMetadata(arn=ARN, containers=(container,))
-    settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4)
+    settings = TaskSettings()
     assert log_target(container, task, settings, None) == LogTarget(
         group="/ecs/jobs", stream=stream, region="eu-west-1"
     )

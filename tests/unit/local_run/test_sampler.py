@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak
+from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector
+from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
@@ -25,6 +26,7 @@ from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.record_model import Record
 from tests.fakes import START_NS, seconds
 from tests.values import present
 
@@ -74,11 +76,14 @@ def test_a_process_outside_of_the_group_invalidates_its_peak() -> None:
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
 
 
-class _Gpu(Collector):
+class _Gpu:
     """A fake GPU with given utilizations."""
 
     def __init__(self, percents: Sequence[float]) -> None:
         self._percents = list(percents)
+
+    def part(self, record: Record, batch: str) -> RecordPart:
+        return RecordPart()
 
     def take_readings(self, into: DeviceReadings) -> None:
         into.gpu_percent.add(self._percents.pop(0))
@@ -94,7 +99,7 @@ def _sample(second: float, cpu_ns: int | None = 0, memory_bytes: int | None = No
 
 def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> None:
     buffer = SampleBuffer(_at(1), _at(1000), series_points=5)
-    gpus = [_Gpu([10, 20, 30, 40])]
+    gpus = Collectors(_Gpu([10, 20, 30, 40]))
     buffer.add_devices(gpus, _at(0.5))  # without a sample, nothing is taken
     buffer.add_quick(_sample(1000.5), _at(0.5))
     for tick in (1.001, 2.002):  # ticks are always a little late
@@ -109,7 +114,7 @@ def test_devices_count_for_all_short_steps_of_their_time() -> None:
     buffer = SampleBuffer(_at(1), _at(1000), series_points=60, finest_ns=_at(0.1))
     for tick in (0.5, 1, 2):
         buffer.add(_sample(1000 + tick), _at(tick))
-    gpus = [_Gpu([10, 20])]
+    gpus = Collectors(_Gpu([10, 20]))
     for tick in (1, 2):
         buffer.add_devices(gpus, _at(tick))
     series = present(buffer.usage.series)

@@ -227,7 +227,7 @@ def test_a_line_with_long_parts_is_below_64_kib() -> None:
     world.source.task_at = lambda at: replace(world.usual_task(at), family="f" * 255)
 
     class Tagging(FakeCollector):
-        def part(self, record: Record) -> RecordPart:
+        def part(self, record: Record, batch: str) -> RecordPart:
             return RecordPart(values={"tags": {f"tag-{index}": "v" * 256 for index in range(50)}})
 
     world.collectors = (Tagging(world),)
@@ -239,7 +239,7 @@ def test_a_line_with_long_parts_is_below_64_kib() -> None:
 class FailsOnce(FakeCollector):
     """Fails at the first record, which is that of the notice."""
 
-    def part(self, record: Record) -> RecordPart:
+    def part(self, record: Record, batch: str) -> RecordPart:
         if not self.records:
             self.records.append(record)
             raise ZeroDivisionError

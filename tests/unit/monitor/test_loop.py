@@ -9,14 +9,16 @@ from unittest.mock import Mock
 import pytest
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.task_record import RecordPart, ResourceLimits
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector
+from profiler.collectors.collector import Collector, Collectors
+from profiler.collectors.stacks.stack_collector import StackCollector
 from profiler.core.clock import ClockJumpDetector, Ticker
 from profiler.monitor.loop import MonitorLoop
+from profiler.monitor.monitored_task import MonitoredTask
 from profiler.monitor.prometheus.exporter import PrometheusExporter
 from profiler.monitor.report_delivery import Delivery
-from profiler.monitor.reporter import Reporter
+from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
@@ -24,7 +26,7 @@ from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage
 from profiler.record.record_model import Gpu, Record
-from profiler.settings import MonitorSettings
+from profiler.settings import TaskSettings, problems_message
 from profiler.sinks import DeliveryFailure
 from tests.fakes import (
     START_NS,
@@ -43,7 +45,7 @@ MIB = 1024 * 1024
 OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNING", started_ns=START_NS)
 
 
-class FakeCollector(Collector):
+class FakeCollector:
     """Notes the calls of the monitor, and how many reports were delivered before each."""
 
     def __init__(self, world: "World") -> None:
@@ -67,17 +69,23 @@ class FakeCollector(Collector):
     def stop(self, max_seconds: float) -> None:
         self._note("stop")
 
-    def part(self, record: Record) -> RecordPart:
+    def part(self, record: Record, batch: str) -> RecordPart:
+        assert batch == "b"
         self.records.append(record)
         return RecordPart(values={"gpus": (Gpu(uuid="GPU-a"),)}, source="fake", warnings=("A warning.",))
 
 
-class FakeDevices(Collector):
+class FakeDevices:
     """Two GPUs at 20 % and at one more percent a second, with 1 and 3 GiB, and a NeuronCore at 7 %; counts reads."""
+
+    name = "fake devices"
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
         self.reads = 0
+
+    def part(self, record: Record, batch: str) -> RecordPart:
+        return RecordPart()
 
     def take_readings(self, into: DeviceReadings) -> None:
         self.reads += 1
@@ -85,6 +93,19 @@ class FakeDevices(Collector):
             into.gpu_percent.add(percent)
             into.gpu_memory_bytes.add(gibibytes * 1024 * MIB)
         into.neuron_percent.add(7)
+
+
+class SampleHook:
+    """Calls a function with each sample of a batch."""
+
+    def __init__(self, on_sample: Callable[[str, ContainerSample], None]) -> None:
+        self._on_sample = on_sample
+
+    def on_sample(self, batch: str, sample: ContainerSample, _sizes: ResourceLimits) -> None:
+        self._on_sample(batch, sample)
+
+    def part(self, record: Record, batch: str) -> RecordPart:
+        return RecordPart()
 
 
 class World:
@@ -97,6 +118,8 @@ class World:
         exit_code: int | None = 0,
         stop_at: float | None = None,
         clock: FakeClock | None = None,
+        interval_seconds: float = 1.0,
+        stop_seconds: float = 25.0,
         **settings: Any,
     ) -> None:
         self.batch_ends = batch_ends
@@ -113,7 +136,9 @@ class World:
         self.streams = FakeLogsSink()
         self.output = FakeStdout()
         self.budget = FakeCalls(self.clock)
-        self.settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4, **settings)
+        self.interval_ns, self.stop_seconds = seconds(interval_seconds), stop_seconds
+        self.warnings: tuple[str, ...] = ()
+        self.settings = TaskSettings(**settings)
         self.source = FakeTaskSource(self.clock, self.usual_task, self.usual_stats, OWN)
 
     def batch(self, at: float) -> ContainerMetadata:
@@ -155,24 +180,35 @@ class World:
     def batch_sample(self, at: float) -> ContainerSample:
         return sample(START_NS + seconds(at), at * 0.5, self.memory_mib(at) * MIB)
 
-    def run(self) -> "World":
-        interval_ns = seconds(self.settings.interval_seconds)
+    def shared(self) -> SharedParts:
+        own_usage = OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1)
+        return SharedParts(
+            clock=self.clock,
+            ticker=Ticker(self.clock.monotonic_ns(), self.interval_ns),
+            stop=self.stop,
+            stop_seconds=self.stop_seconds,
+            log=self.log,
+            collectors=Collectors(*self.collectors, *self.devices, SampleHook(self.on_sample)),
+            delivery=Delivery(self.streams, self.output, self.log, self.budget),
+            read_own_usage=lambda: own_usage,
+        )
+
+    def task(self, shared: SharedParts) -> MonitoredTask:
         host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
         self.sampler = sampler = TaskSampler(
             self.source,
             self.clock,
             self.log,
-            interval_ns,
-            self.on_sample,
+            self.interval_ns,
+            shared.collectors,
             series_points=self.settings.series_points,
             host=host,
-            devices=self.devices,
         )
-        ticker = Ticker(self.clock.monotonic_ns(), interval_ns)
-        own_usage = OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1)
-        reporter = Reporter(self.settings, sampler, ticker, self.clock, lambda: own_usage, self.collectors)
-        delivery = Delivery(self.streams, self.output, self.log, self.budget)
-        MonitorLoop(reporter, delivery, self.stop, self.log, self.exporter).run()
+        return MonitoredTask(self.settings, sampler, shared, self.warnings)
+
+    def run(self) -> "World":
+        shared = self.shared()
+        MonitorLoop((self.task(shared),), shared, self.exporter).run()
         return self
 
     def report(self) -> dict[str, Any]:
@@ -586,7 +622,7 @@ def test_a_monitor_that_fails_reports_what_it_has_measured(
 class BrokenCollector(FakeCollector):
     """Fails whenever a record is built."""
 
-    def part(self, record: Record) -> RecordPart:
+    def part(self, record: Record, batch: str) -> RecordPart:
         raise ZeroDivisionError
 
 
@@ -629,8 +665,8 @@ def test_a_report_that_cannot_even_be_printed_does_not_end_the_monitor_with_an_e
     world = World(batch_ends=10.5)
     world.streams.failure, world.budget.last_seconds = DeliveryFailure("It refuses."), 15
     world.output = Mock(spec=FakeStdout, **{"keep.side_effect": ValueError})
-    collector, stuck = FakeCollector(world), Collector()
-    stuck.stop = Mock(side_effect=TimeoutError)  # type: ignore[method-assign]
+    collector, stuck = FakeCollector(world), Mock(spec=StackCollector)
+    stuck.part.return_value, stuck.stop.side_effect = RecordPart(), TimeoutError
     world.collectors = (collector, stuck)
     printing, stopping = world.run().log.events("error")[-2:]
     assert ("ValueError" in printing, "TimeoutError" in stopping, collector.calls[-1][0]) == (True, True, "stop")
@@ -822,7 +858,9 @@ def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
 
 
 def test_the_series_and_checkpoints_can_be_switched_off_and_bad_settings_are_said() -> None:
-    world = World(batch_ends=70.5, series_points=0, checkpoint_seconds=0, problems=("SERIES_POINTS='x'",)).run()
+    world = World(batch_ends=70.5, series_points=0, checkpoint_seconds=0)
+    world.warnings = (problems_message(["SERIES_POINTS='x'"]),)
+    world.run()
     assert "series" not in world.report()
     assert world.log.events("warning") == world.report()["monitor"]["warnings"]
     assert "SERIES_POINTS='x'" in world.log.events("warning")[0]
@@ -891,8 +929,9 @@ def test_devices_are_in_the_interval_and_in_the_series() -> None:
 
 def test_the_call_stacks_are_delivered_before_the_report_and_not_with_checkpoints() -> None:
     world = World(batch_ends=30.5, checkpoint_seconds=10)
-    world.collectors = (Mock(spec=Collector, **{"stacks_line.return_value": b'{"type":"task.stacks"}'}), Collector())
-    world.collectors[0].part.return_value = RecordPart()
+    stacks = Mock(spec=StackCollector, **{"stacks_line.return_value": b'{"type":"task.stacks"}'})
+    stacks.part.return_value = RecordPart()
+    world.collectors = (stacks,)
     world.run()
     assert [json.loads(line)["type"] for _, line in world.streams.lines] == ["task.stacks", "task.report"]
     assert {line["type"] for line in world.printed()} == {"task.checkpoint"}

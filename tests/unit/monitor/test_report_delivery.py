@@ -6,14 +6,14 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Container, Record, Report, Series, decode
-from profiler.settings import MonitorSettings
+from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 from tests.fakes import FakeCall, FakeCalls, FakeClock, FakeLog, FakeLogsSink, FakeStdout
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
 AWSLOGS = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/batch/0123"}
-SETTINGS = MonitorSettings(endpoint_address="http://x", endpoint_version=4, aws_region="us-west-2")
+SETTINGS = TaskSettings(aws_region="us-west-2")
 
 
 class Parts:
@@ -112,7 +112,7 @@ def container(options: dict[str, str] | None = None, driver: str | None = "awslo
     return ContainerMetadata(name="batch", log_driver=driver, log_options={} if options is None else options)
 
 
-def settings(**fields: object) -> MonitorSettings:
+def settings(**fields: object) -> TaskSettings:
     return replace(SETTINGS, **fields)
 
 
@@ -156,7 +156,7 @@ def with_monitor(**options: str) -> TaskMetadata:
     ],
 )
 def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_options(
-    batch: ContainerMetadata, given: MonitorSettings, target: LogTarget | str
+    batch: ContainerMetadata, given: TaskSettings, target: LogTarget | str
 ) -> None:
     found = log_target(batch, TASK, given, None)
     if isinstance(target, LogTarget):

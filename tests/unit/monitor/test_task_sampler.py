@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.collectors.collector import Collectors
 from profiler.core.timestamps import format_ms
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
 from profiler.readers import Unavailable
@@ -16,8 +18,8 @@ from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSourc
 from profiler.readers.linux.host import Host, SwapCounters
 from profiler.record.record_model import Container, Monitor, Record
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeStdout, seconds
+from tests.values import present
 
-WATCHED = ("batch",)
 MIB = 2**20
 
 
@@ -55,13 +57,17 @@ class Watched:
         self.clock = clock
         self.sampled: list[tuple[float, int]] = []
         source = TaskMetadataSource(endpoint, 4)
-        self.sampler = TaskSampler(source, clock, FakeLog(), seconds(1), self._on_sample, host=Host())
+        self.sampler = TaskSampler(source, clock, FakeLog(), seconds(1), Collectors(self), host=Host())
 
-    def _on_sample(self, _name: str, sample: ContainerSample) -> None:
+    def on_sample(self, batch: str, sample: ContainerSample, _sizes: ResourceLimits) -> None:
+        assert batch == "b"
         self.sampled.append((self.clock.now_ns / 1e9, sample.read_ns))
 
+    def part(self, record: Record, batch: str) -> RecordPart:
+        return RecordPart()
+
     def tick(self) -> bool:
-        refreshed = self.sampler.tick(WATCHED)
+        refreshed = self.sampler.tick((self.sampler.followed.named("batch"),))
         self.clock.advance(1)
         return refreshed
 
@@ -91,7 +97,7 @@ def test_no_refresh_is_skipped_and_each_is_seen_at_the_next_tick(
         first_seen.setdefault(format_ms(START_NS + seconds(refreshed_at(at))), at)
     assert [at for at, _ in watched.sampled] == list(first_seen.values())
     assert [format_ms(read_ns) for _, read_ns in watched.sampled] == list(first_seen)
-    usage = watched.sampler.usages["batch"]
+    usage = present(watched.sampler.followed.named("batch").usage)
     assert usage.samples + usage.duplicates == len(answered) == watched.sampler.readings
 
 
@@ -165,11 +171,9 @@ def swap_counters(out_mib: float, in_mib: float) -> SwapCounters:
 def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount(
     before: SwapCounters | None, after: SwapCounters | None, launch_type: str | None, amounts: list[str]
 ) -> None:
-    readings = [before, after]
-    warning = SwapWarning(lambda: readings.pop(0))
-    warning.start()
+    warning = SwapWarning(before, lambda: after)
     sentence = "The instance swapped while the batch ran ({}): give it more memory, or fewer tasks at a time."
-    assert warning.part(record(launch_type)).warnings == tuple(map(sentence.format, amounts))
+    assert warning.part(record(launch_type), "b").warnings == tuple(map(sentence.format, amounts))
 
 
 class StalledOutput(FakeStdout):
@@ -184,12 +188,12 @@ class StalledOutput(FakeStdout):
 
 def test_lines_that_were_dropped_are_counted_for_each_output() -> None:
     both = OutputWarning(StalledOutput(1), StalledOutput(20))
-    first, second = both.part(record()).warnings
+    first, second = both.part(record(), "b").warnings
     assert first == (
         "The monitor's standard output was not read for a while (a log driver that hangs?): 1 line was dropped."
     )
     assert "standard error" in second
     assert "20 lines were dropped" in second
     shared = StalledOutput(3)
-    assert len(OutputWarning(shared, shared).part(record()).warnings) == 1
-    assert OutputWarning(StalledOutput(0), StalledOutput(0)).part(record()).warnings == ()
+    assert len(OutputWarning(shared, shared).part(record(), "b").warnings) == 1
+    assert OutputWarning(StalledOutput(0), StalledOutput(0)).part(record(), "b").warnings == ()

@@ -12,7 +12,7 @@ from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, KernelView
-from profiler.settings import MonitorSettings, read_settings
+from profiler.settings import MonitorSettings, TaskSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from tests.fakes import START_NS, FakeClock, FakeTaskSource, sample, seconds
 
@@ -212,7 +212,7 @@ def test_how_often_the_stats_move(step_seconds: float, level: str, text: str) ->
 def test_the_monitors_own_stream_is_named_and_no_permission_is_probed(driver: str, place: str) -> None:
     options = {"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/task-monitor/0123"}
     own = replace(OWN, log_driver=driver, log_options=options)
-    given = replace(SETTINGS, report_stream="monitor")
+    given = replace(SETTINGS, task=TaskSettings(report_stream="monitor"))
     probes = replace(HEALTHY, may_put=lambda target: pytest.fail(f"probed {target}"))
     finding = only(found(context(own=own, settings=given), probes), "log stream")
     assert (finding.level, "the monitor's own stream" in finding.text, place in finding.text) == ("ok", True, True)

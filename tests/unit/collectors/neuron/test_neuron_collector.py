@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, with_collected
+from profiler.collectors.collector import Collectors, with_collected
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
@@ -265,7 +265,7 @@ def test_a_missing_required_program_is_reported_at_once() -> None:
 
 def test_its_process_is_unrelated_to_the_command() -> None:
     world = World()
-    unrelated_children = UnrelatedChildren([7], [world.collector, Collector()])
+    unrelated_children = UnrelatedChildren([7], Collectors(world.collector))
     assert [pid in unrelated_children for pid in (7, 4711, 8)] == [True, True, False]
 
 

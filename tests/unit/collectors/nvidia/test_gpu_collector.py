@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.collector import Collector, idle_gpu_ns, with_collected
+from profiler.collectors.collector import Collectors, with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import (
@@ -79,7 +79,7 @@ class World:
         )
 
     def record(self, of: Record = RECORD) -> Record:
-        collected = with_collected(of, (self.collector,))
+        collected = with_collected(of, (self.collector,), BATCH.followed_id)
         return with_recommendation(collected, PriceOverrides(), time="2026-11-20T03:12:45.123Z")
 
     def ticks(self, count: int) -> None:
@@ -121,7 +121,7 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     idle = present(world.record(run).gpu_idle)
     assert (idle.percent, idle.gpu_hours, idle.usd) == (30, round(2 * 3 / 3600, 6), round(0.3 * 7.2 / 360, 8))
     assert world.record().gpu_idle is None
-    assert idle_gpu_ns((Collector(), world.collector), 0, world.clock.monotonic_ns()) == seconds(4)
+    assert Collectors(world.collector).idle_gpu_ns(0, world.clock.monotonic_ns()) == seconds(4)
     # The report is made after further readings, when the end of the batch is noticed.
     ended = replace(run, finished_at=format_ms(world.clock.wall_ns() - seconds(1)))
     world.ticks(9)
@@ -357,11 +357,11 @@ def test_the_batchs_processes_are_read_until_the_selection_is_known() -> None:
     answers: dict[str, str | None] = {}
     scope = GpuScope((), asking(answers, asked))
     scope.discover(BATCH)
-    assert scope.selection_for("batch", WHOLE) == GpuSelection()
+    assert scope.selection_for(BATCH.followed_id, WHOLE) == GpuSelection()
     answers["b" * 64] = "GPU-a"
     scope.discover(BATCH)
     scope.discover(BATCH)
-    assert scope.selection_for("batch", WHOLE) == GpuSelection(selectors=frozenset({"GPU-a"}), is_known=True)
+    assert scope.selection_for(BATCH.followed_id, WHOLE) == GpuSelection(selectors=frozenset({"GPU-a"}), is_known=True)
     assert scope.selection_for("another", WHOLE) == GpuSelection()
     assert len(asked) == 2
 

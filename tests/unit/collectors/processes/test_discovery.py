@@ -4,8 +4,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart
-from profiler.collectors.collector import Collector, longest_wait, with_collected
+from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.collectors.collector import Collectors, with_collected
 from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of, visible_devices
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -19,7 +19,7 @@ RECORD = Record(
 )
 
 
-class FakeCollector(Collector):
+class FakeCollector:
     """Notes its calls."""
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class FakeCollector(Collector):
     def on_batch_started(self, container: ContainerMetadata) -> None:
         self.calls.append(f"started {container.docker_id}")
 
-    def on_sample(self, name: str, sample: ContainerSample) -> None:
-        self.calls.append(f"sample {name}")
+    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
+        self.calls.append(f"sample {batch}")
 
     def final_reading(self, max_seconds: float) -> None:
         self.calls.append("final reading")
@@ -40,16 +40,16 @@ class FakeCollector(Collector):
     def stop(self, max_seconds: float) -> None:
         self.calls.append("stop")
 
-    def longest_wait(self, name: str, since_ns: int) -> Wait | None:
-        return Wait("sleep", name)
+    def longest_wait(self, batch: str, since_ns: int) -> Wait | None:
+        return Wait("sleep", batch)
 
-    def part(self, record: Record) -> RecordPart:
+    def part(self, record: Record, batch: str) -> RecordPart:
         processes = (Process(name="job"),)
         return RecordPart(values={"processes": processes}, source="processes", warnings=("A warning.",))
 
 
 def call_everything(lazy: LazyProcessCollector) -> None:
-    lazy.on_sample("batch", sample(1))
+    lazy.on_sample("b", sample(1), ResourceLimits())
     lazy.final_reading(0.3)
     lazy.stop(1)
 
@@ -72,7 +72,7 @@ def test_without_visible_processes_no_collector_is_made_and_the_search_ends() ->
     lazy.on_batch_started(replace(BATCH, docker_id=None))
     call_everything(lazy)
     assert searched == [*["b"] * 5, "c"]
-    assert lazy.part(RECORD) == RecordPart()
+    assert lazy.part(RECORD, "b") == RecordPart()
 
 
 def test_once_seen_the_collector_is_started_and_receives_every_call() -> None:
@@ -80,13 +80,13 @@ def test_once_seen_the_collector_is_started_and_receives_every_call() -> None:
     seen = iter([False, True])
     lazy = LazyProcessCollector(lambda _: next(seen), lambda: collector)
     lazy.on_batch_started(BATCH)
-    lazy.on_sample("batch", sample(1))
+    lazy.on_sample("b", sample(1), ResourceLimits())
     for _ in range(2):
         lazy.on_batch_started(BATCH)
     call_everything(lazy)
-    assert collector.calls == ["start", "started b", "started b", "sample batch", "final reading", "stop"]
-    assert longest_wait((Collector(), lazy), "batch", 0) == Wait("sleep", "batch")
-    record = with_collected(RECORD, (lazy,))
+    assert collector.calls == ["start", "started b", "started b", "sample b", "final reading", "stop"]
+    assert Collectors(lazy).longest_wait("b", 0) == Wait("sleep", "b")
+    record = with_collected(RECORD, (lazy,), "b")
     assert (record.sampling, record.monitor) == (Sampling(sources=("processes",)), Monitor(warnings=("A warning.",)))
     assert record.processes == (Process(name="job"),)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.task_record import RecordPart, ResourceLimits
 from profiler.collectors.collector import with_collected
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.collectors.processes.process_reader import ProcessSnapshot
@@ -44,6 +44,7 @@ COARSE = Series(
     gpu_utilization_percent=(7.0,) * 60,
 )
 BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING", started_ns=START_NS)
+AGAIN = replace(BATCH, docker_id="c", first_docker_id="b")
 
 
 def process(
@@ -153,7 +154,7 @@ class World:
         return self
 
     def record(self, status: Status = "success", exit_code: int | None = 0, **fields: Any) -> Record:
-        return with_collected(replace(base(status, exit_code), **fields), (self.collector,))
+        return with_collected(replace(base(status, exit_code), **fields), (self.collector,), "b")
 
 
 def base(status: Status = "success", exit_code: int | None = 0) -> Record:
@@ -207,7 +208,7 @@ def test_a_time_series_that_the_stats_contradict_is_not_used() -> None:
     world = World()
     for at in range(5, 60, 10):
         world.run(at + 1)
-        world.collector.on_sample("batch", sample(START_NS + seconds(at), at * 0.9, 100 * MIB))
+        world.collector.on_sample("b", sample(START_NS + seconds(at), at * 0.9, 100 * MIB), ResourceLimits())
     record = world.run(60).record()
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert present(record.metrics.memory_used_mb).avg == 100
@@ -273,7 +274,7 @@ def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled()
     world = World()
     world.group = lambda at: group(peak=500) if at < 20 else group(peak=100, is_empty=at >= 40)
     world.run(19)
-    world.collector.on_batch_started(replace(BATCH, docker_id="c"))
+    world.collector.on_batch_started(AGAIN)
     metrics = world.run(40).record().metrics
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
 
@@ -430,7 +431,7 @@ def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
     world = World()
     world.snapshot = lambda at: alone(process(cpu=at / 2, held=180, mark=188))
     world.run(31)
-    world.collector.on_sample("batch", sample(START_NS + seconds(30), 15.0, 175 * MIB))
+    world.collector.on_sample("b", sample(START_NS + seconds(30), 15.0, 175 * MIB), ResourceLimits())
     metrics = world.run(60).record(metrics=Metrics()).metrics
     assert metrics.max_memory_used_mb == 183
     assert present(metrics.memory_used_mb).p50 == pytest.approx(175, abs=1)
@@ -444,7 +445,7 @@ def test_the_average_the_curve_and_the_peak_have_one_basis(stats_period_ms: int,
     world.snapshot = lambda at: alone(process(cpu=at / 2, held=500))
     for at in range(stats_period_ms // 1000, until - 1, stats_period_ms // 1000):
         world.run(at + 1)
-        world.collector.on_sample("batch", sample(START_NS + seconds(at), at / 2, 3 * MIB))
+        world.collector.on_sample("b", sample(START_NS + seconds(at), at / 2, 3 * MIB), ResourceLimits())
     stats = Metrics(max_memory_used_mb=3, memory_used_mb=Distribution(avg=3, p50=3, p95=3, p99=3, max=3))
     sampling = Sampling(samples=until * 1000 // stats_period_ms, stats_period_ms=stats_period_ms)
     limits = {"memory_size_mb": 512, "memory_peak_source": "sampled"}
@@ -550,7 +551,7 @@ def test_the_thread_waits_for_the_events_of_a_readable_group_and_is_woken_once_b
 
 def test_a_replaced_container_continues_the_totals() -> None:
     world = World().run(20)
-    world.collector.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(20)))
+    world.collector.on_batch_started(replace(AGAIN, started_ns=START_NS + seconds(20)))
     world.snapshot = lambda at: alone(process(8, cpu=(at - 20) / 2, held=50))
     record = world.run(40).record(metrics=Metrics())
     # A process that nobody was seen to wait for counts with what is left after rounding.
@@ -563,8 +564,7 @@ def test_where_no_process_is_visible_and_in_another_containers_record_there_are_
     world = World()
     world.snapshot = lambda _: ProcessSnapshot()
     assert world.run(30).record() == base()
-    other = replace(base(), container=Container(name="other"))
-    assert World().run(10).collector.part(other) == RecordPart(source="processes")
+    assert World().run(10).collector.part(base(), "other") == RecordPart(source="processes")
 
 
 def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
@@ -579,7 +579,7 @@ def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_
     world = World().run(20)
     world.snapshot = lambda _: ProcessSnapshot()
     world.run(24)
-    world.collector.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(24)))
+    world.collector.on_batch_started(replace(AGAIN, started_ns=START_NS + seconds(24)))
     world.snapshot = lambda at: alone(process(8, cpu=(at - 24) / 2, held=50))
     series = present(world.run(40).record(series=COARSE).series)
     (shown,) = series.processes

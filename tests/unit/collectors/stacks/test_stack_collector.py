@@ -54,10 +54,10 @@ class World:
         access = StackAccess(
             reader=self.reader if self.is_installed else None,
             find_processes=lambda docker_id: self.processes.get(docker_id, ()),
-            sizes=lambda _: ResourceLimits(vcpu=self.local_vcpu or 1, memory_bytes=1000),
             own_cpu_ns=lambda: 0,
             advice=_ADVICE,
             is_local=bool(self.local_vcpu),
+            vcpu=self.local_vcpu,
             runs_python=lambda pid, last: None if last else self.programs.get(pid, ("python3", True)),
         )
         self.collector = StackCollector(access, self.mode, self.clock, self.log)
@@ -73,7 +73,7 @@ class World:
         return self
 
     def record(self, of: Record = _RECORD) -> Record:
-        return with_collected(of, (self.collector,))
+        return with_collected(of, (self.collector,), "d1")
 
     def warnings(self) -> tuple[str, ...]:
         monitor = self.record().monitor
@@ -86,7 +86,7 @@ def test_a_run_of_100_seconds() -> None:
     assert (stacks.source, stacks.samples) == ("py-spy 9", 60 + 4)
     assert (stacks.top[0].function, stacks.top[0].self_percent) == ("parse", 100)
     assert world.warnings() == ()
-    line = json.loads(present(world.collector.stacks_line(_RECORD)))
+    line = json.loads(present(world.collector.stacks_line(_RECORD, "d1")))
     members = [line[key] for key in ("type", "taskId", "container", "format")]
     assert members == ["task.stacks", "t1", "batch", "folded"]
     assert line["steps"][0]["offsetMs"] == 5200
@@ -105,7 +105,7 @@ def test_a_short_local_run_has_20_samples_a_second_and_the_start_of_a_longer_one
     world.reader.dumped = Dump(stacks=(stack("main", "parse"), stack("wait", is_active=False)), cpu_ns=seconds(0.01))
     stacks = present(world.go_on(duration).record().stacks)
     assert (stacks.samples, stacks.running_samples) == (samples, samples)
-    line = json.loads(present(world.collector.stacks_line(_RECORD)))
+    line = json.loads(present(world.collector.stacks_line(_RECORD, "d1")))
     assert sum(sum(step["stacks"].values()) for step in line["steps"]) == 2 * samples
 
 
@@ -149,7 +149,7 @@ def test_the_monitor_pays_for_py_spy() -> None:
 def test_a_restarted_container_goes_on_in_the_same_record() -> None:
     world = World().begin().go_on(5)
     world.processes = {"d2": ((20, 2),)}
-    world.collector.on_batch_started(replace(_BATCH, docker_id="d2"))
+    world.collector.on_batch_started(replace(_BATCH, docker_id="d2", first_docker_id="d1"))
     world.go_on(5)
     stacks = world.record().stacks
     assert present(stacks).samples == 10
@@ -213,7 +213,8 @@ def usage(world: World, duration: int, cpu_per_second: float, *, every: int = 1)
         world.used_cpu_seconds += cpu_per_second * every
         world.go_on(every)
         now_ns = START_NS + world.clock.now_ns
-        world.collector.on_sample("batch", sample(now_ns, world.used_cpu_seconds, 100))
+        sizes = ResourceLimits(vcpu=world.local_vcpu or 1, memory_bytes=1000)
+        world.collector.on_sample("d1", sample(now_ns, world.used_cpu_seconds, 100), sizes)
 
 
 @pytest.mark.parametrize("every", [1, 10])

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import ResourceLimits
-from profiler.collectors.collector import Collector
+from profiler.collectors.collector import Collector, Collectors
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, RuntimeReport
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
@@ -16,15 +16,26 @@ from profiler.core.clock import Ticker
 from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
 from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot, SnapshotBuilder
-from profiler.monitor.reporter import Reporter
+from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, InstanceReading, OwnUsage
-from profiler.settings import MonitorSettings
-from tests.fakes import START_NS, FakeClock, FakeLog, FakeTaskSource, sample, seconds
+from tests.fakes import (
+    START_NS,
+    FakeCalls,
+    FakeClock,
+    FakeLog,
+    FakeLogsSink,
+    FakeStdout,
+    FakeStop,
+    FakeTaskSource,
+    sample,
+    seconds,
+)
 from tests.unit.collectors.nvidia.test_gpu_collector import ScriptedSource, reading
 from tests.values import present
 
@@ -52,10 +63,18 @@ class World:
         self.instance_reads = 0
         self.source = FakeTaskSource(self.clock, lambda _at: self.task, lambda at: {"b": self.batch(at)}, OWN)
         host = Host(vcpu=8, memory_bytes=2**35)
-        self.sampler = TaskSampler(self.source, self.clock, FakeLog(), seconds(1), host=host)
-        settings, own_usage = MonitorSettings(endpoint_address="x", endpoint_version=4), OwnUsage(cpu_seconds=0.5)
-        reporter = Reporter(settings, self.sampler, Ticker(0, seconds(1)), self.clock, lambda: own_usage)
-        self.builder = SnapshotBuilder(reporter, accelerators, self.read_instance)
+        shared = SharedParts(
+            clock=self.clock,
+            ticker=Ticker(0, seconds(1)),
+            stop=FakeStop(self.clock),
+            stop_seconds=25,
+            log=FakeLog(),
+            collectors=Collectors(*accelerators),
+            delivery=Delivery(FakeLogsSink(), FakeStdout(), FakeLog(), FakeCalls()),
+            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5),
+        )
+        self.sampler = TaskSampler(self.source, self.clock, FakeLog(), seconds(1), shared.collectors, host=host)
+        self.builder = SnapshotBuilder(self.sampler, shared, self.read_instance)
 
     def read_instance(self) -> InstanceReading | Unavailable:
         self.instance_reads += 1
@@ -98,10 +117,9 @@ def test_a_container_vanishes_with_its_stats_or_a_minute_after_they_stop_to_move
     world.source.stats_at = lambda at: {"b": world.batch(min(at, 5))} if at < 70 else {}
     assert len(world.tick(65).containers) == 1
     assert world.tick().containers == ()
-    usual = world.builder.reporter.settings
-    world.builder.reporter.settings = replace(usual, interval_seconds=30)
+    world.sampler.interval_ns = seconds(30)
     assert len(world.builder.take().containers) == 1  # held for three intervals
-    world.builder.reporter.settings = usual
+    world.sampler.interval_ns = seconds(1)
     world.source.stats_at = lambda at: {"b": world.batch(at)} if at < 70 else {}
     assert [len(world.tick().containers) for _ in range(5)] == [1, 1, 1, 0, 0]
 
@@ -226,7 +244,7 @@ def test_neuron_cores_vanish_with_the_reports() -> None:
 
 def test_an_old_snapshot_has_no_readings_and_no_source_that_answers() -> None:
     world = World()
-    world.builder.reporter.ticker.missed = 3
+    world.builder.shared.ticker.missed = 3
     snapshot = world.tick()
     assert snapshot.at(snapshot.valid_until_ns) is snapshot
     assert snapshot.valid_until_ns == world.clock.monotonic_ns() + seconds(10)

@@ -11,8 +11,6 @@ from msgspec.structs import replace
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats, parse_device_mapper_majors
-from profiler.readers.ecs.task_metadata import ContainerMetadata, Restarts, TaskMetadata
-from tests.fakes import START_NS, seconds
 from tests.values import mutated
 
 READ = "2026-03-01T10:00:02.500000001Z"
@@ -259,77 +257,3 @@ def test_any_bytes_give_a_reading_or_a_reason(change: bytes | tuple[int, int]) -
         position, byte = change
         body = body[:position] + bytes([byte]) + body[position + 1 :]
     assert isinstance(decode_stats(body), dict | Unavailable)
-
-
-FIRST = ContainerMetadata(name="batch", docker_id="a", known_status="RUNNING", started_ns=START_NS)
-LATER_NS = START_NS + seconds(90)
-
-
-def joined(restarts: Restarts, *containers: ContainerMetadata) -> ContainerMetadata:
-    (container,) = restarts.join(TaskMetadata(containers=containers)).containers
-    return container
-
-
-def facts(container: ContainerMetadata) -> tuple[int, int | None, int | None]:
-    return container.restart_count, container.started_ns, container.attempt_started_ns
-
-
-def test_a_container_that_was_never_restarted_is_as_it_was() -> None:
-    restarts = Restarts()
-    for container in (FIRST, replace(FIRST, known_status="STOPPED", exit_code=0)):
-        assert joined(restarts, container) == replace(container, attempt_started_ns=START_NS)
-
-
-RESTARTED = (
-    replace(FIRST, restart_count=1, started_ns=LATER_NS),
-    replace(FIRST, started_ns=LATER_NS),
-    replace(FIRST, docker_id="b", started_ns=LATER_NS),
-    replace(FIRST, docker_id="b", restart_count=1, started_ns=LATER_NS),
-)
-CREATED = replace(FIRST, docker_id="b", started_ns=None, known_status="CREATED")
-
-
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        *(((FIRST, again, again, again), (1, START_NS, LATER_NS)) for again in RESTARTED),
-        # A count without a new start counts.
-        ((FIRST, replace(FIRST, restart_count=3)), (3, START_NS, START_NS)),
-        # A new container that has not started yet has its start later.
-        ((FIRST, CREATED), (1, START_NS, None)),
-        ((FIRST, CREATED, replace(CREATED, started_ns=LATER_NS)), (1, START_NS, LATER_NS)),
-        # A start that becomes more exact is no restart.
-        (
-            (
-                replace(FIRST, started_ns=None, docker_id=None),
-                FIRST,
-                replace(FIRST, started_ns=START_NS + seconds(0.4)),
-            ),
-            (0, START_NS, START_NS),
-        ),
-    ],
-)
-def test_a_restart_shows_in_the_count_the_start_or_the_id(
-    seen: tuple[ContainerMetadata, ...], expected: tuple[int, int, int | None]
-) -> None:
-    restarts = Restarts()
-    assert [facts(joined(restarts, container)) for container in seen][-1] == expected
-
-
-def test_of_two_containers_with_one_name_the_last_one_counts() -> None:
-    restarts = Restarts()
-    joined(restarts, FIRST)
-    ended = replace(FIRST, known_status="STOPPED", exit_code=1)
-    again = replace(FIRST, docker_id="b", started_ns=LATER_NS)
-    for order in ((ended, again), (again, ended)):
-        found = joined(restarts, *order)
-        assert (found.docker_id, found.exit_code) == ("b", None)
-        assert facts(found) == (1, START_NS, LATER_NS)
-
-
-def test_containers_keep_their_order_and_restarts_of_their_own() -> None:
-    restarts = Restarts()
-    side = ContainerMetadata(name="side", docker_id="s", started_ns=START_NS)
-    restarts.join(TaskMetadata(containers=(side, FIRST)))
-    task = restarts.join(TaskMetadata(containers=(side, replace(FIRST, docker_id="b", started_ns=LATER_NS))))
-    assert [(one.name, one.restart_count) for one in task.containers] == [("side", 0), ("batch", 1)]

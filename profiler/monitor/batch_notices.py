@@ -1,0 +1,99 @@
+"""The notices of the running batches of a task, from the samples of the batches."""
+
+from collections.abc import Iterator
+
+from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
+from profiler.aggregation.run_notices import Finding, NoticeReading, RunNotices
+from profiler.aggregation.task_record import container_limits
+from profiler.core.clock import Clock
+from profiler.core.ecs_terms import FARGATE
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.followed_container import FollowedContainer, NoticeState
+from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.settings import TaskSettings
+
+
+class BatchNotices:
+    """The notices of all batches of the task."""
+
+    def __init__(self, settings: TaskSettings, sampler: TaskSampler, clock: Clock) -> None:
+        self._settings = settings
+        self._sampler = sampler
+        self._clock = clock
+        self._own_line_ns: int | None = None
+
+    def find(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[tuple[RunNotices, Finding]]:
+        """The conditions that a running batch meets for the first time, with its notices so far."""
+        state = batch.notices
+        if state is None:
+            if batch.container.started_ns is None:
+                return
+            notices = RunNotices(
+                batch.container.started_ns,
+                stuck_minutes=self._settings.stuck_minutes,
+                expected_seconds=self._settings.expected_seconds,
+                interval_ns=self._sampler.interval_ns,
+            )
+            state = batch.notices = NoticeState(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
+        usage = batch.usage
+        if usage is not None and usage.samples != state.samples:
+            state.samples = usage.samples
+            reading = self._reading(state, batch.container, task, usage)
+            if reading is not None:
+                for finding in state.notices.add(reading):
+                    yield state.notices, finding
+        if self._settings.expected_seconds is not None:
+            overdue = state.notices.overdue(self._now_ns(state))
+            if overdue is not None:
+                yield state.notices, overdue
+
+    def on_line(self) -> None:
+        self._own_line_ns = self._clock.monotonic_ns()
+
+    @property
+    def want_silence(self) -> bool:
+        """Whether the monitor's own lines should wait, because they would hide that a batch is stuck."""
+        task = self._sampler.task
+        if task is None or task.launch_type != FARGATE:
+            return False
+        states = (one.notices for one in self._sampler.followed.all if one.notices is not None)
+        return any(state.notices.wants_silence(self._now_ns(state)) for state in states)
+
+    def _now_ns(self, state: NoticeState) -> int:
+        return self._clock.monotonic_ns() + state.wall_offset_ns
+
+    def _reading(
+        self, state: NoticeState, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage
+    ) -> NoticeReading | None:
+        """The last sample; the CPU time counts as missing, not as idle, if the container was restarted."""
+        sample, at_ns = usage.last_sample, usage.last_read_by_start_ns
+        if sample is None or at_ns is None:
+            return None
+        cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
+        if task is not state.task:  # the task is read every few seconds
+            # A container without counters of block devices has done no I/O if another one has them (cgroup v2).
+            totals = [one.usage.traffic() for one in self._sampler.followed.all if one.usage is not None]
+            state.measures_blocks = any(one[name] is not None for one in totals for name in BLOCK_COUNTERS)
+            state.task, attempt = task, (container.docker_id, container.restart_count)
+            state.memory_size_bytes = container_limits(container, task, usage, self._sampler.host).memory_bytes
+            if attempt != state.attempt:
+                state.attempt, cpu_seconds = attempt, None
+        own_line_ns = None
+        # On Fargate, the log driver uses the network of the task.
+        if self._own_line_ns is not None and task.launch_type == FARGATE and container.shares_network:
+            own_line_ns = self._own_line_ns + state.wall_offset_ns
+        network_bytes, block_bytes = usage.traffic_bytes()
+        has_blocks = sample.block_read_bytes is not None or sample.block_write_bytes is not None
+        is_network_known = sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
+        return NoticeReading(
+            at_ns=at_ns,
+            cpu_ns=None if cpu_seconds is None else round(cpu_seconds * NS_PER_SECOND),
+            network_bytes=network_bytes if is_network_known else None,
+            block_bytes=block_bytes if has_blocks or state.measures_blocks else None,
+            own_line_ns=own_line_ns,
+            memory_used_bytes=sample.memory_used_bytes,
+            memory_size_bytes=state.memory_size_bytes,
+            disk_used_mb=task.ephemeral_storage_used_mib,
+            disk_size_mb=task.ephemeral_storage_size_mib,
+        )

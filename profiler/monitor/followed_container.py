@@ -1,0 +1,99 @@
+"""The containers of a task, each with everything that is kept of it while the task is monitored."""
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.run_notices import RunNotices
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.time_series import DeviceReadings
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, joined_attempt
+
+
+class BatchLoad(Struct, eq=False):
+    """The data of a batch beyond the usage of its container.
+
+    ``demand`` covers all containers of the task, in the steps of the batch. ``interval_devices`` are the readings of
+    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else the host's.
+    """
+
+    vcpu_size: float | None
+    demand: CpuDemand
+    interval_devices: DeviceReadings = field(default_factory=DeviceReadings)
+
+
+class NoticeState(Struct, eq=False):
+    """The notices of a batch, its last reading, and the wall clock as it was set when the batch was found."""
+
+    notices: RunNotices
+    wall_offset_ns: int
+    samples: int = 0
+    attempt: tuple[str | None, int] | None = None
+    task: TaskMetadata | None = None
+    memory_size_bytes: float | None = None
+    measures_blocks: bool = False
+
+
+class FollowedContainer(Struct, eq=False):
+    """A container over all its attempts. Collectors keep what they know of it by ``container.followed_id``.
+
+    ``container`` is as it was listed last; it has only the name before. ``load`` is for what may be a batch, and what
+    comes after it for a batch. ``stale_at_ns`` is when a batch whose last sample stays the same may have ended.
+    """
+
+    container: ContainerMetadata
+    is_listed: bool = False
+    was_listed: bool = False
+    usage: ContainerUsage | None = None
+    shift_at_start_ns: int | None = None
+    load: BatchLoad | None = None
+    stale_at_ns: int | None = None
+    interval_started_ns: int | None = None
+    notices: NoticeState | None = None
+    reads_without_end: int = 0
+    stop_seen_ns: int | None = None
+    is_reported: bool = False
+    _before: ContainerMetadata | None = None
+
+    @property
+    def name(self) -> str:
+        return self.container.name
+
+    def join(self, listed: ContainerMetadata) -> ContainerMetadata:
+        """Add the container as it is listed now."""
+        before, self.container = self._before, joined_attempt(self._before, listed)
+        known_id = listed.docker_id or (None if before is None else before.docker_id)
+        self._before = replace(self.container, docker_id=known_id)
+        self.is_listed = self.was_listed = True
+        return self.container
+
+    def keep_totals_only(self) -> None:
+        """Drop the data that only batches need."""
+        self.load = None
+        if self.usage is not None:
+            self.usage.keep_totals_only()
+
+
+class FollowedContainers:
+    """The containers of one task: ``all`` of them, and those that are ``listed`` at present, in the task's order."""
+
+    def __init__(self) -> None:
+        self.all: list[FollowedContainer] = []
+        self.listed: list[FollowedContainer] = []
+
+    def named(self, name: str) -> FollowedContainer:
+        """The container of this task with the name, also before it is listed."""
+        found = next((one for one in self.all if one.name == name), None)
+        if found is None:
+            found = FollowedContainer(ContainerMetadata(name=name))
+            self.all.append(found)
+        return found
+
+    def join(self, task: TaskMetadata) -> TaskMetadata:
+        """Add the task as it is now. Returns it with one container a name, which has all its attempts."""
+        for one in self.listed:
+            one.is_listed = False
+        containers = task.current.values()
+        self.listed = [self.named(container.name) for container in containers]
+        joined = [one.join(container) for one, container in zip(self.listed, containers, strict=True)]
+        return replace(task, containers=tuple(joined))
