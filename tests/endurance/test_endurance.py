@@ -13,7 +13,7 @@ from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
 from tests.aws import fake_aws
 from tests.integration.sidecar import Sidecar
-from tests.unit.monitor.test_loop import World
+from tests.monitor_world import World
 
 pytestmark = pytest.mark.endurance
 

@@ -29,7 +29,7 @@ from profiler.record.record_model import (
     decode,
     encode,
 )
-from tests.unit.monitor.test_loop import MIB, World
+from tests.monitor_world import MIB, World
 
 GROUP = "/ecs/jobs"
 REGION, ACCOUNT, CLUSTER = "us-west-2", "111122223333", "jobs"

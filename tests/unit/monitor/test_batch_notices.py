@@ -19,7 +19,7 @@ from profiler.record.bounded_json_line import MAX_LINE_BYTES
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record
 from tests.fakes import START_NS, FakeStdout, sample, seconds
-from tests.unit.monitor.test_loop import MIB, FakeCollector, World
+from tests.monitor_world import MIB, FakeCollector, World
 
 STUCK = 60  # seconds
 Sample = Callable[[float], ContainerSample]

@@ -370,7 +370,7 @@ def test_live_readings_have_the_gpus_of_every_batch_with_a_known_selection() -> 
     scope = GpuScope((), asking({"b" * 64: "GPU-a,GPU-b", "c": "GPU-c"}, []))
     assert scope.selection_for_all(WHOLE) == GpuSelection()
     scope.discover(BATCH)
-    scope.discover(ContainerMetadata(name="other", docker_id="c"))
+    scope.discover(ContainerMetadata(name=BATCH.name, docker_id="c"))  # of another task
     assert scope.selection_for_all(WHOLE) == GpuSelection(
         selectors=frozenset({"GPU-a", "GPU-b", "GPU-c"}), is_known=True
     )

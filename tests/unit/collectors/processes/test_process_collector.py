@@ -567,6 +567,14 @@ def test_where_no_process_is_visible_and_in_another_containers_record_there_are_
     assert World().run(10).collector.part(base(), "other") == RecordPart(source="processes")
 
 
+def test_a_container_of_another_task_with_the_same_name_has_its_own_numbers() -> None:
+    world = World()
+    world.collector.on_batch_started(replace(BATCH, docker_id="z"))
+    world.snapshot = lambda at: alone(process(cpu=at / 2, held=100 + 50 * (world.process_reads % 2)))
+    first, second = (world.run(30).collector.part(base(), batch).values["metrics"] for batch in ("b", "z"))
+    assert (first.max_memory_used_mb, second.max_memory_used_mb) == (150, 100)
+
+
 def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
     record = World().run(60).record(series=COARSE)
     expected = replace(COARSE, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)

@@ -156,6 +156,15 @@ def test_a_restarted_container_goes_on_in_the_same_record() -> None:
     assert set(world.reader.asked) == {10, 20}
 
 
+def test_a_container_of_another_task_with_the_same_name_has_its_own_stacks() -> None:
+    world = World().begin().go_on(5)
+    world.processes["d2"] = ((20, 2),)
+    world.collector.on_batch_started(replace(_BATCH, docker_id="d2"))
+    world.go_on(5)
+    parts = [world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d2")]
+    assert [stacks.samples for stacks in parts] == [10, 5]
+
+
 def test_without_py_spy_one_warning_says_what_to_do() -> None:
     world = World(is_installed=False).begin()
     world.collector.start()

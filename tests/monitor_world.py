@@ -1,0 +1,216 @@
+"""A monitor on a fake clock, with a task that is a function of time, and collectors that note their calls."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+from msgspec.structs import replace
+
+from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.aggregation.time_series import DeviceReadings
+from profiler.collectors.collector import Collector, Collectors
+from profiler.core.clock import Ticker
+from profiler.monitor.loop import MonitorLoop
+from profiler.monitor.monitored_task import MonitoredTask
+from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.shared_parts import SharedParts
+from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host, OwnUsage
+from profiler.record.record_model import Gpu, Record
+from profiler.settings import TaskSettings
+from tests.fakes import (
+    START_NS,
+    FakeCalls,
+    FakeClock,
+    FakeLog,
+    FakeLogsSink,
+    FakeStdout,
+    FakeStop,
+    FakeTaskSource,
+    sample,
+    seconds,
+)
+
+MIB = 1024 * 1024
+OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNING", started_ns=START_NS)
+
+
+class FakeCollector:
+    """Notes the calls of the monitor, and how many reports were delivered before each."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.calls: list[tuple[str, int]] = []
+        self.records: list[Record] = []
+
+    def _note(self, what: str) -> None:
+        self.calls.append((what, len(self._world.streams.lines)))
+
+    def start(self) -> None:
+        self._note("start")
+
+    def on_batch_started(self, container: ContainerMetadata) -> None:
+        self._note(f"started {container.docker_id}")
+
+    def final_reading(self, max_seconds: float) -> None:
+        assert max_seconds < 1
+        self._note("final reading")
+
+    def stop(self, max_seconds: float) -> None:
+        self._note("stop")
+
+    def part(self, record: Record, batch: str) -> RecordPart:
+        assert batch == "b"
+        self.records.append(record)
+        return RecordPart(values={"gpus": (Gpu(uuid="GPU-a"),)}, source="fake", warnings=("A warning.",))
+
+
+class FakeDevices:
+    """Two GPUs at 20 % and at one more percent a second, with 1 and 3 GiB, and a NeuronCore at 7 %; counts reads."""
+
+    name = "fake devices"
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.reads = 0
+
+    def part(self, record: Record, batch: str) -> RecordPart:
+        return RecordPart()
+
+    def take_readings(self, into: DeviceReadings) -> None:
+        self.reads += 1
+        for percent, gibibytes in ((20, 1), (self._clock.now_ns / seconds(1), 3)):
+            into.gpu_percent.add(percent)
+            into.gpu_memory_bytes.add(gibibytes * 1024 * MIB)
+        into.neuron_percent.add(7)
+
+
+class SampleHook:
+    """Calls a function with each sample of a batch."""
+
+    def __init__(self, on_sample: Callable[[str, ContainerSample], None]) -> None:
+        self._on_sample = on_sample
+
+    def on_sample(self, batch: str, sample: ContainerSample, _sizes: ResourceLimits) -> None:
+        self._on_sample(batch, sample)
+
+    def part(self, record: Record, batch: str) -> RecordPart:
+        return RecordPart()
+
+
+class World:
+    """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``."""
+
+    def __init__(
+        self,
+        *,
+        batch_ends: float | None = None,
+        exit_code: int | None = 0,
+        stop_at: float | None = None,
+        clock: FakeClock | None = None,
+        interval_seconds: float = 1.0,
+        stop_seconds: float = 25.0,
+        **settings: Any,
+    ) -> None:
+        self.docker_id = "b"
+        self.batch_ends = batch_ends
+        self.exit_code = exit_code
+        self.memory_mib: Callable[[float], int] = lambda _at: 100
+        self.others: tuple[ContainerMetadata, ...] = ()
+        self.collectors: tuple[Collector, ...] = ()
+        self.devices: tuple[FakeDevices, ...] = ()
+        self.exporter: Mock | None = None
+        self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
+        self.clock = clock or FakeClock()
+        self.stop = FakeStop(self.clock, stop_at)
+        self.log = FakeLog()
+        self.streams = FakeLogsSink()
+        self.output = FakeStdout()
+        self.budget = FakeCalls(self.clock)
+        self.interval_ns, self.stop_seconds = seconds(interval_seconds), stop_seconds
+        self.warnings: tuple[str, ...] = ()
+        self.settings = TaskSettings(**settings)
+        self.source = FakeTaskSource(self.clock, self.usual_task, self.usual_stats, OWN)
+
+    def batch(self, at: float) -> ContainerMetadata:
+        running = ContainerMetadata(
+            name="batch",
+            docker_id=self.docker_id,
+            known_status="RUNNING",
+            started_ns=START_NS,
+            memory_limit_bytes=1024 * MIB,
+            log_driver="awslogs",
+            log_options={
+                "awslogs-group": "/ecs/jobs",
+                "awslogs-region": "eu-central-1",
+                "awslogs-stream": "ecs/batch/0123",
+            },
+        )
+        if self.batch_ends is None or at < self.batch_ends:
+            return running
+        return replace(
+            running, known_status="STOPPED", exit_code=self.exit_code, finished_ns=START_NS + seconds(self.batch_ends)
+        )
+
+    def usual_task(self, at: float) -> TaskMetadata:
+        return TaskMetadata(
+            arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+            family="etl",
+            vcpu_limit=1.0,
+            memory_limit_bytes=2048 * MIB,
+            pull_started_ns=START_NS - seconds(20),
+            containers=(self.batch(at), OWN, *self.others),
+        )
+
+    def usual_stats(self, at: float) -> dict[str, ContainerSample]:
+        samples = {"m": sample(START_NS + seconds(at), at * 0.001, 30 * MIB)}
+        if at > 0 and (self.batch_ends is None or at < self.batch_ends):
+            samples[self.docker_id] = self.batch_sample(at)
+        return samples
+
+    def batch_sample(self, at: float) -> ContainerSample:
+        return sample(START_NS + seconds(at), at * 0.5, self.memory_mib(at) * MIB)
+
+    def shared(self) -> SharedParts:
+        own_usage = OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1)
+        return SharedParts(
+            clock=self.clock,
+            ticker=Ticker(self.clock.monotonic_ns(), self.interval_ns),
+            stop=self.stop,
+            stop_seconds=self.stop_seconds,
+            log=self.log,
+            collectors=Collectors(*self.collectors, *self.devices, SampleHook(self.on_sample)),
+            delivery=Delivery(self.streams, self.output, self.log, self.budget),
+            read_own_usage=lambda: own_usage,
+        )
+
+    def task(self, shared: SharedParts) -> MonitoredTask:
+        host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
+        self.sampler = sampler = TaskSampler(
+            self.source,
+            self.clock,
+            self.log,
+            self.interval_ns,
+            shared.collectors,
+            series_points=self.settings.series_points,
+            host=host,
+        )
+        return MonitoredTask(self.settings, sampler, shared, self.warnings)
+
+    def run(self) -> "World":
+        shared = self.shared()
+        MonitorLoop((self.task(shared),), shared, self.exporter).run()
+        return self
+
+    def report(self) -> dict[str, Any]:
+        ((_, line),) = self.streams.lines
+        document: dict[str, Any] = json.loads(line)
+        assert document["type"] == "task.report"
+        record: dict[str, Any] = document["record"]
+        return record
+
+    def printed(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.output.lines]
