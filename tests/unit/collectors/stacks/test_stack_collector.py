@@ -1,6 +1,7 @@
 import json
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -161,8 +162,8 @@ def test_a_container_of_another_task_with_the_same_name_has_its_own_stacks() -> 
     world.processes["d2"] = ((20, 2),)
     world.collector.on_batch_started(replace(_BATCH, docker_id="d2"))
     world.go_on(5)
-    parts = [world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d2")]
-    assert [stacks.samples for stacks in parts] == [10, 5]
+    stacks: list[Any] = [world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d2")]
+    assert [one.samples for one in stacks] == [10, 5]
 
 
 def test_without_py_spy_one_warning_says_what_to_do() -> None:
