@@ -11,8 +11,7 @@ from profiler.aggregation.task_record import RecordPart, ResourceLimits
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
-from profiler.monitor.loop import MonitorLoop
-from profiler.monitor.monitored_task import MonitoredTask
+from profiler.monitor.loop import MonitoredTask, MonitorLoop
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler

@@ -21,78 +21,73 @@ COMMAND = ""
 
 
 class Collector(Protocol):
-    """Collects one kind of values. :class:`Collectors` finds by its methods which of the Protocols below it has."""
+    """Has a part of each record: values that are known so far of a batch, the name of the source, and warnings.
 
-    def part(self, record: Record, batch: str) -> RecordPart:
-        """Return what is known so far of a batch for its record: values, the name of the source, and warnings."""
+    A collector can have the methods of the Protocols below in addition.
+    """
+
+    def part(self, record: Record, batch: str) -> RecordPart: ...
 
 
 class ThreadCollector(Protocol):
-    """Reads in a thread."""
+    """Reads in a thread. ``start`` returns at once, the others within ``max_seconds``.
 
-    def start(self) -> None:
-        """Start collecting; returns at once."""
+    ``final_reading`` comes before each report. ``stop`` ends the thread and the collector's child process.
+    """
 
-    def final_reading(self, max_seconds: float) -> None:
-        """Take one last reading before a report is written, within ``max_seconds``."""
-
-    def stop(self, max_seconds: float) -> None:
-        """Stop collecting and end the collector's thread and child process, within ``max_seconds``."""
+    def start(self) -> None: ...
+    def final_reading(self, max_seconds: float) -> None: ...
+    def stop(self, max_seconds: float) -> None: ...
 
 
 class BatchFollower(Protocol):
-    """Looks for something of each batch."""
+    """Looks for something of each batch, from its start on; called again as long as the batch runs."""
 
-    def on_batch_started(self, container: "ContainerMetadata") -> None:
-        """The batch container runs; called again as long as it does."""
+    def on_batch_started(self, container: "ContainerMetadata") -> None: ...
 
 
 class SampleFollower(Protocol):
-    """Compares its readings with the samples of the task stats."""
+    """Compares its readings with each sample of a batch in the task stats. ``sizes`` are its container's limits."""
 
-    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
-        """Receive a sample of a batch, and the limits of its container."""
+    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None: ...
 
 
 class DeviceCollector(Protocol):
-    """Reads devices. ``name`` is the source's name in ``sampling.sources``."""
+    """Reads devices. ``name`` is the source's name in ``sampling.sources``.
+
+    ``take_readings`` adds the readings of all the batches' devices since the last call. ``idle_ns`` is for how long all
+    GPUs were idle between two moments (monotonic) of the last minutes. ``latest`` is None before the first reading.
+    """
 
     name: str
 
-    def take_readings(self, into: DeviceReadings) -> None:
-        """Add the readings of all the batch's devices since the last call."""
-
-    def idle_ns(self, start_ns: int, end_ns: int) -> int:
-        """Return for how long all GPUs were idle between two moments (monotonic) of the last minutes."""
-
-    def latest(self) -> "LiveGpus | LiveNeuron | None":
-        """Return the last reading for the live metrics; None before the first."""
+    def take_readings(self, into: DeviceReadings) -> None: ...
+    def idle_ns(self, start_ns: int, end_ns: int) -> int: ...
+    def latest(self) -> "LiveGpus | LiveNeuron | None": ...
 
 
 class RequiredCollector(Protocol):
-    """May be required by the settings (``on``), and may have a child process, which is not measured."""
+    """Can be required by the settings: ``startup_error`` is why it has no readings then, as a sentence.
+
+    ``child_pid`` is its own child process, which is excluded from the measurements.
+    """
 
     @property
-    def startup_error(self) -> str | None:
-        """Why a required collector has no readings, as a sentence; else None."""
-
+    def startup_error(self) -> str | None: ...
     @property
-    def child_pid(self) -> int | None:
-        """The collector's own child process."""
+    def child_pid(self) -> int | None: ...
 
 
 class WaitCollector(Protocol):
-    """Knows what batches wait for."""
+    """Knows what a batch waited for longest since a time, as of its last record; None if it is unknown."""
 
-    def longest_wait(self, batch: str, since_ns: int) -> "Wait | None":
-        """Return what a batch waited for longest since then, as of its last record; None if unknown."""
+    def longest_wait(self, batch: str, since_ns: int) -> "Wait | None": ...
 
 
 class LineCollector(Protocol):
-    """Has a line of its own."""
+    """Has the line of the call stacks that belongs to a final record; None without any."""
 
-    def stacks_line(self, record: Record, batch: str) -> bytes | None:
-        """Return the line of the call stacks that belongs to a final record; None without any."""
+    def stacks_line(self, record: Record, batch: str) -> bytes | None: ...
 
 
 class Collectors:
@@ -103,9 +98,9 @@ class Collectors:
 
     def __init__(self, *collectors: Collector) -> None:
         self._all = collectors
-        self._threads: tuple[ThreadCollector, ...] = self._with("start")
-        self._batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
-        self._sample_followers: tuple[SampleFollower, ...] = self._with("on_sample")
+        self.threads: tuple[ThreadCollector, ...] = self._with("start")
+        self.batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
+        self.sample_followers: tuple[SampleFollower, ...] = self._with("on_sample")
         self.devices: tuple[DeviceCollector, ...] = self._with("take_readings")
         self._required: tuple[RequiredCollector, ...] = self._with("child_pid")
         self._waits: tuple[WaitCollector, ...] = self._with("longest_wait")
@@ -118,18 +113,6 @@ class Collectors:
     def __iter__(self) -> Iterator[Collector]:
         """All of them."""
         return iter(self._all)
-
-    def start(self) -> None:
-        for collector in self._threads:
-            collector.start()
-
-    def on_batch_started(self, container: "ContainerMetadata") -> None:
-        for collector in self._batch_followers:
-            collector.on_batch_started(container)
-
-    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
-        for collector in self._sample_followers:
-            collector.on_sample(batch, sample, sizes)
 
     def take_readings(self) -> DeviceReadings:
         """Return the readings of all devices since the last call."""
@@ -158,7 +141,7 @@ class Collectors:
 
     def final_readings(self) -> None:
         """Take one last reading of each collector before a report, which waits at most this long for each."""
-        for collector in self._threads:
+        for collector in self.threads:
             collector.final_reading(0.3)
 
     def stacks_line(self, record: Record, batch: str = COMMAND) -> bytes | None:
@@ -168,7 +151,7 @@ class Collectors:
 
     def stop(self) -> None:
         """Stop all collectors after the report."""
-        for collector in self._threads:
+        for collector in self.threads:
             collector.stop(1.5)
 
 

@@ -172,7 +172,8 @@ class _Session:
         plan, supervisor = self._plan, self._supervisor
         began_ns = time.thread_time_ns()
         plan.on_started()
-        plan.collectors.start()
+        for collector in plan.collectors.threads:
+            collector.start()
         self._pace.leave_out(time.thread_time_ns() - began_ns)
         # A command that ends sooner writes no file.
         first_write_ns = self._started.started_ns + min(NS_PER_SECOND // 10, self._interval_ns // 2)

@@ -10,18 +10,6 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, joined_attempt
 
 
-class BatchLoad(Struct, eq=False):
-    """The data of a batch beyond the usage of its container.
-
-    ``demand`` covers all containers of the task, in the steps of the batch. ``interval_devices`` are the readings of
-    the devices since the last checkpoint. ``vcpu_size`` is the task's size, else the host's.
-    """
-
-    vcpu_size: float | None
-    demand: CpuDemand
-    interval_devices: DeviceReadings = field(default_factory=DeviceReadings)
-
-
 class NoticeState(Struct, eq=False):
     """The notices of a batch, its last reading, and the wall clock as it was set when the batch was found."""
 
@@ -37,16 +25,20 @@ class NoticeState(Struct, eq=False):
 class FollowedContainer(Struct, eq=False):
     """A container over all its attempts. Collectors keep what they know of it by ``container.followed_id``.
 
-    ``container`` is as it was listed last; it has only the name before. ``load`` is for what may be a batch, and what
-    comes after it for a batch. ``stale_at_ns`` is when a batch whose last sample stays the same may have ended.
+    ``container`` is as it was listed last; it has only the name before. What comes after ``demand`` is for batches.
+
+    ``demand`` covers all containers of the task, in the steps of a container that may be a batch; None for others.
+    ``vcpu_size`` is the task's size, else the host's. ``interval_devices`` are the readings of the devices since the
+    last checkpoint. A batch whose last sample stays the same may have ended at ``stale_at_ns``.
     """
 
     container: ContainerMetadata
     is_listed: bool = False
-    was_listed: bool = False
     usage: ContainerUsage | None = None
     shift_at_start_ns: int | None = None
-    load: BatchLoad | None = None
+    demand: CpuDemand | None = None
+    vcpu_size: float | None = None
+    interval_devices: DeviceReadings = field(default_factory=DeviceReadings)
     stale_at_ns: int | None = None
     interval_started_ns: int | None = None
     notices: NoticeState | None = None
@@ -56,20 +48,20 @@ class FollowedContainer(Struct, eq=False):
     _before: ContainerMetadata | None = None
 
     @property
-    def name(self) -> str:
-        return self.container.name
+    def was_listed(self) -> bool:
+        return self._before is not None
 
     def join(self, listed: ContainerMetadata) -> ContainerMetadata:
         """Add the container as it is listed now."""
         before, self.container = self._before, joined_attempt(self._before, listed)
         known_id = listed.docker_id or (None if before is None else before.docker_id)
         self._before = replace(self.container, docker_id=known_id)
-        self.is_listed = self.was_listed = True
+        self.is_listed = True
         return self.container
 
     def keep_totals_only(self) -> None:
         """Drop the data that only batches need."""
-        self.load = None
+        self.demand = None
         if self.usage is not None:
             self.usage.keep_totals_only()
 
@@ -83,7 +75,7 @@ class FollowedContainers:
 
     def named(self, name: str) -> FollowedContainer:
         """The container of this task with the name, also before it is listed."""
-        found = next((one for one in self.all if one.name == name), None)
+        found = next((one for one in self.all if one.container.name == name), None)
         if found is None:
             found = FollowedContainer(ContainerMetadata(name=name))
             self.all.append(found)

@@ -1,13 +1,289 @@
-"""The main loop of the monitor: at each tick a step of each task, until all have their reports or a stop request."""
+"""The main loop of the monitor: at each tick a step of each task, until all have their reports or a stop request.
 
-from collections.abc import Sequence
+start ──> step ──> step ──> … ──> batch STOPPED ─────────────> report
+                     │  SIGTERM ─> STOPPED within 2 s? ─ yes ──┤
+                     └─ finish              no: "stopped" ─────┘
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from profiler.monitor.monitored_task import MonitoredTask
-from profiler.monitor.shared_parts import SharedParts
+from profiler.aggregation.run_end import RunEnd, StopEvidence, ended
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.batch_notices import BatchNotices
+from profiler.monitor.followed_container import FollowedContainer
+from profiler.monitor.report_delivery import report_target
+from profiler.monitor.reporter import Reporter
+from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
+from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers.ecs.task_metadata import (
+    BatchSelection,
+    ContainerMetadata,
+    TaskMetadata,
+    has_run_unlisted,
+    select_batch,
+)
+from profiler.settings import TaskSettings
 
 if TYPE_CHECKING:
     from profiler.monitor.prometheus.exporter import PrometheusExporter
+
+_WAIT_FOR_END_SECONDS = 2.0
+# The part of that time for one reading of a batch that still runs.
+_SAMPLE_PART = 1 / 8
+_RETRY_SECONDS = 0.1
+# A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
+# have shown both states for a moment.
+_READS_BEFORE_LOST = 3
+# The part of the stop budget that is reserved for printing the line if the upload fails; of a short budget, a quarter.
+_PRINT_RESERVE_SECONDS = 1.0
+
+
+class MonitoredTask:
+    """A task of the monitor, which may have several. ``warnings`` are for all of its records."""
+
+    def __init__(
+        self, settings: TaskSettings, sampler: TaskSampler, shared: SharedParts, warnings: tuple[str, ...] = ()
+    ) -> None:
+        self._settings, self._sampler, self._shared = settings, sampler, shared
+        self._clock, self._stop, self._log = shared.clock, shared.stop, shared.log
+        self._reporter = Reporter(settings, sampler, shared, list(warnings))
+        self._batches: list[FollowedContainer] = []
+        self._awaited: tuple[FollowedContainer, ...] = ()  # without a report, as of the last read of the task
+        self._selection = BatchSelection(names=())
+        self._notices: BatchNotices | None = BatchNotices(settings, sampler, self._clock)
+        self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
+        self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
+
+    def start(self) -> None:
+        for warning in self._reporter.warnings:
+            self._log.warning(warning)
+
+    def step(self) -> bool:
+        """Take one sample, and report what it shows; returns True after the last report. A defect ends the task."""
+        try:
+            return self._step()
+        except Exception as error:  # noqa: BLE001  a defect must not lose the run, nor another task's
+            self.fail(error)
+            return True
+
+    def _step(self) -> bool:
+        if self._sampler.tick(self._awaited):
+            self._check_ends()
+        self._shared.delivery.print_failed()
+        if self._is_over:
+            return True
+        if self._settings.expected_seconds is not None or not self._sampler.is_repeated:
+            self._print_notices()
+        self._checkpoint_if_due()
+        return False
+
+    def finish(self) -> Iterator[float]:
+        """End the task after a stop request. Yields the seconds to wait before the next look at it."""
+        try:
+            yield from self._wait_for_end()
+        except Exception as error:  # noqa: BLE001  as in step()
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Report what is known in spite of a defect, and in spite of another one in the report."""
+        self._shared.attempt(partial(self._report_after_failure, error))
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self._batches) and not self._awaited
+
+    def _unreported(self) -> list[FollowedContainer]:
+        return [batch for batch in self._batches if not batch.is_reported]
+
+    def _select_batches(self, task: TaskMetadata) -> None:
+        if self._settings.container is None and not self._sampler.is_own_container_settled:
+            return
+        selection = select_batch(task, requested=self._settings.container, own=self._sampler.own)
+        for name in selection.names:
+            batch = self._sampler.followed.named(name)
+            if batch not in self._batches:
+                self._batches.append(batch)
+        if not selection.is_present and any(batch.was_listed for batch in self._batches):
+            return  # the batch was listed before
+        if selection.problem != self._selection.problem:
+            if not self._selection.is_present and self._selection.problem is not None:
+                self._reporter.warnings.remove(self._selection.problem)  # of a missing batch that is listed now
+            self.add_warning(selection.problem)
+        self._selection = selection
+
+    def add_warning(self, problem: str | None) -> None:
+        """Log a problem that is in all records from now on; None is no problem."""
+        if problem is not None:
+            self._log.error(problem)
+            self._reporter.warnings.append(problem)
+
+    def _check_ends(self) -> None:
+        """After a read of the task: report on every batch that has ended."""
+        task = self._sampler.task
+        if task is None:
+            return
+        self._select_batches(task)
+        for batch in self._unreported():
+            outcome = self._find_outcome(batch, task)
+            if outcome is not None:
+                self._report(batch, task, outcome)
+            elif batch.was_listed:
+                for collector in self._shared.collectors.batch_followers:
+                    collector.on_batch_started(batch.container)  # it reads what only the running batch shows
+        self._awaited = tuple(self._unreported())
+
+    def _find_outcome(self, batch: FollowedContainer, task: TaskMetadata) -> RunEnd | None:
+        container = batch.container if batch.is_listed else None
+        if not batch.was_listed and not has_run_unlisted(task, self._sampler.own):
+            return None
+        if container is not None and not container.is_stopped:
+            batch.reads_without_end = 0
+            is_stop_requested = task.is_stop_requested or self._stop.requested_ns is not None
+            if is_stop_requested and batch.stop_seen_ns is None:
+                batch.stop_seen_ns = self._clock.wall_ns()
+            return None
+        if container is not None and container.exit_code is not None:
+            return self._listed_end(batch, container, task)
+        batch.reads_without_end += 1
+        return None if batch.reads_without_end < _READS_BEFORE_LOST else self._listed_end(batch, container, task)
+
+    def _listed_end(self, batch: FollowedContainer, container: ContainerMetadata | None, task: TaskMetadata) -> RunEnd:
+        """The end of a stopped container; of one that is not listed, only the last reading is known."""
+        if container is None:
+            usage = batch.usage
+            return RunEnd(status="unknown", finished_ns=None if usage is None else usage.last_read_ns)
+        signalled_ns = None
+        if self._stop.requested_ns is not None:
+            signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
+        stop = StopEvidence(
+            seen_ns=batch.stop_seen_ns,
+            signalled_ns=signalled_ns,
+            execution_stopped_ns=task.execution_stopped_ns,
+            others_finished_ns=[
+                other.finished_ns
+                for other in task.containers
+                if other.name != container.name and other.finished_ns is not None
+            ],
+            is_task_stopping=task.is_stop_requested,
+        )
+        exit_code, finished_ns = container.exit_code, container.finished_ns
+        return ended(exit_code, finished_ns, was_stopped=stop.explains(exit_code, finished_ns))
+
+    def _wait_for_end(self) -> Iterator[float]:
+        """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
+
+        So wait only briefly for the end of the batch. The batch may have run for less than a second, or its statistics
+        may be many seconds old: a reading at the signal and one just before the report cover the time up to its end.
+        """
+        # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or an upload may come in between.
+        wait_seconds = min(_WAIT_FOR_END_SECONDS, (self._shared.stop_seconds - self._since_stop_seconds()) / 2)
+        deadline_ns = self._clock.monotonic_ns() + round(wait_seconds * NS_PER_SECOND)
+        sample_seconds = wait_seconds * _SAMPLE_PART
+        task_seen = False
+        while (left_seconds := self._seconds_until(deadline_ns) - sample_seconds) > 0:
+            if self._sampler.refresh(max_seconds=left_seconds):
+                self._check_ends()
+                if self._is_over:
+                    return
+                if not task_seen:
+                    self._sampler.sample(max_seconds=sample_seconds)
+                task_seen = True
+            yield min(_RETRY_SECONDS, left_seconds)
+        if self._seconds_until(deadline_ns) > 0:
+            self._sampler.sample(max_seconds=sample_seconds)
+        self._report_unfinished(task_seen=task_seen)
+
+    def _seconds_until(self, deadline_ns: int) -> float:
+        return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+
+    def _report_unfinished(self, *, task_seen: bool) -> None:
+        task = self._sampler.task
+        if task is None:
+            reason = self._sampler.task_health.last_reason or "it was not asked"
+            self._log.error(
+                f"The task metadata endpoint never showed the task ({reason}), so there is nothing to report: "
+                "check that the container agent serves ECS_CONTAINER_METADATA_URI_V4."
+            )
+            return
+        for batch in self._unreported():
+            listed = batch.container if task_seen and batch.is_listed else None
+            if listed is not None and not listed.is_stopped:
+                self._report(batch, task, RunEnd(status="stopped", until_ns=self._clock.wall_ns()))
+            else:  # perhaps stopped without an exit code, and no time is left for another read
+                self._report(batch, task, self._listed_end(batch, listed, task))
+
+    def _report_after_failure(self, error: Exception) -> None:
+        """Report all known values, with a warning that has the error's type and place, but not its text."""
+        self.add_warning(
+            f"The monitor failed ({describe(error)}). The report holds only what was measured until then: "
+            f"{REPORT_DEFECT}"
+        )
+        task = self._sampler.task
+        if task is None:
+            return
+        self._select_batches(task)  # the first tick may have failed
+        for batch in self._unreported():
+            outcome = RunEnd(status="unknown")
+            if batch.is_listed and batch.container.is_stopped:
+                outcome = self._listed_end(batch, batch.container, task)
+            try:
+                self._report(batch, task, outcome)
+            except Exception as second:  # noqa: BLE001  the same defect, or another one
+                self._log.error(f"The report has no measurements ({describe(second)}).")
+                self._shared.attempt(partial(self._report, batch, task, outcome, is_bare=True))
+
+    def _report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd, *, is_bare: bool = False) -> None:
+        if is_bare:
+            line, stacks = self._reporter.bare_report(batch, task, outcome), None
+        else:
+            self._shared.collectors.final_readings()
+            is_last = self._unreported() == [batch]
+            line, stacks = self._reporter.report(batch, task, outcome, has_cost=is_last)
+        place = report_target(batch.container, task, self._settings, self._sampler.own)
+        budget_seconds = self._shared.stop_seconds  # a part of it may be spent already
+        reserve_seconds = min(_PRINT_RESERVE_SECONDS, budget_seconds / 4)
+        left_seconds = budget_seconds - self._since_stop_seconds() - reserve_seconds
+        self._shared.delivery.deliver(line, place, max(left_seconds, 0), stacks)
+        batch.is_reported = True
+
+    def _since_stop_seconds(self) -> float:
+        """The seconds since the stop request; 0 without one."""
+        stop_ns = self._stop.requested_ns
+        return 0 if stop_ns is None else (self._clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
+
+    def _print_notices(self) -> None:
+        """Print the notices of the batches that run; after a defect, none."""
+        task, notices = self._sampler.task, self._notices
+        if task is None or notices is None:
+            return
+        try:
+            for batch in self._unreported():
+                if not batch.was_listed:
+                    continue
+                for so_far, finding in notices.find(batch, task):
+                    line = self._reporter.notice(batch, task, so_far, finding)
+                    self._shared.delivery.print(line, is_kept=True)  # each kind of notice exists once
+                    notices.on_line()
+        except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
+            self._notices = None
+            self.add_warning(f"The notifications failed ({describe(error)}): {REPORT_DEFECT}")
+
+    def _checkpoint_if_due(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        task, notices = self._sampler.task, self._notices
+        if not self._checkpoint_ns or now_ns < self._next_checkpoint_ns or task is None:
+            return
+        if notices is not None and notices.want_silence:
+            return
+        missed = (now_ns - self._next_checkpoint_ns) // self._checkpoint_ns
+        self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
+        for batch in self._unreported():
+            if batch.was_listed:
+                self._shared.delivery.print(self._reporter.checkpoint(batch, task))
+                if notices is not None:
+                    notices.on_line()
 
 
 class MonitorLoop:
@@ -40,7 +316,8 @@ class MonitorLoop:
         shared, exporter = self._shared, self._exporter
         for task in self._running:
             task.start()
-        shared.collectors.start()
+        for collector in shared.collectors.threads:
+            collector.start()
         problem = None if exporter is None else exporter.start()
         for task in self._running:
             task.add_warning(problem)

@@ -74,7 +74,7 @@ class Reporter(Struct, eq=False):
 
     def checkpoint(self, batch: FollowedContainer, task: TaskMetadata) -> bytes:
         """The line of a running batch: everything so far, and the interval since the last checkpoint."""
-        now_ns, container, usage, load = self.shared.clock.wall_ns(), batch.container, batch.usage, batch.load
+        now_ns, container, usage = self.shared.clock.wall_ns(), batch.container, batch.usage
         record = self._record(batch, task, RunEnd(status="running", until_ns=now_ns))
         if usage is not None:
             started_ns = batch.interval_started_ns
@@ -82,10 +82,8 @@ class Reporter(Struct, eq=False):
                 started_ns = container.started_ns or now_ns
             sizes = container_limits(container, task, usage, self.sampler.host)
             numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
-            if load is not None:
-                numbers = with_devices(numbers, load.interval_devices)
-                load.interval_devices = DeviceReadings()
-            record = replace(record, interval=numbers)
+            record = replace(record, interval=with_devices(numbers, batch.interval_devices))
+            batch.interval_devices = DeviceReadings()
             batch.interval_started_ns = now_ns
         record = with_collected(record, self.shared.collectors, container.followed_id)
         return self._line("task.checkpoint", record)
@@ -113,15 +111,15 @@ class Reporter(Struct, eq=False):
         return encode_line(report, emf_members(report, settings.emf_metrics))
 
     def _record(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> Record:
-        container, usage, load = batch.container, batch.usage, batch.load
+        container, usage = batch.container, batch.usage
         outcome = with_clock_shift(outcome, container.started_ns, self.sampler.clock_shift_ns(batch))
         record = build_batch_record(
             container, task, usage, outcome, self.sampler.host, others=self._other_containers(batch, task)
         )
         metrics = record.metrics
-        if load is not None:
+        if batch.demand is not None:
             metrics = with_cpu_demand(
-                metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self.sampler.max_threads
+                metrics, batch.demand, vcpu_size=batch.vcpu_size, max_threads=self.sampler.max_threads
             )
         own, used = self.sampler.own, self.shared.read_own_usage()
         target = log_target(container, task, self.settings, own)

@@ -13,7 +13,7 @@ from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.monitor.followed_container import BatchLoad, FollowedContainer, FollowedContainers
+from profiler.monitor.followed_container import FollowedContainer, FollowedContainers
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
@@ -74,18 +74,16 @@ def _clock_was_set(jumped_ns: int) -> str:
 
 
 class TaskSource(Protocol):
-    """Where the task and the stats of its containers are read. What did not change is the same object again."""
+    """Where a task, the stats of its containers and the monitor's own container are read.
+
+    What did not change is the same object again.
+    """
 
     name: str
 
-    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        """Read the task."""
-
-    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
-        """Read the stats of all containers, by Docker id."""
-
-    def own_container(self) -> ContainerMetadata | Unavailable:
-        """Read the monitor's own container."""
+    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable: ...
+    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable: ...
+    def own_container(self) -> ContainerMetadata | Unavailable: ...
 
 
 class TaskSampler:
@@ -166,12 +164,12 @@ class TaskSampler:
 
     def add_device_readings(self) -> None:
         """Add the devices' readings since the last call to the batches that have samples."""
-        if not self._collectors.devices or not any(one.load for one in self.followed.all):
+        if not self._collectors.devices or all(one.demand is None for one in self.followed.all):
             return
         readings, now_ns = self._collectors.take_readings(), self._clock.monotonic_ns()
         for one in self.followed.all:
-            if one.load is not None and one.usage is not None:
-                one.load.interval_devices.merge(readings)
+            if one.demand is not None and one.usage is not None:
+                one.interval_devices.merge(readings)
                 one.usage.add_devices(readings, now_ns)
 
     @property
@@ -269,19 +267,20 @@ class TaskSampler:
         # The vCPUs of all containers, for the steps that the batches' samples have ended.
         task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
         for one in self.followed.all:
-            if one.load is not None and one.usage is not None and (held_ns := one.usage.take_ended_step_ns()):
-                one.load.demand.add(task_vcpu, held_ns)
+            if one.demand is not None and one.usage is not None and (held_ns := one.usage.take_ended_step_ns()):
+                one.demand.add(task_vcpu, held_ns)
 
     def _on_new_sample(
         self, one: FollowedContainer, usage: ContainerUsage, sample: ContainerSample, received_ns: int
     ) -> None:
-        if one.load is None or self.task is None:
+        if one.demand is None or self.task is None:
             return
         usual_step_ms = usage.steps_ms.median()
         usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
         one.stale_at_ns = received_ns + _STALE_STEPS * max(usual_step_ns, self.interval_ns) + 1
-        sizes = container_limits(one.container, self.task, usage, self.host)
-        self._collectors.on_sample(one.container.followed_id, sample, sizes)
+        for collector in self._collectors.sample_followers:
+            sizes = container_limits(one.container, self.task, usage, self.host)
+            collector.on_sample(one.container.followed_id, sample, sizes)
 
     def _new_usage(self, one: FollowedContainer) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
@@ -290,15 +289,15 @@ class TaskSampler:
             one.keep_totals_only()
         else:
             task_vcpu = None if self.task is None else self.task.vcpu_limit
-            vcpu_size = self.host.vcpu if task_vcpu is None else task_vcpu
-            one.load = BatchLoad(vcpu_size, CpuDemand(vcpu_size))
+            one.vcpu_size = self.host.vcpu if task_vcpu is None else task_vcpu
+            one.demand = CpuDemand(one.vcpu_size)
         return one.usage
 
     def _follow_only(self, watched: Sequence[FollowedContainer]) -> None:
         """Drop the data that only batches need for all other containers, when the batches are known."""
         self._watched = watched
         for one in self.followed.all:
-            if one.load is not None and one not in watched:
+            if one.demand is not None and one not in watched:
                 one.keep_totals_only()
 
 

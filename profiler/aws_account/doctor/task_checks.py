@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_delivery import OwnStream, report_target
+from profiler.monitor.task_sampler import TaskSource
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import BatchSelection, ContainerMetadata, TaskMetadata, select_batch
 from profiler.readers.linux.host import Host, KernelView
@@ -23,9 +23,6 @@ from profiler.record.hardware import unseen_cpu_limit, unseen_memory_limit
 from profiler.record.units import MIB, format_count, format_duration, format_memory
 from profiler.settings import MonitorSettings, StacksMode
 from profiler.sinks import DeliveryFailure, LogTarget
-
-if TYPE_CHECKING:
-    from profiler.monitor.task_sampler import TaskSource
 
 # The topics of the findings.
 _TASK, BATCH, MEMORY, _OWN, PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
@@ -77,7 +74,7 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
     """The task to diagnose."""
 
     settings: MonitorSettings
-    source: "TaskSource"
+    source: TaskSource
     clock: Clock
     max_seconds: float
 
@@ -253,7 +250,7 @@ def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
     return ok(_TAGS, f"The tags of the task can be read: {', '.join(tags)}.")
 
 
-def refresh_finding(source: "TaskSource", docker_id: str, clock: Clock, max_seconds: float) -> Finding:
+def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
     """How often the stats of the batch are refreshed, measured for at most ``max_seconds``."""
     end_ns = clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
     reads: list[int] = []

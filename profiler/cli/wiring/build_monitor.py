@@ -11,8 +11,7 @@ from profiler.core.log import JsonLog
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.loop import MonitorLoop
-from profiler.monitor.monitored_task import MonitoredTask
+from profiler.monitor.loop import MonitoredTask, MonitorLoop
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
