@@ -46,7 +46,7 @@ class UsageWindow(Struct):
 
 
 class ContainerUsage:
-    """The usage of one container, identified by its name, across restarts and changes of its Docker id.
+    """The usage of one container, across restarts and changes of its Docker id.
 
     The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read`` between
     two consecutive samples. The first step begins at the container's start, where the counter was 0. A sample
