@@ -27,14 +27,7 @@ from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.record.bounded_json_line import encode_line, without_lists
-from profiler.record.record_model import (
-    SCHEMA_VERSION,
-    Monitor,
-    OtherContainer,
-    Record,
-    RecordType,
-    Report,
-)
+from profiler.record.record_model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report
 from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 
@@ -77,9 +70,7 @@ class Reporter(Struct, eq=False):
         now_ns, container, usage = self.shared.clock.wall_ns(), batch.container, batch.usage
         record = self._record(batch, task, RunEnd(status="running", until_ns=now_ns))
         if usage is not None:
-            started_ns = batch.interval_started_ns
-            if started_ns is None:
-                started_ns = container.started_ns or now_ns
+            started_ns = batch.interval_started_ns or container.started_ns or now_ns
             sizes = container_limits(container, task, usage, self.sampler.host)
             numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
             record = replace(record, interval=with_devices(numbers, batch.interval_devices))

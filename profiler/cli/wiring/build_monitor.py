@@ -61,10 +61,7 @@ def run_monitor(stop: SignalHandler) -> None:
         log=log,
         collectors=Collectors(*collectors),
         delivery=Delivery(
-            CloudWatchLogsSink(connect, clock),
-            stdout,
-            log,
-            lambda seconds, put: BackgroundCall(put, clock, seconds),
+            CloudWatchLogsSink(connect, clock), stdout, log, lambda seconds, put: BackgroundCall(put, clock, seconds)
         ),
         read_own_usage=read_own_usage,
     )
