@@ -226,9 +226,9 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     )
     assert (record.status, record.exit_code, record.launch_type) == ("success", 0, "LOCAL")
     assert (record.visible, record.task_size) == (Visible(memory_mb=1024, cpus=4), None)
-    assert not record.monitor.warnings
+    assert not present(record.monitor).warnings
     peak = MemoryPeak(size_bytes=60 * _MIB, source="sampled")
-    (warning,) = _record(replace(_observed(), peak=peak)).monitor.warnings
+    (warning,) = present(_record(replace(_observed(), peak=peak)).monitor).warnings
     assert "largest process" in warning
     ending = replace(present(_observed().ending), reaped=ReapedUsage(blocks=_blocks(1, 2)))
     metrics = _record(replace(_observed(), ending=ending, has_block_io=True)).metrics
