@@ -170,7 +170,13 @@ class TaskSampler:
         if isinstance(reading, Unavailable):
             self.stats_health.on_failure(reading)
             return reading
-        self.stats_health.on_success()
+        containers = () if self.task is None else self.task.containers
+        watched = (reading.get(one.docker_id or "") for one in containers if one.name in self._watched_names)
+        malformed = next((sample for sample in watched if isinstance(sample, Unavailable)), None)
+        if malformed is None:
+            self.stats_health.on_success()
+        else:
+            self.stats_health.on_failure(malformed)
         self.last_reading = reading
         self.readings += 1
         return reading
@@ -269,8 +275,6 @@ class TaskSampler:
         present = self._present = []
         for container in self.task.containers if self.task is not None else ():
             sample = reading.get(container.docker_id or "")
-            if isinstance(sample, Unavailable) and container.name in self._watched_names:
-                self.stats_health.on_failure(sample)
             if not isinstance(sample, ContainerSample) or container.docker_id is None:
                 continue
             usage = self.usages.get(container.name)

@@ -801,6 +801,7 @@ def test_malformed_stats_cost_only_their_container_and_are_a_warning(malformed: 
     assert (record["sampling"]["failures"] > 0, "cpuSeconds" in record["metrics"]) == (is_batch, not is_batch)
     sentence = "The task stats of the container could never be read: an array."
     assert record["monitor"]["warnings"] == [sentence][: int(is_batch)]
+    assert (len(world.log.events("warning")), world.log.events("info")) == (int(is_batch), [])
 
 
 @pytest.mark.parametrize(("ends", "covered"), [(19.5, 51.3), (100.5, 99.5), (9.5, None)])
