@@ -12,6 +12,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers import SourceHealth, Unavailable
@@ -25,6 +26,7 @@ from profiler.record.units import MIB, format_count
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
+_PAIR = 2  # the monitor and one batch
 # A container whose readings do not change for this many of its usual steps may have ended.
 _STALE_STEPS = 2
 
@@ -220,6 +222,11 @@ class TaskSampler:
         jumped_ns = self._clock_jumps.check()
         if jumped_ns:
             self._log.warning(_clock_was_set(jumped_ns))
+
+    @property
+    def is_batch_alone(self) -> bool:
+        """Whether no other container than the batch and the monitor uses the machine, which is Fargate's."""
+        return self.task is not None and self.task.launch_type == FARGATE and len(self.task.containers) <= _PAIR
 
     def clock_shift_ns(self, name: str) -> int:
         """By how much the wall clock was set since the container's start was seen."""

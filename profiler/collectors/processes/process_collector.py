@@ -167,6 +167,7 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
 
     ``open_processes`` takes a Docker id, ``open_cgroup`` a process id and a Docker id. ``oom_kills`` is the host's
     counter. ``own_cpu_ns`` is the CPU time of the calling thread. Without ``open_threads``, no threads are read.
+    ``machine_memory`` is the machine's memory in bytes if the batch has the machine for itself.
     """
 
     open_processes: Callable[[str], ContainerProcesses]
@@ -175,6 +176,7 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
     own_cpu_ns: Callable[[], int]
     exit_waiter: ProcessExitWaiter
     open_threads: Callable[[], ThreadReader] | None = None
+    machine_memory: Callable[[], int | None] = lambda: None
 
 
 class _TrackedContainer(Struct):
@@ -361,9 +363,9 @@ class ProcessCollector(Collector):
             began_ns = self._machine.own_cpu_ns()
             threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)
             threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
-        host_kills = self._machine.oom_kills()
+        host_kills, machine_bytes = self._machine.oom_kills(), self._machine.machine_memory()
         with self._lock:
-            tracked.batch.add(snapshot, group, host_kills, read_ns, threads)
+            tracked.batch.add(snapshot, group, host_kills, read_ns, threads, machine_bytes=machine_bytes)
         if tracked.has_opened:
             tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns - threads_cpu_ns, now_ns)
         tracked.has_opened = True  # only the first reading opens the files of all processes

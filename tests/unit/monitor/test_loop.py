@@ -804,6 +804,18 @@ def test_malformed_stats_cost_only_their_container_and_are_a_warning(malformed: 
     assert (len(world.log.events("warning")), world.log.events("info")) == (int(is_batch), [])
 
 
+@pytest.mark.parametrize(
+    ("launch_type", "others", "is_alone"), [("FARGATE", 0, True), ("FARGATE", 1, False), ("EC2", 0, False)]
+)
+def test_a_batch_on_fargate_without_a_sidecar_has_the_machine_for_itself(
+    launch_type: str, others: int, *, is_alone: bool
+) -> None:
+    world = World(batch_ends=3.5)
+    world.others = (replace(OWN, name="sidecar", docker_id="s"),) * others
+    world.source.task_at = lambda at: replace(world.usual_task(at), launch_type=launch_type)
+    assert world.run().sampler.is_batch_alone is is_alone
+
+
 @pytest.mark.parametrize(("ends", "covered"), [(19.5, 51.3), (100.5, 99.5), (9.5, None)])
 def test_the_share_of_the_run_until_the_last_refresh_of_the_cpu_time(ends: float, covered: float | None) -> None:
     """The stats of Fargate are refreshed every ten seconds."""
