@@ -3,9 +3,12 @@
 The task stats are the group's own counters in the form of version 2, without a high-water mark, and change rarely.
 """
 
+import contextlib
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,13 +46,17 @@ time.sleep(5)
 class _GroupTask(OwnTask):
     """A task with the stats of its batch's group as they are from time to time: on Fargate, every ten seconds."""
 
-    def __init__(self, stats_period_seconds: float) -> None:
+    def __init__(self, stats_period_seconds: float, launch_type: str = "EC2") -> None:
         super().__init__()
         self.stats_period_seconds = stats_period_seconds
+        self.launch_type = launch_type
         self._last: tuple[int, dict[str, object]] = 0, {}
 
     def kernel(self, name: str) -> str:
         return (Path("/sys/fs/cgroup/memory") / self.docker_id("batch") / name).read_text()
+
+    def task(self) -> dict[str, object]:
+        return {**super().task(), "LaunchType": self.launch_type}
 
     def _sample(self, name: str) -> dict[str, object]:
         period = int((time.time() - self.started) / self.stats_period_seconds)
@@ -60,6 +67,29 @@ class _GroupTask(OwnTask):
             memory = {"usage": int(self.kernel("memory.usage_in_bytes")), "stats": detail}
             self._last = period, {"read": timestamp(time.time()), "memory_stats": memory}
         return self._last[1] if name == "batch" else super()._sample(name)
+
+
+@contextlib.contextmanager
+def _machine_of(task: _GroupTask, folder: Path) -> Iterator[list[str]]:
+    """A machine without other programs, as a command that enters it: its memory is the group's and half a GiB more."""
+    has_ended = threading.Event()
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+
+        def follow() -> None:
+            while not has_ended.wait(0.05):
+                stat = dict(map(str.split, task.kernel("memory.stat").splitlines()))
+                anonymous_kib, tmpfs_kib = (int(stat[name]) // 1024 for name in ("total_rss", "total_shmem"))
+                text = f"AnonPages: {anonymous_kib + 2**19:12} kB\nShmem: {tmpfs_kib:12} kB\n"
+                Path(file.name).write_text(text, encoding="ascii")
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        try:
+            mount = f'mount --bind {file.name} /proc/meminfo && exec "$@"'
+            yield ["unshare", "--mount", "sh", "-c", mount, "sh"]
+        finally:
+            has_ended.set()
+            thread.join()
 
 
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
@@ -91,3 +121,14 @@ def test_no_page_counts_twice_and_none_is_forgotten(
     assert least_mib <= present(used.p95) <= peak_mib <= (300 if program == _MAPPED else mark_mib) + 20
     assert least_mib / 2 <= present(used.avg) <= min(most_mib, peak_mib)
     assert record.metrics.memory_peak_source == "sampled"
+
+
+@pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
+def test_on_a_machine_of_its_own_copied_pages_count_before_the_first_stats() -> None:
+    task, folder = _GroupTask(10, "FARGATE"), Path("/var/tmp")
+    with control_group(Limits(), task.docker_id("batch"), folder) as folders, _machine_of(task, folder) as enter:
+        command = (sys.executable, "-c", f"import os, time\n{_FORKS}")
+        execution = Execution(task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5)
+        record, _ = execution.by_monitor(is_privileged=False, enter=enter)
+        mark_mib = int(task.kernel("memory.max_usage_in_bytes")) / _MIB
+    assert present(record.metrics.max_memory_used_mb) == pytest.approx(mark_mib, rel=0.05)
