@@ -102,14 +102,13 @@ class SourceComparison:
         held_bytes = reading.memory_used_bytes
         if held_bytes is None:
             return reading
-        machine_bytes = self._machine_bytes.get(reading.read_ns, ())
-        own = [size - outside for size, outside in zip(machine_bytes, self._outside_bytes, strict=False)]
-        if own:
-            return replace(reading, memory_used_bytes=max(held_bytes, min(own)))
         total_bytes = held_bytes + min(self.lacking_bytes, max(self._stats_bytes - held_bytes, 0))
         if lacks_memory(total_bytes, held_bytes):  # the processes are much smaller than at the stats
-            return reading
-        return replace(reading, memory_used_bytes=max(total_bytes, 0))
+            total_bytes = held_bytes
+        sums = zip(self._machine_bytes.get(reading.read_ns, ()), self._outside_bytes, strict=False)
+        own_bytes = max(held_bytes, min((size - outside for size, outside in sums), default=total_bytes))
+        is_notable = lacks_memory(*sorted((total_bytes, own_bytes)))  # other programs use a few MB more or less
+        return replace(reading, memory_used_bytes=own_bytes if is_notable else max(total_bytes, 0))
 
     def _compare(self, sample: ContainerSample) -> None:
         """Compare the stats with the readings before and after them; the latter is the newest reading at most."""
