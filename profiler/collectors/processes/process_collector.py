@@ -356,14 +356,14 @@ class ProcessCollector(Collector):
                     tracked.batch.add_group(group, read_ns)
             return
         cpu_before_ns = self._machine.own_cpu_ns()
-        snapshot = tracked.read_processes(self._machine)
+        snapshot, machine_bytes = tracked.read_processes(self._machine), self._machine.machine_memory()
         group = tracked.read_group()
         threads, threads_cpu_ns = None, 0  # the reading of threads has its own limit
         if tracked.threads is not None:
             began_ns = self._machine.own_cpu_ns()
             threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)
             threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
-        host_kills, machine_bytes = self._machine.oom_kills(), self._machine.machine_memory()
+        host_kills = self._machine.oom_kills()
         with self._lock:
             tracked.batch.add(snapshot, group, host_kills, read_ns, threads, machine_bytes=machine_bytes)
         if tracked.has_opened:
