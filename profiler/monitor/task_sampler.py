@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
@@ -11,6 +12,7 @@ from profiler.aggregation.task_record import RecordPart, container_limits
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.monitor.followed_container import FollowedContainer, FollowedContainers
@@ -24,6 +26,7 @@ from profiler.record.units import MIB, format_count
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
+_PAIR = 2  # the monitor and one batch
 # A container whose readings do not change for this many of its usual steps may have ended.
 _STALE_STEPS = 2
 
@@ -89,8 +92,9 @@ class TaskSource(Protocol):
 class TaskSampler:
     """Samples all containers on each tick, and reads the task only when something may have changed.
 
-    The collectors receive each sample of a batch that is not a duplicate. A batch's time series has at most
-    ``2 * series_points`` steps. ``is_repeated``: the last answer repeated the one before, as nine of ten on Fargate.
+    The collectors receive each sample of a batch that is not a duplicate, by the clock as it was set at the start. A
+    batch's time series has at most ``2 * series_points`` steps. ``is_repeated``: the last answer repeated the one
+    before, as nine of ten on Fargate.
     """
 
     def __init__(
@@ -154,10 +158,16 @@ class TaskSampler:
 
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         reading = self._source.stats(max_seconds)
+        self._look_at_clock()
         if isinstance(reading, Unavailable):
             self.stats_health.on_failure(reading)
             return reading
-        self.stats_health.on_success()
+        watched = (reading.get(one.container.docker_id or "") for one in self._watched if one.is_listed)
+        malformed = next((sample for sample in watched if isinstance(sample, Unavailable)), None)
+        if malformed is None:
+            self.stats_health.on_success()
+        else:
+            self.stats_health.on_failure(malformed)
         self.last_reading = reading
         self.readings += 1
         return reading
@@ -181,9 +191,7 @@ class TaskSampler:
 
     def refresh(self, max_seconds: float | None = None) -> bool:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
-        jumped_ns = self._clock_jumps.check()
-        if jumped_ns:
-            self._log.warning(_clock_was_set(jumped_ns))
+        self._look_at_clock()
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
@@ -199,6 +207,16 @@ class TaskSampler:
             self._own_attempts += 1
             self.own = None if isinstance(own, Unavailable) else own
         return True
+
+    def _look_at_clock(self) -> None:
+        jumped_ns = self._clock_jumps.check()
+        if jumped_ns:
+            self._log.warning(_clock_was_set(jumped_ns))
+
+    @property
+    def is_batch_alone(self) -> bool:
+        """Whether no other container than the batch and the monitor uses the machine, which is Fargate's."""
+        return self.task is not None and self.task.launch_type == FARGATE and len(self.task.containers) <= _PAIR
 
     def clock_shift_ns(self, one: FollowedContainer) -> int:
         """By how much the wall clock was set since the container's start was seen."""
@@ -246,8 +264,6 @@ class TaskSampler:
         for one in self.followed.listed:
             container = one.container
             sample = reading.get(container.docker_id or "")
-            if isinstance(sample, Unavailable) and one in self._watched:
-                self.stats_health.on_failure(sample)
             if not isinstance(sample, ContainerSample) or container.docker_id is None:
                 continue
             usage = one.usage
@@ -262,6 +278,7 @@ class TaskSampler:
                 attempt_started_ns=container.attempt_started_ns,
                 is_new=not container.restart_count,
                 shares_network=container.shares_network,
+                clock_shift_ns=self.clock_shift_ns(one),
             ):
                 self._on_new_sample(one, usage, sample, received_ns)
         # The vCPUs of all containers, for the steps that the batches' samples have ended.
@@ -278,6 +295,7 @@ class TaskSampler:
         usual_step_ms = usage.steps_ms.median()
         usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
         one.stale_at_ns = received_ns + _STALE_STEPS * max(usual_step_ns, self.interval_ns) + 1
+        sample = replace(sample, read_ns=usage.last_read_by_start_ns or sample.read_ns)
         for collector in self._collectors.sample_followers:
             sizes = container_limits(one.container, self.task, usage, self.host)
             collector.on_sample(one.container.followed_id, sample, sizes)

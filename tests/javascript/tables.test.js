@@ -5,10 +5,14 @@ import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content } from "#page/content.js";
 import { asMemory } from "#page/formats.js";
 import { bySaving } from "#page/right_sizing_table.js";
-import { asCpuTime } from "#page/run_values.js";
+import { asCpuTime, isHot } from "#page/run_values.js";
 import { sortRuns } from "#page/runs_table.js";
 import { adviceText, monthlySaving, possibleSaving, runAdviceText } from "#page/what_if_table.js";
 import { runAt } from "./browser.js";
+
+test("memory is hot from the limit of all outputs on", () => {
+  assert.deepEqual([isHot(90, "memory"), isHot(89.9, "memory"), isHot(100, "cpu")], [true, false, false]);
+});
 
 const ids = (runs) => runs.map((run) => run.id).join("");
 

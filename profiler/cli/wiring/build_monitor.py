@@ -43,7 +43,7 @@ def run_monitor(stop: SignalHandler) -> None:
     collectors: list[Collector] = [
         SwapWarning(read_swap_counters(), read_swap_counters),
         OutputWarning(stdout, stderr),
-        batch_processes(settings.process_arguments, clock, interval_ns, settings.task.series_points, accelerators),
+        batch_processes(settings, clock, interval_ns, accelerators, lambda: sampler.is_batch_alone),
         *accelerators,
     ]
     if settings.stacks != "off":
