@@ -35,8 +35,17 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _SECRET_CACHE_SECONDS = 300
 _PARAMETER_PREFIX = "ssm:"
-_EXPORT_ENDPOINTS = ("OTLP_ENDPOINT", "OTLP_TRACES_ENDPOINT", "OTLP_LOGS_ENDPOINT", "OTLP_METRICS_ENDPOINT")
-_EXPORT_SETTINGS = (*_EXPORT_ENDPOINTS, "OTLP_HEADERS", "OTLP_PROTOCOL")
+_EXPORT_ENDPOINTS = (
+    "OTLP_ENDPOINT",
+    "OTLP_TRACES_ENDPOINT",
+    "OTLP_LOGS_ENDPOINT",
+    "OTLP_METRICS_ENDPOINT",
+)
+_EXPORT_SETTINGS = (
+    *_EXPORT_ENDPOINTS,
+    "OTLP_HEADERS",
+    "OTLP_PROTOCOL",
+)
 _Secret = TypeVar("_Secret")
 _Result = TypeVar("_Result")
 # Returns the text of the secret with a name. Raises SettingsError.

@@ -259,7 +259,6 @@ def test_gpus_are_combined() -> None:
         utilization_percent=Distribution(avg=5, max=90),
         sm_active_percent=Distribution(avg=5, max=90),
         memory_used_mb=memory,
-        energy_joules=11.5,
     )
     assert gpu_totals(()) is None
 
