@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
+from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_end import RunEnd, StopEvidence, ended
-from profiler.aggregation.run_notices import Finding, NoticeReading, RunNotices
+from profiler.aggregation.run_notices import Finding, RunNotices
 from profiler.aggregation.task_record import container_limits
 from profiler.collectors.collector import final_readings, stop_collectors
 from profiler.core.clock import Clock, StopRequest

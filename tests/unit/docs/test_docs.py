@@ -18,7 +18,7 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.record_model import json_schema
-from profiler.record.report_metrics import DIMENSION, EMF_METRICS, NAMESPACE
+from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.settings import DEFAULT_EMF_METRICS
 from profiler.sizing.prices import PRICE_TABLE_DATE, UNPRICED_REGIONS
 from tests.documentation import ROOT, blocks, pages, scripts
