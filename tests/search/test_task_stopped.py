@@ -225,3 +225,7 @@ def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, s
     assert family.highest_peak_mb(retry) == 700.5
     assert family.killed_run(retry, "33333333") == ("3" * 32, TaskSize(vcpu=0.25, memory_mb=1024))
     assert family.killed_run(retry, "44444444") == (None, TaskSize())
+    killed = task_event(cpu="256", memory="512", containers=[{"name": "batch", "exitCode": 137}])
+    assert handler.task_stopped(killed, LambdaContext())["indexed"] is True  # without a report
+    search(search_server)
+    assert family.killed_run(retry, TASK_ID[:8]) == (TASK_ID, TaskSize(vcpu=0.25, memory_mb=512))
