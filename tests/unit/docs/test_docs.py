@@ -67,6 +67,14 @@ def test_every_region_without_a_price_is_documented() -> None:
     assert PRICE_TABLE_DATE in page
 
 
+def test_what_schedules_with_a_customer_managed_key_need_is_documented() -> None:
+    """See "Using customer managed KMS keys in EventBridge Scheduler" in the guide of EventBridge Scheduler."""
+    (line,) = [
+        one for one in (ROOT / "docs" / "security.md").read_text().splitlines() if "`--update-schedules` also" in one
+    ]
+    assert [action in line for action in ("kms:Decrypt", "kms:DescribeKey", "GenerateDataKey")] == [True] * 3
+
+
 def test_the_costs_of_metrics_are_those_of_their_number() -> None:
     page = (ROOT / "docs" / "operate.md").read_text()
     few, all_of_them = len(DEFAULT_EMF_METRICS), len(EMF_METRICS)
