@@ -16,9 +16,6 @@ from profiler.readers.linux.host import Host
 _MIN_FIRST_STEP_FRACTION = 0.5
 # Stats are refreshed every 20 s at least (EC2; every 10 s on Fargate).
 _MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
-# If a step of ``read`` and the same step on the monotonic clock differ by more, the wall clock was set: no stats are
-# that old.
-_CLOCK_JUMP_NS = 30 * NS_PER_SECOND
 # A step of up to this many sampling intervals leaves no gap in the readings.
 _REGULAR_STEP = 1.05
 # Counters can be late. What all CPUs provide in this time is possible in addition to what they provide in the step.
@@ -50,7 +47,7 @@ class ContainerUsage:
 
     The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read`` between
     two consecutive samples. The first step begins at the container's start, where the counter was 0. A sample
-    with an unchanged ``read`` is a duplicate. If the wall clock was set, the step's length is by the monotonic clock.
+    with an unchanged ``read`` is a duplicate. A step in which the wall clock was set is corrected by as much.
     Values that the machine cannot reach are left out and counted in ``impossible``.
 
     ``run`` is the usage since the start, ``last_vcpu`` the vCPU of the last known step, ``last_sample`` the last sample
@@ -72,6 +69,7 @@ class ContainerUsage:
         self._finest_ns = finest_ns
         self._machine = machine
         self._clock_shift_ns = 0
+        self._moved_ns = 0  # ``read`` in addition to the monotonic clock, since the wall clock was set
         self.run = UsageWindow()
         self._interval: UsageWindow | None = UsageWindow()
         self._cpu_ns = MonotonicCounter()
@@ -109,13 +107,15 @@ class ContainerUsage:
         attempt_started_ns: int | None = None,
         is_new: bool = True,
         shares_network: bool = False,
+        clock_shift_ns: int = 0,
     ) -> bool:
         """Add a sample, received at ``received_ns`` (monotonic); returns False if it is a duplicate.
 
         ``epoch`` is the container's Docker id: with a new one, the counters may begin at 0, but not the network's if
         the task shares them (awsvpc). ``started_ns`` is the start of the run, ``attempt_started_ns`` the last start of
         a container that was restarted. ``is_new``: the counters were 0 at the start of the run; they may be older if
-        the container was restarted in place before.
+        the container was restarted in place before. ``clock_shift_ns``: the amount by which the wall clock was set
+        since the start until now; this ``read`` may be older.
         """
         if sample.read_ns == self.last_read_ns and epoch == self._epoch:
             self.duplicates += 1
@@ -124,7 +124,7 @@ class ContainerUsage:
         if is_first and self._series_points:
             start_ns = sample.read_ns if started_ns is None else started_ns
             self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points, self._finest_ns)
-        step_ns, attempt_ns = self._step(sample, received_ns, started_ns, attempt_started_ns)
+        step_ns, attempt_ns = self._step(sample, received_ns, started_ns, attempt_started_ns, clock_shift_ns)
         if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
             self._cpu_ns.restart()
             for name, counter in self._counters.items():
@@ -149,17 +149,29 @@ class ContainerUsage:
         return True
 
     def _step(
-        self, sample: ContainerSample, received_ns: int, started_ns: int | None, attempt_started_ns: int | None
+        self,
+        sample: ContainerSample,
+        received_ns: int,
+        started_ns: int | None,
+        attempt_started_ns: int | None,
+        clock_shift_ns: int,
     ) -> tuple[int | None, int | None]:
-        """The length of the step that ends at this sample, and its part in the last attempt; None if it is unknown."""
+        """The length of the step that ends at this sample, and its part in the last attempt; None if it is unknown.
+
+        ``read`` is older than the sample's arrival. The clock was set before it if, since then, ``read`` has moved by
+        an amount that differs from the monotonic clock's by nearly that much.
+        """
+        pending_ns, is_set = clock_shift_ns - self._clock_shift_ns, False
         if self.last_read_ns is None or self.received_ns is None:
             step_ns = sample.read_ns - started_ns if started_ns is not None else 0
+            is_set = step_ns > pending_ns
         else:
             step_ns = sample.read_ns - self.last_read_ns
-            excess_ns = step_ns - (received_ns - self.received_ns)
-            if abs(excess_ns) > _CLOCK_JUMP_NS:
-                step_ns -= excess_ns
-                self._clock_shift_ns += excess_ns
+            self._moved_ns += step_ns - (received_ns - self.received_ns) if pending_ns else -self._moved_ns
+            is_set = abs(self._moved_ns - pending_ns) < abs(self._moved_ns)
+        if is_set:
+            step_ns -= pending_ns
+            self._clock_shift_ns, self._moved_ns = clock_shift_ns, 0
         if step_ns <= 0:
             return None, None
         attempt_ns = step_ns if attempt_started_ns is None else sample.read_ns - attempt_started_ns

@@ -8,11 +8,11 @@ import math
 from collections.abc import Mapping
 
 from profiler.record.record_model import SlowdownBounds
+from profiler.record.worth_a_word import SATURATED_SHARE
 
 # The sizes, in vCPU, for which the record gives bounds: Fargate's sizes.
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
-# A task uses all of a size from this share of it on, and exceeds it above the inverse margin.
-_REACHED = 0.95
+# A task uses all of a size from SATURATED_SHARE of it on, and exceeds it above the inverse margin.
 _EXCEEDED = 1.05
 # A level of parallelism counts if it was reached for this share of the time.
 _MIN_TIME_SHARE = 0.05
@@ -46,13 +46,13 @@ class CpuDemand:
         self._cpu_ns += vcpu_used * held_ns
         self._max_vcpu = max(self._max_vcpu, vcpu_used)
         for size in self._saturated_ns:
-            if vcpu_used >= _REACHED * size:
+            if vcpu_used >= SATURATED_SHARE * size:
                 self._saturated_ns[size] += held_ns
         for size in VCPU_SIZES:
             if vcpu_used <= size:
                 break
             self._longer_ns[size] += held_ns * (vcpu_used / size - 1)
-        level = min(int(vcpu_used / _REACHED), _MAX_LEVEL)
+        level = min(int(vcpu_used / SATURATED_SHARE), _MAX_LEVEL)
         self._level_ns[level] = self._level_ns.get(level, 0) + held_ns
 
     def saturated_percent(self, vcpu_size: float | None) -> float | None:

@@ -39,6 +39,7 @@ from profiler.record.record_model import (
     Record,
     Report,
     Sampling,
+    with_warnings,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, mebibytes
 
@@ -54,6 +55,7 @@ _METRICS_OF_THE_TASK = (
     *("init_duration_ms", "billed_duration_ms", "vcpu_share"),
     *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
 )
+_LARGEST_PROCESS = "The run has no sample: its memory peak is at least that of the largest process."
 _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
 
 
@@ -170,7 +172,9 @@ def resolve_peak(
     if group is None or group.size_bytes is None or not group.is_free_of_cache(transferred_bytes):
         return process_peak
     mark_bytes = process_peak.size_bytes if process_peak.source == "kernel" else None
-    largest_bytes = max(sampled, reaped.max_rss_bytes if mark_bytes is None else 0)
+    # Without a sample, a process's mark up to the profiler's own says nothing.
+    is_unseen = process_peak.size_bytes is None and floor_bytes is not None
+    largest_bytes = max(sampled, reaped.max_rss_bytes if mark_bytes is None and not is_unseen else 0)
     if group.is_process_peak(transferred_bytes) and not lacks_memory(group.size_bytes, largest_bytes):
         return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
     if mark_bytes is not None and mark_bytes >= group.size_bytes:
@@ -221,6 +225,8 @@ def build_run_record(
         processes=within_total(observed.processes, metrics.max_memory_used_mb, is_one=is_one),
         series=None if series is None else series.values(),
     )
+    if not observed.usage.samples and observed.peak.source == "sampled":
+        record = with_warnings(record, (_LARGEST_PROCESS,))
     if placement is None:
         return record
     finished_ns = None if ending is None else observed.finished_ns

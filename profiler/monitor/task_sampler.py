@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
@@ -11,6 +12,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers import SourceHealth, Unavailable
@@ -24,6 +26,7 @@ from profiler.record.units import MIB, format_count
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
+_PAIR = 2  # the monitor and one batch
 # A container whose readings do not change for this many of its usual steps may have ended.
 _STALE_STEPS = 2
 
@@ -92,9 +95,9 @@ class BatchLoad(Struct, eq=False):
 class TaskSampler:
     """Samples all containers on each tick, and reads the task only when something may have changed.
 
-    ``on_sample`` receives the container's name and each sample that is not a duplicate. A batch's time series has at
-    most ``2 * series_points`` steps. ``is_repeated`` is whether the last answer repeated the one before, as nine of ten
-    do on Fargate.
+    ``on_sample`` receives the container's name and each sample that is not a duplicate, by the clock as it was set at
+    the start. A batch's time series has at most ``2 * series_points`` steps. ``is_repeated`` is whether the last answer
+    repeated the one before, as nine of ten do on Fargate.
     """
 
     def __init__(
@@ -165,10 +168,17 @@ class TaskSampler:
 
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         reading = self._source.stats(max_seconds)
+        self._look_at_clock()
         if isinstance(reading, Unavailable):
             self.stats_health.on_failure(reading)
             return reading
-        self.stats_health.on_success()
+        containers = () if self.task is None else self.task.containers
+        watched = (reading.get(one.docker_id or "") for one in containers if one.name in self._watched_names)
+        malformed = next((sample for sample in watched if isinstance(sample, Unavailable)), None)
+        if malformed is None:
+            self.stats_health.on_success()
+        else:
+            self.stats_health.on_failure(malformed)
         self.last_reading = reading
         self.readings += 1
         return reading
@@ -191,9 +201,7 @@ class TaskSampler:
 
     def refresh(self, max_seconds: float | None = None) -> bool:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
-        jumped_ns = self._clock_jumps.check()
-        if jumped_ns:
-            self._log.warning(_clock_was_set(jumped_ns))
+        self._look_at_clock()
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
@@ -209,6 +217,16 @@ class TaskSampler:
             self._own_attempts += 1
             self.own = None if isinstance(own, Unavailable) else own
         return True
+
+    def _look_at_clock(self) -> None:
+        jumped_ns = self._clock_jumps.check()
+        if jumped_ns:
+            self._log.warning(_clock_was_set(jumped_ns))
+
+    @property
+    def is_batch_alone(self) -> bool:
+        """Whether no other container than the batch and the monitor uses the machine, which is Fargate's."""
+        return self.task is not None and self.task.launch_type == FARGATE and len(self.task.containers) <= _PAIR
 
     def clock_shift_ns(self, name: str) -> int:
         """By how much the wall clock was set since the container's start was seen."""
@@ -264,8 +282,6 @@ class TaskSampler:
         present = self._present = []
         for container in self.task.containers if self.task is not None else ():
             sample = reading.get(container.docker_id or "")
-            if isinstance(sample, Unavailable) and container.name in self._watched_names:
-                self.stats_health.on_failure(sample)
             if not isinstance(sample, ContainerSample) or container.docker_id is None:
                 continue
             usage = self.usages.get(container.name)
@@ -280,13 +296,14 @@ class TaskSampler:
                 attempt_started_ns=container.attempt_started_ns,
                 is_new=not container.restart_count,
                 shares_network=container.shares_network,
+                clock_shift_ns=self.clock_shift_ns(container.name),
             ):
                 if container.name in self.loads:
                     usual_step_ms = usage.steps_ms.median()
                     usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
                     stale_ns = _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
                     self._stale_at_ns[container.name] = received_ns + stale_ns
-                self._on_sample(container.name, sample)
+                self._on_sample(container.name, replace(sample, read_ns=usage.last_read_by_start_ns or sample.read_ns))
         # The vCPUs of all containers, for the steps that the batches' samples have ended.
         task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
         for name, load in self.loads.items():

@@ -15,11 +15,11 @@ from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Gpu, Neuron, Number, Record, TaskSize, Visible
 from profiler.record.units import format_gpu_hours, format_memory, format_percent, format_usd, format_vcpu
 from profiler.record.worth_a_word import (
-    HIGH_USE_SHARE,
     MIN_GPU_IDLE_PERCENT,
     MIN_WAIT_PERCENT,
     PAST_WAITS,
     SATURATED_PERCENT,
+    is_near_limit,
     wait_in_words,
     whole_cpu_seconds,
 )
@@ -140,7 +140,7 @@ def visible_memory_advice(record: Record, *, is_out_of_memory: bool | None = Non
     """A sentence for a run that was killed for memory (by its record, or by ECS: ``is_out_of_memory``), or nearly."""
     metrics = record.metrics
     unseen = unseen_memory_limit(record.visible, record.task_size, metrics.memory_size_mb)
-    is_high = (metrics.max_memory_used_mb or 0) > HIGH_USE_SHARE * (metrics.memory_size_mb or 0)
+    is_high = is_near_limit(metrics.max_memory_used_mb, metrics.memory_size_mb)
     if unseen is None or not (is_out_of_memory or record.likely_out_of_memory or is_high):
         return None
     seen, limit = unseen

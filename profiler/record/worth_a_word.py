@@ -15,8 +15,8 @@ _IDLE_SHARE = 0.02
 MIN_CPU_WAIT_PERCENT, _MIN_CPU_WAIT_SECONDS = 10, 0.1
 # From this share of the time on in which all vCPUs were used, a task counts as saturated.
 SATURATED_PERCENT = 5
-# From this share of the limit on, a memory peak is high.
-HIGH_USE_SHARE = 0.9
+# From this share of the limit on, a memory peak is near it.
+NEAR_LIMIT_SHARE = 0.9
 # From this share of the run on, the idle time of the GPUs is worth advice.
 MIN_GPU_IDLE_PERCENT = 10
 _MS_PER_SECOND, _PERCENT = 1000, 100
@@ -41,6 +41,11 @@ def idle_vcpu(vcpu_size: float | None) -> float:
     if not vcpu_size or vcpu_size < 0:
         return _MAX_IDLE_VCPU
     return min(max(_IDLE_SHARE * vcpu_size, QUIET_VCPU), _MAX_IDLE_VCPU)
+
+
+def is_near_limit(used: float | None, limit: float | None) -> bool:
+    """Whether so much of the memory was used that a little more data can be too much."""
+    return bool(limit) and (used or 0) >= NEAR_LIMIT_SHARE * (limit or 0)
 
 
 def is_cpu_partial(record: Record) -> bool:

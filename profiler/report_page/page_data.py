@@ -18,6 +18,7 @@ from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import TaskSize
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
+from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
 from profiler.report_page.page_activity import StacksOf, activity_texts
 from profiler.report_page.page_series import Run, compressed, finite_number, series_columns, to_json, without_none
 from profiler.report_page.run_fields import run_details, run_fields
@@ -33,7 +34,13 @@ from profiler.sizing.what_if import SizeOption, runs_per_month
 
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
-_SCALE = {"nearLimit": MIN_SHARE_OF_LIMIT, "vcpu": LEAST_VCPU, "mb": LEAST_MB, "minSamples": MIN_SAMPLES}
+_SCALE = {
+    "drawnLimit": MIN_SHARE_OF_LIMIT,
+    "nearLimit": NEAR_LIMIT_SHARE,
+    "vcpu": LEAST_VCPU,
+    "mb": LEAST_MB,
+    "minSamples": MIN_SAMPLES,
+}
 # The counts of omitted items, and names.
 _END_BYTES = 200
 # Up to this number of runs, the page has room for a fourth significant digit of the time series.

@@ -10,7 +10,7 @@ from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
 from profiler.record.impossible_values import without_impossible
 from profiler.record.record_model import Recommendation, Record, Report, TaskSize
 from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory
-from profiler.record.worth_a_word import HIGH_USE_SHARE
+from profiler.record.worth_a_word import is_near_limit
 from profiler.sizing.choose_size import DeploymentTarget, Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
@@ -33,7 +33,7 @@ class Advice(Struct, frozen=True, kw_only=True):
         oom_size_mb, peak_mb = evidence.oom_size_mb, evidence.required_memory_mb
         if evidence.out_of_memory and (size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb):
             return f"{format_count(evidence.out_of_memory, 'run')} ran out of memory"
-        if size_mb is not None and peak_mb is not None and peak_mb > HIGH_USE_SHARE * size_mb:
+        if size_mb is not None and peak_mb is not None and is_near_limit(peak_mb, size_mb):
             return f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of memory"
         return None
 

@@ -17,7 +17,7 @@ from profiler.record.units import (
     format_usd,
     format_vcpu,
 )
-from profiler.record.worth_a_word import HIGH_USE_SHARE, MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT
+from profiler.record.worth_a_word import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
 from profiler.sizing.prices import LARGEST, LEGAL_SIZES
@@ -88,7 +88,7 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"less than {format_memory(evidence.reached_size_mb)} is not recommended."
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
-    elif size_mb and size_mb >= 1 and required_mb is not None and required_mb > HIGH_USE_SHARE * size_mb:
+    elif size_mb and size_mb >= 1 and required_mb is not None and is_near_limit(required_mb, size_mb):
         share = _share(required_mb, size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
     elif evidence.has_success and size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:

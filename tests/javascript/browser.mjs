@@ -2,7 +2,7 @@
 
 import { content } from "../../profiler/report_page/assets/modules/content.js";
 
-content.scale = { nearLimit: 0.3, vcpu: 0.1, mb: 1 };
+content.scale = { drawnLimit: 0.3, nearLimit: 0.9, vcpu: 0.1, mb: 1 };
 globalThis.window = { innerWidth: 1280 };
 globalThis.document = { documentElement: {} };
 globalThis.getComputedStyle = () => ({ getPropertyValue: (name) => name.slice(2) });

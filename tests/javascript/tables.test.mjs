@@ -5,7 +5,7 @@ import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modul
 import { content } from "../../profiler/report_page/assets/modules/content.js";
 import { asMemory } from "../../profiler/report_page/assets/modules/formats.js";
 import { bySaving } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
-import { asCpuTime } from "../../profiler/report_page/assets/modules/run_values.js";
+import { asCpuTime, isHot } from "../../profiler/report_page/assets/modules/run_values.js";
 import { sortRuns } from "../../profiler/report_page/assets/modules/runs_table.js";
 import {
   adviceText,
@@ -14,6 +14,10 @@ import {
   runAdviceText,
 } from "../../profiler/report_page/assets/modules/what_if_table.js";
 import { runAt } from "./browser.mjs";
+
+test("memory is hot from the limit of all outputs on", () => {
+  assert.deepEqual([isHot(90, "memory"), isHot(89.9, "memory"), isHot(100, "cpu")], [true, false, false]);
+});
 
 const ids = (runs) => runs.map((run) => run.id).join("");
 

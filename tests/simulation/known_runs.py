@@ -176,8 +176,8 @@ class Execution(Struct, frozen=True, kw_only=True):
         report = _report(output.read_bytes().splitlines())
         return report.record, HistoryStore(history, SystemClock()).stacks(report)
 
-    def by_monitor(self, *, is_privileged: bool) -> tuple[Record, StacksLine | None]:
-        """Run the program beside a monitor that watches it."""
+    def by_monitor(self, *, is_privileged: bool, enter: Sequence[str] = ()) -> tuple[Record, StacksLine | None]:
+        """Run the program beside a monitor that watches it; ``enter`` is what the monitor's command follows."""
         task = self.task
         task_group = control_group(Limits(), task.docker_id("batch"), self.folder)
         settings = {
@@ -194,7 +194,7 @@ class Execution(Struct, frozen=True, kw_only=True):
             task.started = time.time()
             batch = subprocess.Popen(_inside(folders, self.program))
             monitor = subprocess.Popen(
-                [*(() if is_privileged else _WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
+                [*enter, *(() if is_privileged else _WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
                 env={**aws.environment(), **settings, "ECS_CONTAINER_METADATA_URI_V4": address},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -3,9 +3,12 @@
 The task stats are the group's own counters in the form of version 2, without a high-water mark, and change rarely.
 """
 
+import contextlib
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,18 +41,35 @@ with open(sys.argv[1], "rb") as file:
 sum(mapped[page] for page in range(0, len(mapped), 4096))
 time.sleep(5)
 """
+# Writes a group's anonymous memory and tmpfs as /proc/meminfo shows those of a machine.
+_FOLLOW = """
+import sys, time
+with open(sys.argv[1]) as stat, open(sys.argv[2], "w") as meminfo:
+    while True:
+        stat.seek(0)
+        group = dict(map(str.split, stat))
+        anonymous_kib, tmpfs_kib = (int(group[name]) // 1024 for name in ("total_rss", "total_shmem"))
+        meminfo.seek(0)
+        meminfo.write(f"AnonPages: {anonymous_kib + 2**19:12} kB\\nShmem: {tmpfs_kib:12} kB\\n")
+        meminfo.flush()
+        time.sleep(0.02)
+"""
 
 
 class _GroupTask(OwnTask):
     """A task with the stats of its batch's group as they are from time to time: on Fargate, every ten seconds."""
 
-    def __init__(self, stats_period_seconds: float) -> None:
+    def __init__(self, stats_period_seconds: float, launch_type: str = "EC2") -> None:
         super().__init__()
         self.stats_period_seconds = stats_period_seconds
+        self.launch_type = launch_type
         self._last: tuple[int, dict[str, object]] = 0, {}
 
     def kernel(self, name: str) -> str:
         return (Path("/sys/fs/cgroup/memory") / self.docker_id("batch") / name).read_text()
+
+    def task(self) -> dict[str, object]:
+        return {**super().task(), "LaunchType": self.launch_type}
 
     def _sample(self, name: str) -> dict[str, object]:
         period = int((time.time() - self.started) / self.stats_period_seconds)
@@ -60,6 +80,20 @@ class _GroupTask(OwnTask):
             memory = {"usage": int(self.kernel("memory.usage_in_bytes")), "stats": detail}
             self._last = period, {"read": timestamp(time.time()), "memory_stats": memory}
         return self._last[1] if name == "batch" else super()._sample(name)
+
+
+@contextlib.contextmanager
+def _machine_of(task: _GroupTask, folder: Path) -> Iterator[list[str]]:
+    """A machine without other programs, as a command that enters it: its memory is the group's and half a GiB more."""
+    stat = f"/sys/fs/cgroup/memory/{task.docker_id('batch')}/memory.stat"
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        follow = subprocess.Popen(("nice", "-n", "-15", sys.executable, "-c", _FOLLOW, stat, file.name))
+        try:
+            mount = f'mount --bind {file.name} /proc/meminfo && exec "$@"'
+            yield ["unshare", "--mount", "sh", "-c", mount, "sh"]
+        finally:
+            follow.kill()
+            follow.wait()
 
 
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
@@ -91,3 +125,14 @@ def test_no_page_counts_twice_and_none_is_forgotten(
     assert least_mib <= present(used.p95) <= peak_mib <= (300 if program == _MAPPED else mark_mib) + 20
     assert least_mib / 2 <= present(used.avg) <= min(most_mib, peak_mib)
     assert record.metrics.memory_peak_source == "sampled"
+
+
+@pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
+def test_on_a_machine_of_its_own_copied_pages_count_before_the_first_stats() -> None:
+    task, folder = _GroupTask(10, "FARGATE"), Path("/var/tmp")
+    with control_group(Limits(), task.docker_id("batch"), folder) as folders, _machine_of(task, folder) as enter:
+        command = (sys.executable, "-c", f"import os, time\n{_FORKS}")
+        execution = Execution(task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5)
+        record, _ = execution.by_monitor(is_privileged=False, enter=enter)
+        mark_mib = int(task.kernel("memory.max_usage_in_bytes")) / _MIB
+    assert present(record.metrics.max_memory_used_mb) == pytest.approx(mark_mib, rel=0.1)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from profiler.cli.styled_text import Glyphs
-from profiler.cli.terminal.page_parts import NEAR_LIMIT
 from profiler.cli.terminal.time_bar import CPU_PARTS, OTHER, time_parts
 from profiler.record.activity_model import WaitTarget
 from profiler.record.hardware import gpu_advice, idle_advice
@@ -19,7 +18,7 @@ from profiler.record.units import (
     format_task_size,
     format_vcpu,
 )
-from profiler.record.worth_a_word import is_long_cpu_wait, wait_in_words
+from profiler.record.worth_a_word import is_long_cpu_wait, is_near_limit, wait_in_words
 
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
@@ -78,7 +77,7 @@ def _more_memory(record: Record, recommend: str) -> str:
 
 def _near_limit(metrics: Metrics) -> str | None:
     peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
-    if peak_mb is None or not size_mb or peak_mb < NEAR_LIMIT * size_mb:
+    if peak_mb is None or not size_mb or not is_near_limit(peak_mb, size_mb):
         return None
     left = f"only {format_memory(size_mb - peak_mb)} of" if peak_mb < size_mb else "no"
     return f"{left} memory was left: with a little more data it would be killed."

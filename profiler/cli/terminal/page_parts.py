@@ -19,12 +19,12 @@ from profiler.record.units import (
     format_percent,
     format_vcpu,
 )
+from profiler.record.worth_a_word import is_near_limit
 
 MAX_WIDTH = 120
 LABEL_WIDTH = 9
 CPU, MEMORY, GPU = "CPU", "Memory", "GPU"
 _STYLES = {CPU: "blue", MEMORY: "magenta"}
-NEAR_LIMIT = 0.9
 # The values of a series have three digits: rounded up, one may be above the peak.
 _ROUNDING = 1.005
 
@@ -120,7 +120,7 @@ class Curve:
         highest = max((*self.known, 0.0))
         highest = highest if peak is None or highest > peak * _ROUNDING else float(peak)
         self._top, self.is_to_limit = curve_top(highest, limit, least_top)
-        self.is_near_limit = self.is_to_limit and highest >= NEAR_LIMIT * self._top
+        self.is_near_limit = self.is_to_limit and is_near_limit(highest, self._top)
         self._limit_text = format_value(self._top)
         if limit and not self.is_to_limit:
             self._limit_text = format_part(self._limit_text, format_value(limit))

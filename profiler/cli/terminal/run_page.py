@@ -11,7 +11,6 @@ from profiler.cli.terminal.page_parts import (
     CPU,
     LABEL_WIDTH,
     MEMORY,
-    NEAR_LIMIT,
     Section,
     View,
     arrange,
@@ -39,6 +38,7 @@ from profiler.record.units import (
     format_usd,
     format_vcpu,
 )
+from profiler.record.worth_a_word import is_near_limit
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
@@ -197,7 +197,7 @@ def _drawn(bar: _Bar, glyphs: Glyphs) -> Iterator[Span]:
         yield Span(" " * _BAR_WIDTH)
         return
     done, use = 0, bar.use
-    style = use_style(bar.label, is_near_limit=(use.max or 0) >= bar.size * NEAR_LIMIT)
+    style = use_style(bar.label, is_near_limit=is_near_limit(use.max, bar.size))
     for value, character in ((use.avg, glyphs.average), (use.p95, glyphs.p95), (use.max, glyphs.peak)):
         cells = max(done, _cells((value or 0) / bar.size))
         yield Span(character * (cells - done), style)

@@ -17,7 +17,7 @@ from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
-from profiler.settings import AcceleratorSettings, Arguments
+from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
     from profiler.collectors.processes.discovery import LazyProcessCollector
@@ -35,9 +35,16 @@ _TAGS_INTERVAL_SECONDS = 60.0
 
 
 def batch_processes(
-    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...]
+    settings: MonitorSettings,
+    clock: Clock,
+    interval_ns: int,
+    accelerators: tuple[Collector, ...],
+    is_alone: Callable[[], bool],
 ) -> "LazyProcessCollector":
-    """The collector of the batch's processes, which starts when they become visible."""
+    """The collector of the batch's processes, which starts when they become visible.
+
+    ``is_alone``: nothing but the batch and this process uses the machine.
+    """
     from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of  # `run` has its own collector
 
     def make_collector() -> Collector:
@@ -45,20 +52,22 @@ def batch_processes(
         from profiler.collectors.processes.process_reader import ContainerProcesses
         from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
         from profiler.readers.linux.followed_process import ProcessExitWaiter
+        from profiler.readers.linux.host import memory_of_others
         from profiler.readers.linux.thread_times import ThreadReader
 
         machine = ProcessAccess(
             open_processes=lambda docker_id: ContainerProcesses(
-                docker_id, clock.monotonic_ns, with_arguments=arguments != "off"
+                docker_id, clock.monotonic_ns, with_arguments=settings.process_arguments != "off"
             ),
             open_cgroup=find_container_cgroup,
             oom_kills=machine_oom_kills,
             own_cpu_ns=time.thread_time_ns,
             exit_waiter=ProcessExitWaiter(),
             open_threads=lambda: ThreadReader(time.thread_time_ns),
+            machine_memory=lambda: memory_of_others() if is_alone() else None,
         )
-        show, idle_ns = _argument_formatter(arguments), partial(idle_gpu_ns, accelerators)
-        return ProcessCollector(machine, clock, interval_ns, show, series_points, idle_ns=idle_ns)
+        show, idle_ns = _argument_formatter(settings.process_arguments), partial(idle_gpu_ns, accelerators)
+        return ProcessCollector(machine, clock, interval_ns, show, settings.series_points, idle_ns=idle_ns)
 
     return LazyProcessCollector(
         is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)), make_collector=make_collector

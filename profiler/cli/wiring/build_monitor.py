@@ -45,7 +45,7 @@ def run_monitor(stop: SignalHandler) -> None:
         settings.interval_seconds,
         hour_usd=None if settings.prices is None else settings.prices.hour_usd,
     )
-    processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points, accelerators)
+    processes = batch_processes(settings, clock, interval_ns, accelerators, lambda: sampler.is_batch_alone)
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
     host = with_processor(read_host())
     stacks: tuple[Collector, ...] = ()

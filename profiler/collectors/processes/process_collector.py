@@ -167,6 +167,7 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
 
     ``open_processes`` takes a Docker id, ``open_cgroup`` a process id and a Docker id. ``oom_kills`` is the host's
     counter. ``own_cpu_ns`` is the CPU time of the calling thread. Without ``open_threads``, no threads are read.
+    ``machine_memory`` is the machine's memory in bytes if the batch has the machine for itself.
     """
 
     open_processes: Callable[[str], ContainerProcesses]
@@ -175,6 +176,7 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
     own_cpu_ns: Callable[[], int]
     exit_waiter: ProcessExitWaiter
     open_threads: Callable[[], ThreadReader] | None = None
+    machine_memory: Callable[[], int | None] = lambda: None
 
 
 class _TrackedContainer(Struct):
@@ -354,7 +356,7 @@ class ProcessCollector(Collector):
                     tracked.batch.add_group(group, read_ns)
             return
         cpu_before_ns = self._machine.own_cpu_ns()
-        snapshot = tracked.read_processes(self._machine)
+        snapshot, machine_bytes = tracked.read_processes(self._machine), self._machine.machine_memory()
         group = tracked.read_group()
         threads, threads_cpu_ns = None, 0  # the reading of threads has its own limit
         if tracked.threads is not None:
@@ -363,7 +365,7 @@ class ProcessCollector(Collector):
             threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
         host_kills = self._machine.oom_kills()
         with self._lock:
-            tracked.batch.add(snapshot, group, host_kills, read_ns, threads)
+            tracked.batch.add(snapshot, group, host_kills, read_ns, threads, machine_bytes=machine_bytes)
         if tracked.has_opened:
             tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns - threads_cpu_ns, now_ns)
         tracked.has_opened = True  # only the first reading opens the files of all processes

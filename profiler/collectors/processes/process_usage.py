@@ -33,10 +33,15 @@ class SourceComparison:
     The processes lack tmpfs, the kernel's memory and the pages that forks copied. The stats have these, but they change
     rarely, and may lack mapped files (:func:`lacks_memory`). So the memory at a reading is that of the processes, plus
     what they lacked at the next stats, as far as the sum is within these stats.
+
+    On a machine of its own, the batch's memory changes by as much as the machine's, which counts tmpfs and copied pages
+    at each reading, but not mapped files.
     """
 
     def __init__(self) -> None:
         self._readings: deque[ContainerSample] = deque()  # since the last one before the last stats
+        self._machine_bytes: dict[int, tuple[int, ...]] = {}  # by time of reading: without and with the mapped files
+        self._outside_bytes: tuple[int, ...] = ()  # what is not the batch's
         self._ended_ns = 0
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
         self._last_cpu_ns: tuple[int, int] | None = None
@@ -47,18 +52,27 @@ class SourceComparison:
     def on_sample(self, sample: ContainerSample) -> None:
         self._pending.append(sample)
 
-    def on_reading(self, reading: ContainerSample) -> Iterator[ContainerSample]:
-        """Add a reading of all processes together, later than the last one; yields readings with their final memory."""
+    def on_reading(
+        self, reading: ContainerSample, machine_bytes: int | None = None, mapped_bytes: int = 0
+    ) -> Iterator[ContainerSample]:
+        """Add a reading of all processes together, later than the last one; yields readings with their final memory.
+
+        ``machine_bytes`` is the machine's memory, None unless it is the batch's alone; ``mapped_bytes`` is a part of
+        the processes' memory that it may lack.
+        """
         self._readings.append(reading)
+        if machine_bytes is not None:
+            sums = self._machine_bytes[reading.read_ns] = (machine_bytes, machine_bytes + mapped_bytes)
+            self._outside_bytes = self._outside_bytes or tuple(size - (reading.memory_used_bytes or 0) for size in sums)
         while self._pending and self._pending[0].read_ns <= reading.read_ns:
             sample = self._pending.popleft()
             self._compare(sample)
             yield from self.ended(sample.read_ns)
             while len(self._readings) > 1 and self._readings[1].read_ns <= sample.read_ns:
-                self._readings.popleft()
+                self._machine_bytes.pop(self._readings.popleft().read_ns, None)
         if len(self._readings) > _MAX_PENDING:
             yield from self.ended(self._readings[0].read_ns)
-            self._readings.popleft()
+            self._machine_bytes.pop(self._readings.popleft().read_ns, None)
 
     def ended(self, until_ns: float = math.inf) -> Iterator[ContainerSample]:
         """The readings until then that were not returned yet, as the last stats complete them."""
@@ -90,8 +104,11 @@ class SourceComparison:
             return reading
         total_bytes = held_bytes + min(self.lacking_bytes, max(self._stats_bytes - held_bytes, 0))
         if lacks_memory(total_bytes, held_bytes):  # the processes are much smaller than at the stats
-            return reading
-        return replace(reading, memory_used_bytes=max(total_bytes, 0))
+            total_bytes = held_bytes
+        sums = zip(self._machine_bytes.get(reading.read_ns, ()), self._outside_bytes, strict=False)
+        own_bytes = max(held_bytes, min((size - outside for size, outside in sums), default=total_bytes))
+        is_notable = lacks_memory(*sorted((total_bytes, own_bytes)))  # other programs use a few MB more or less
+        return replace(reading, memory_used_bytes=own_bytes if is_notable else max(total_bytes, 0))
 
     def _compare(self, sample: ContainerSample) -> None:
         """Compare the stats with the readings before and after them; the latter is the newest reading at most."""
@@ -112,6 +129,11 @@ class SourceComparison:
             low, high = sorted((before, after))
             held_bytes = min(max(used_bytes, low), high)
             self._stats_bytes, self.lacking_bytes = used_bytes, used_bytes - held_bytes
+            sums = (self._machine_bytes.get(one.read_ns, ()) for one in (earlier, later))
+            self._outside_bytes = tuple(
+                min(max(used_bytes + outside, min(ends)), max(ends)) - used_bytes
+                for outside, *ends in zip(self._outside_bytes, *sums, strict=False)
+            )
             if lacks_memory(used_bytes, held_bytes):
                 self.lacking_bytes = 0
                 self.lacking_in_stats_bytes = max(self.lacking_in_stats_bytes, held_bytes - used_bytes)
@@ -176,8 +198,13 @@ class BatchProcesses:
         host_kills: int | None,
         read_ns: int,
         threads: ThreadSample | None = None,
+        *,
+        machine_bytes: int | None = None,
     ) -> None:
-        """Add a reading of the processes, of their threads and, if readable, of their control group."""
+        """Add a reading of the processes, of their threads and, if readable, of their control group.
+
+        ``machine_bytes`` is the memory of a machine that the batch has for itself.
+        """
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
@@ -193,7 +220,10 @@ class BatchProcesses:
             self.cpu_read_ns, self._is_cpu_new = read_ns, False
         if is_alive:
             self._threads = sum(process.threads for process in processes)
-            self._add_sample(tree_bytes if used_bytes is None else used_bytes, read_ns)
+            mapped = ((process.rss_bytes or 0) - (process.anonymous_bytes or 0) for process in processes)
+            machine_bytes = machine_bytes if used_bytes is None else None
+            used_bytes = tree_bytes if used_bytes is None else used_bytes
+            self._add_sample(used_bytes, read_ns, machine_bytes, max(mapped, default=0))
         if threads is not None and (is_alive or self._is_alive):
             add_step = self.time.add if is_alive else self.time.finish
             add_step(read_ns, self.cpu_ns, threads, self.usage.series)
@@ -278,11 +308,13 @@ class BatchProcesses:
                 used_bytes = self._group_total.read(group.memory, (largest,), largest.rss_bytes, is_exact=True)
         return used_bytes
 
-    def _add_sample(self, memory_bytes: int | None, read_ns: int) -> None:
+    def _add_sample(
+        self, memory_bytes: int | None, read_ns: int, machine_bytes: int | None = None, mapped_bytes: int = 0
+    ) -> None:
         sample = ContainerSample(
             read_ns=read_ns, cpu_ns=self.cpu_ns, memory_used_bytes=memory_bytes, pids=self._threads
         )
-        self._add_usage(self.comparison.on_reading(sample))
+        self._add_usage(self.comparison.on_reading(sample, machine_bytes, mapped_bytes))
 
     def end_readings(self) -> None:
         """Add the last readings to the usage, before it is read."""

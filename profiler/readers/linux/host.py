@@ -13,6 +13,7 @@ from profiler.readers.linux import proc
 ROOT = "/"
 MAX_DISKS = 16
 _MEMINFO = "/proc/meminfo"
+_STATM_RESIDENT, _STATM_SHARED = 1, 2
 _MEMORY_TOTAL = b"MemTotal:"
 # ARM machines have no model's name, but the numbers of the implementer and the part.
 _ARM_MODELS = {
@@ -113,6 +114,16 @@ def read_own_usage() -> OwnUsage:
     peak_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
     max_rss_mb = None if peak_bytes is None else round(peak_bytes / 1024 / 1024, 1)
     return OwnUsage(cpu_seconds=time.process_time(), max_rss_mb=max_rss_mb)
+
+
+def memory_of_others() -> int | None:
+    """The anonymous memory and tmpfs of the machine, without this process's. Each page counts once."""
+    memory, own = proc.read(_MEMINFO) or b"", (proc.read("/proc/self/statm") or b"").split()
+    anonymous_bytes, tmpfs_bytes = (proc.bytes_after(memory, name) for name in (b"AnonPages:", b"Shmem:"))
+    if anonymous_bytes is None or tmpfs_bytes is None or len(own) <= _STATM_SHARED:
+        return None
+    own_pages = int(own[_STATM_RESIDENT]) - int(own[_STATM_SHARED])
+    return anonymous_bytes + tmpfs_bytes - own_pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def read_instance() -> InstanceReading | Unavailable:

@@ -17,7 +17,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
 from profiler.record.record_model import Record, Series
 from profiler.record.units import format_count, format_duration, format_memory, format_peak, format_percent, format_vcpu
-from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
+from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu, is_near_limit
 
 _MAX_NAME_LENGTH = 40
 # A stack in fewer samples than this has its share in brackets.
@@ -136,9 +136,8 @@ def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> 
 MomentKind = Literal["memory-peak", "memory", "saturated", "idle"]
 
 MIN_STRETCH_STEPS = 3
-# A peak is notable if it is this much above the median, or this near to the limit.
+# A peak is notable if it is this much above the median, or near the limit.
 _PEAK_ABOVE_MEDIAN = 1.25
-_PEAK_NEAR_LIMIT = 0.9
 # Samples have seen a peak that is at most this much above the highest of them.
 _MISSED_PEAK = 1.01
 
@@ -183,8 +182,7 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
     if not known or peak_mb is None:
         return
     highest = max(known)
-    is_near_limit = bool(size_mb) and peak_mb >= _PEAK_NEAR_LIMIT * (size_mb or 0)
-    if not is_near_limit and highest < _PEAK_ABOVE_MEDIAN * median(known):
+    if not is_near_limit(peak_mb, size_mb) and highest < _PEAK_ABOVE_MEDIAN * median(known):
         return
     highest_ms = min(memory_mb.index(highest) * series.step_ms, length_ms)
     started_ns, at_ns = parse_ns(record.started_at or series.started_at), parse_ns(metrics.max_memory_used_at)

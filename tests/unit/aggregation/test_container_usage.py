@@ -116,7 +116,7 @@ def test_cpu_time_that_two_cpus_cannot_have_provided_is_left_out(
 
 
 def test_a_rate_beyond_the_machine_is_joined_with_the_next() -> None:
-    """Stats of every 10 s, and a wall clock that is set back by 9.9 s."""
+    """Stats of every 10 s, and one that has another time."""
     feed = Feed(machine=Host(vcpu=2))
     for at, received, cpu in ((10, 10, 10.0), (10.1, 20, 20.0), (20.1, 30, 30.0)):
         feed.add(at, cpu, received=received)
@@ -334,7 +334,7 @@ def runs(draw: st.DrawFn) -> Run:
         at += lasts + draw(st.integers(0, 3))
     moments = st.integers(5 * period, attempts[-1].end)
     holes = draw(st.lists(moments, max_size=2))
-    steps = draw(st.lists(st.tuples(moments, st.sampled_from([-3600, -100, 100, 3600])), max_size=1))
+    steps = draw(st.lists(st.tuples(moments, st.sampled_from([-3600, -30, -5, 5, 30, 3600])), max_size=1))
     has_new_ids = draw(st.booleans())
     return Run(
         attempts=tuple(attempts),
@@ -365,6 +365,7 @@ def measured(run: Run) -> ContainerUsage:
             received_ns=seconds(arrives),
             started_ns=START_NS,
             attempt_started_ns=START_NS + seconds(known.start + run.shift(known.start)),
+            clock_shift_ns=seconds(run.shift(arrives)),
         )
     return usage
 

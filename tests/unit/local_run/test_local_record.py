@@ -152,6 +152,8 @@ _PEAKS = {
     ),
     "the group of several processes": (replace(_SEVERAL, group=_group(800)), 800, "kernel"),
     "the group, little below the profiler's own memory": (_Peak(mark=20, group=_group(17)), 17, "kernel"),
+    "the group of a run without a sample": (_Peak(mark=20, group=_group(1)), 1, "kernel"),
+    "a group of several, below a process's mark": (_Peak(mark=60, group=_group(3), alone=False), 60, "sampled"),
     "the group, below a process that no sample shows": (_Peak(sampled=3, mark=20, group=_group(3)), 3, "sampled"),
     "the larger mark of one process": (_Peak(mark=60, group=_group(55)), 60, "kernel"),
     "a group with page cache": (replace(_SEVERAL, group=_group(800, 8 * _MIB)), 50, "sampled"),
@@ -224,6 +226,10 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     )
     assert (record.status, record.exit_code, record.launch_type) == ("success", 0, "LOCAL")
     assert (record.visible, record.task_size) == (Visible(memory_mb=1024, cpus=4), None)
+    assert not present(record.monitor).warnings
+    peak = MemoryPeak(size_bytes=60 * _MIB, source="sampled")
+    (warning,) = present(_record(replace(_observed(), peak=peak)).monitor).warnings
+    assert "largest process" in warning
     ending = replace(present(_observed().ending), reaped=ReapedUsage(blocks=_blocks(1, 2)))
     metrics = _record(replace(_observed(), ending=ending, has_block_io=True)).metrics
     assert (metrics.block_read_bytes, metrics.block_write_bytes) == (1, 2)

@@ -636,7 +636,10 @@ def test_a_report_that_cannot_even_be_printed_does_not_end_the_monitor_with_an_e
     assert ("ValueError" in printing, "TimeoutError" in stopping, collector.calls[-1][0]) == (True, True, "stop")
 
 
-@pytest.mark.parametrize(("jump", "direction"), [(40, "forward"), (3600, "forward"), (-40, "back"), (-3600, "back")])
+@pytest.mark.parametrize(
+    ("jump", "direction"),
+    [(5, "forward"), (20, "forward"), (3600, "forward"), (-5, "back"), (-40, "back"), (-3600, "back")],
+)
 def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direction: str) -> None:
     """The stamps of the container runtime jump with the clock; by how much is known."""
     world = World(batch_ends=40.0)
@@ -658,7 +661,10 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
         return replace(task, containers=(batch, OWN))
 
     world.source.stats_at, world.source.task_at = stats_at, task_at
+    reads: list[int] = []
+    world.on_sample = lambda name, taken: reads.append(taken.read_ns) if name == "batch" else None
     record = world.run().report()
+    assert reads == [START_NS + seconds(at) for at in range(1, 40)]
     assert (record["status"], record["exitCode"]) == ("success", 0)
     metrics = record["metrics"]
     assert (metrics["durationMs"], metrics["billedDurationMs"], metrics["initDurationMs"]) == (40_000, 60_000, 20_000)
@@ -795,6 +801,19 @@ def test_malformed_stats_cost_only_their_container_and_are_a_warning(malformed: 
     assert (record["sampling"]["failures"] > 0, "cpuSeconds" in record["metrics"]) == (is_batch, not is_batch)
     sentence = "The task stats of the container could never be read: an array."
     assert record["monitor"]["warnings"] == [sentence][: int(is_batch)]
+    assert (len(world.log.events("warning")), world.log.events("info")) == (int(is_batch), [])
+
+
+@pytest.mark.parametrize(
+    ("launch_type", "others", "is_alone"), [("FARGATE", 0, True), ("FARGATE", 1, False), ("EC2", 0, False)]
+)
+def test_a_batch_on_fargate_without_a_sidecar_has_the_machine_for_itself(
+    launch_type: str, others: int, *, is_alone: bool
+) -> None:
+    world = World(batch_ends=3.5)
+    world.others = (replace(OWN, name="sidecar", docker_id="s"),) * others
+    world.source.task_at = lambda at: replace(world.usual_task(at), launch_type=launch_type)
+    assert world.run().sampler.is_batch_alone is is_alone
 
 
 @pytest.mark.parametrize(("ends", "covered"), [(19.5, 51.3), (100.5, 99.5), (9.5, None)])

@@ -163,7 +163,7 @@ def test_cpu_time_that_was_not_measured_to_the_end_counts_with_its_average() -> 
 
 @pytest.mark.parametrize(
     ("peak_mb", "is_out_of_memory", "has_advice"),
-    [(1844, False, True), (1843.2, False, False), (None, False, False), (600, True, True)],
+    [(1843.2, False, True), (1843, False, False), (None, False, False), (600, True, True)],
 )
 def test_a_run_without_evidence_of_a_kill_needs_a_high_peak_or_the_word_of_ecs(
     peak_mb: float | None, *, is_out_of_memory: bool, has_advice: bool

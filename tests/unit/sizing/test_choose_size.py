@@ -218,6 +218,12 @@ def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
     assert "(sampled)" in advice([*runs, report(12)]).reasons[0]  # the weakest
 
 
+@pytest.mark.parametrize(("peak_mb", "is_near"), [(1843.2, True), (1843, False)])
+def test_advice_check_and_sentence_have_one_limit(peak_mb: float, *, is_near: bool) -> None:
+    advised = advice([report(peak_mb=peak_mb)])
+    assert ("memory-bound" in " ".join(advised.reasons), advised.risk is not None) == (is_near, is_near)
+
+
 def test_what_stands_out_is_said() -> None:
     assert "That is 95 % of the task's 2 GB: the task is memory-bound." in reasons(report(peak_mb=1946))
     spiky, steady = ({"memory_used_mb": Distribution(p99=p99)} for p99 in (300, 1400))

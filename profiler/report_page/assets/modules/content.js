@@ -1,26 +1,28 @@
 // The data of the page: JSON, compressed by gzip, as base64. profiler/report_page/page_data.py writes it. The time
 // series are a separate text: reading them takes as long as everything else, and only an opened run shows them.
 
-import { byId } from "#page/elements.js";
 import { grouped } from "#page/statistics.js";
 
 /** The data. It is empty until `loadContent` has ended. */
 export const content = { runs: [], notices: [], sizing: [], series: [] };
 
+// Not from elements.js, which imports the limits of the data.
+const textOf = (id) => document.getElementById(id).textContent;
+
 export async function loadContent() {
-  const data = await parseContent(byId("task-data").textContent);
+  const data = await parseContent(textOf("task-data"));
   Object.assign(content, data, { runs: joinRuns(data) });
 }
 
 export async function loadSeries() {
-  if (!content.series.length) content.series = await parseContent(byId("task-series").textContent);
+  if (!content.series.length) content.series = await parseContent(textOf("task-series"));
 }
 
 let activityLines;
 
 /** Reads what the processes of a run did, if the page has it. Each run has a compressed text of its own. */
 export async function loadActivity(run) {
-  activityLines ??= byId("task-activity").textContent.split("\n");
+  activityLines ??= textOf("task-activity").split("\n");
   const line = activityLines[run.row];
   if (line && !run.activity) run.activity = unpackSeries(await parseContent(line));
 }

@@ -105,7 +105,7 @@ function rowParts(run, other, row, axisName) {
   // As in curve_top() of profiler/record/sparkline.py: a limit far above the values would make a flat line, and a chart
   // of little more than nothing would be full of noise.
   const least = content.scale[row.unit] ?? 0.001;
-  const isNear = isKnown(limit) && Math.max(values, least) >= content.scale.nearLimit * limit;
+  const isNear = isKnown(limit) && Math.max(values, least) >= content.scale.drawnLimit * limit;
   const top = Math.max(isNear ? limit : 0, values, least) * 1.1;
   const [series, otherSeries] = [seriesOf(run, row), seriesOf(other, row)];
   const lines = row.lines.filter(({ column }) => series?.[column]);

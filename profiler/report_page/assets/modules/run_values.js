@@ -1,5 +1,6 @@
 // Values derived from runs.
 
+import { content } from "#page/content.js";
 import { asDuration, asUsd, isKnown, UNKNOWN } from "#page/formats.js";
 import { total } from "#page/statistics.js";
 
@@ -16,7 +17,7 @@ export function usdByTask(runs) {
 export const shareOf = (part, whole) => (isKnown(part) && whole > 0 ? (100 * part) / whole : undefined);
 
 /** Whether so much of the memory is in use that it is worth a colour. A full CPU is in use, a full memory is a kill. */
-export const isHot = (percent, tone) => tone === "memory" && Math.round(percent) >= 90;
+export const isHot = (percent, tone) => tone === "memory" && percent >= 100 * content.scale.nearLimit;
 
 /** Returns a cost: "≥ $0.12" on Spot, where only the least is known. */
 export const asCost = (usd, run) => (run?.spot ? `≥ ${asUsd(usd)}` : asUsd(usd));

@@ -113,6 +113,7 @@ class World:
         self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: alone(process(cpu=at / 2))
         self.group: Callable[[float], GroupReading | None] | None = None
         self.host_kills: Callable[[float], int] = lambda _at: 40
+        self.machine_mib: Callable[[float], int | None] = lambda _at: None
         self.cost_ns = 0
         self.threads = threads
         self.process_reads = 0
@@ -125,6 +126,7 @@ class World:
             own_cpu_ns=self._own_cpu_ns,
             exit_waiter=self.exit_waiter,
             open_threads=None if threads is None else lambda: threads,
+            machine_memory=self._machine_bytes,
         )
         self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None, series_points=30)
         self.collector.on_batch_started(BATCH)
@@ -132,6 +134,10 @@ class World:
     @property
     def at(self) -> float:
         return self.clock.now_ns / 1e9
+
+    def _machine_bytes(self) -> int | None:
+        machine_mib = self.machine_mib(self.at)
+        return None if machine_mib is None else machine_mib * MIB
 
     def _read_processes(self) -> ProcessSnapshot:
         self.process_reads += 1
@@ -154,6 +160,13 @@ class World:
 
     def record(self, status: Status = "success", exit_code: int | None = 0, **fields: Any) -> Record:
         return with_collected(replace(base(status, exit_code), **fields), (self.collector,))
+
+
+def test_memory_of_no_process_counts_on_a_machine_of_its_own() -> None:
+    world = World()
+    world.machine_mib = lambda at: 900 if 5 <= at < 8 else 500
+    metrics = world.run(10).record().metrics
+    assert (metrics.max_memory_used_mb, round(present(metrics.memory_used_mb).p50 or 0)) == (500, 100)
 
 
 def base(status: Status = "success", exit_code: int | None = 0) -> Record:

@@ -60,6 +60,39 @@ def test_the_memory_at_a_reading_is_a_lower_bound_completed_by_the_stats(
     assert comparison.lacking_in_stats_bytes == lacking_mib * MIB
 
 
+@pytest.mark.parametrize(
+    ("held_mib", "mapped_mib", "machine_mib", "stats", "found"),
+    [
+        # Forks copy pages, and a file in tmpfs is removed, before the only stats.
+        ([290, 290, 290, 290, 290], 0, [990, 1270, 1270, 990, 990], {4: 297}, [297, 577, 577, 297, 297]),
+        ([9, 9, 9, 9], 0, [709, 709, 1409, 709], {}, [9, 9, 709, 9]),
+        # The machine does not count mapped files: they are freed, and are of another container.
+        ([310, 310, 10, 10], [300, 300, 0, 0], [510, 510, 510, 510], {1: 312}, [312, 312, 12, 12]),
+        ([510, 510, 510], 500, [510, 510, 510], {1: 5}, [510, 510, 510]),
+        # A mapped file in tmpfs counts once.
+        ([10, 310, 310], [0, 300, 300], [510, 810, 810], {1: 312}, [12, 312, 312]),
+        # Stats between two readings; the machine's memory is that of one of them.
+        ([10, 10, 10, 10], 0, [500, 500, 800, 800], {0: 10, 1.5: 310}, [10, 10, 310, 310]),
+    ],
+)
+def test_on_a_machine_of_its_own_the_batch_changes_by_as_much_as_the_machine(
+    held_mib: Sequence[int],
+    mapped_mib: int | Sequence[int],
+    machine_mib: Sequence[int],
+    stats: Mapping[float, int],
+    found: Sequence[int],
+) -> None:
+    comparison, memory = SourceComparison(), list[ContainerSample]()
+    mapped = [mapped_mib] * len(held_mib) if isinstance(mapped_mib, int) else mapped_mib
+    for at, figure_mib in stats.items():
+        comparison.on_sample(sample(START_NS + seconds(at), None, figure_mib * MIB))
+    for second, (held, files, machine) in enumerate(zip(held_mib, mapped, machine_mib, strict=True)):
+        reading = sample(START_NS + seconds(second), float(second), held * MIB)
+        memory += comparison.on_reading(reading, machine * MIB, files * MIB)
+    memory += comparison.ended()
+    assert [(one.memory_used_bytes or 0) // MIB for one in memory] == found
+
+
 @given(
     st.lists(st.integers(0, 3000), min_size=1, max_size=40),
     st.dictionaries(st.integers(0, 300).map(lambda tenth: tenth / 10), st.integers(0, 3000), max_size=6),

@@ -1,9 +1,11 @@
 """The machine: memory, swap, disks, what this process itself uses, and what the kernel lets it read."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from profiler.readers.linux import proc
 from profiler.readers.linux.host import (
     MAX_DISKS,
     KernelView,
@@ -11,6 +13,7 @@ from profiler.readers.linux.host import (
     architecture,
     count_cpus,
     disk_mounts,
+    memory_of_others,
     parse_processor_model,
     parse_swap_counters,
     read_instance,
@@ -60,6 +63,15 @@ def everything_is_a_folder(_: str) -> bool:
 
 def mount(device: str, point: str, kind: str = "ext4") -> str:
     return f"27 1 {device} / {point} rw - {kind} source rw\n"
+
+
+def test_the_memory_of_other_processes_is_positive_and_lacks_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert present(memory_of_others()) > 0
+    files = {"/proc/meminfo": b"AnonPages: 900 kB\nShmem: 100 kB\n", "/proc/self/statm": b"900 60 10 1 0 1 0\n"}
+    monkeypatch.setattr(proc, "read", files.get)
+    assert memory_of_others() == 1000 * 1024 - 50 * os.sysconf("SC_PAGE_SIZE")
+    files["/proc/meminfo"] = b"AnonPages: 900 kB\n"
+    assert memory_of_others() is None
 
 
 def test_the_disks_are_the_root_and_each_volume_on_a_disk() -> None:
