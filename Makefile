@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+NODE_MODULES := profiler/report_page/node_modules
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' profiler/core/version.py)
 IMAGE ?= task-profiler:$(VERSION)
 TARGET ?= monitor
@@ -52,7 +53,7 @@ e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
 	$(BIN)/pytest tests/search --numprocesses 4 --dist loadscope
 
-browser: $(VENV)/.dev node_modules/.made ## The report page in a real Chromium (needs Debian's chromium, and Node.js with npm for axe-core)
+browser: $(VENV)/.dev $(NODE_MODULES)/.made ## The report page in a real Chromium (needs Debian's chromium, and Node.js with npm for axe-core)
 	$(BIN)/pytest tests/browser --numprocesses 2 --dist loadfile
 
 iac: $(VENV)/.dev $(VENV)/.iac $(OPENTOFU) ## The monitor in CDK, TypeScript and Terraform (needs Node.js, npm and Go)
@@ -73,7 +74,7 @@ gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and 
 endurance: $(VENV)/.dev ## A simulated month, and an hour of real time at 20 samples a second
 	$(BIN)/pytest tests/endurance --timeout 0
 
-downloads: $(VENV)/.dev $(VENV)-site/.made node_modules/.made ## Fetch what the other tests need, so that they do not wait for it (needs npm, Maven, debootstrap and root)
+downloads: $(VENV)/.dev $(VENV)-site/.made $(NODE_MODULES)/.made ## Fetch what the other tests need, so that they do not wait for it (needs npm, Maven, debootstrap and root)
 	$(BIN)/python -m tests.downloads
 
 lint: $(VENV)/.dev ## Style and format
@@ -85,9 +86,8 @@ types: $(VENV)/.dev ## mypy --strict on code and tests
 
 check: lint types ## What must hold before a commit besides the tests
 
-javascript: node_modules/.made ## Style, format and tests of the report page's JavaScript (needs Node.js 18 or newer with npm)
-	npm run --silent check
-	npm test --silent
+javascript: $(NODE_MODULES)/.made ## Style, format and tests of the report page's JavaScript (needs Node.js 18 or newer with npm)
+	cd profiler/report_page && npm run --silent check && npm test --silent
 
 format: $(VENV)/.dev ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix
@@ -171,14 +171,14 @@ pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's
 	$(BIN)/python -m tools.pictures
 
 site: $(VENV)-site/.made ## Build the documentation's site into site/; fails for a broken link or a page without a place
-	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build
+	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --config-file docs/site/mkdocs.yml
 
 site-publish: $(VENV)-site/.made ## Commit the site to the branch gh-pages and push it: DOCS_REF=main as "dev", DOCS_REF=vX.Y.Z as "X.Y" and "latest"
 	@case '$(DOCS_REF)' in v*) version='$(basename $(DOCS_REF:v%=%))'; alias=latest;; main) version=dev; alias=;; \
 	  *) echo "Set DOCS_REF to main, or to a tag vX.Y.Z" >&2; exit 2;; esac; \
 	export DOCS_REF='$(DOCS_REF)' PATH="$(abspath $(VENV)-site/bin):$$PATH"; \
-	mike deploy --push --update-aliases $$version $$alias && \
-	if [ -n "$$alias" ] || ! mike list latest >/dev/null 2>&1; then mike set-default --push $${alias:-dev}; fi
+	mike deploy --config-file docs/site/mkdocs.yml --push --update-aliases $$version $$alias && \
+	if [ -n "$$alias" ] || ! mike list --config-file docs/site/mkdocs.yml latest >/dev/null 2>&1; then mike set-default --config-file docs/site/mkdocs.yml --push $${alias:-dev}; fi
 
 coverage: ## The same tests, the unit tests with branch coverage; fails below the floors in pyproject.toml
 	@$(MAKE) --no-print-directory test COVERAGE=1
@@ -189,7 +189,7 @@ mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and
 	$(VENV)-mutants/bin/mutmut results
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-orchestrators $(VENV)-release $(VENV)-site mutants dist build site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache node_modules
+	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-orchestrators $(VENV)-release $(VENV)-site mutants dist build site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache $(NODE_MODULES)
 
 $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -206,9 +206,9 @@ $(VENV)/.dev: $(VENV)/.venv pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
 
-node_modules/.made: package-lock.json
+$(NODE_MODULES)/.made: profiler/report_page/package-lock.json
 	@command -v npm >/dev/null || { echo "npm is missing: on Debian and Ubuntu, apt-get install nodejs npm" >&2; exit 1; }
-	@npm ci --silent --no-audit --no-fund
+	@cd profiler/report_page && npm ci --silent --no-audit --no-fund
 	@touch $@
 
 $(VENV)/.iac: $(VENV)/.dev

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kibana import colours
 from kibana import dashboard_model as model
 from kibana.dashboard_model import Dashboard, Json, Metric, Panel, Terms
 from kibana.saved_objects import (
@@ -145,7 +146,7 @@ def _coloured_number(panel: Panel) -> Json:
         "id": object_id("series", panel.key),
         "label": metric.label,
         "metrics": [{"id": object_id("metric", panel.key), "field": metric.field, **shown}],
-        "color": model.FAILURE_COLOUR,
+        "color": colours.FAILURE,
         "split_mode": "everything",
         "formatter": "0,0" if metric.share_of is None else "0.0%",
         "value_template": "{{value}}",
@@ -173,7 +174,7 @@ def _coloured_number(panel: Panel) -> Json:
         "tooltip_mode": "show_all",
         "filter": model.kuery(panel.condition),
         "background_color_rules": [
-            {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": model.FAILURE_COLOUR}
+            {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": colours.FAILURE}
         ],
     }
     return {"title": panel.title, "type": "metrics", "aggs": [], "params": params}
@@ -366,6 +367,6 @@ def _xy_params(panel: Panel) -> Json:
             "value": panel.limit or 0,
             "width": 2,
             "style": "dashed",
-            "color": model.LIMIT_COLOUR,
+            "color": colours.LIMIT,
         },
     }

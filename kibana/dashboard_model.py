@@ -4,11 +4,12 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from kibana.colours import Band
+
 Json = dict[str, Any]
 Index = Literal["reports", "checkpoints", "notices"]
 Kind = Literal["number", "line", "bars", "ranking", "heatmap", "table"]
 Operation = Literal["count", "count_distinct", "average", "sum", "max", "percentile", "latest"]
-Band = tuple[float, float, str]
 
 TIME_FIELD: Final = "@timestamp"
 ELAPSED_FIELD: Final = "usage.duration_ms"
@@ -30,46 +31,6 @@ COLUMN_WIDTHS: Final = {
 }
 """The width in pixels of a table's column by field: ids of 32 digits and times are not cut. Other
 columns share the rest."""
-
-# Each colour of a line, a bar or a number differs from a white and from a dark background.
-SUCCESS_COLOUR: Final = "#2e9e5b"
-FAILURE_COLOUR: Final = "#e4605c"
-OUT_OF_MEMORY_COLOUR: Final = "#c0392b"
-STOPPED_COLOUR: Final = "#98a2b3"
-UNKNOWN_COLOUR: Final = "#e6a817"
-# The colours of numbers that are not outcomes differ from the colours above.
-USED_COLOUR: Final = "#4a98c9"
-HIGH_COLOUR: Final = "#2f6fa8"
-SIZE_COLOUR: Final = "#8a94a6"
-LIMIT_COLOUR: Final = FAILURE_COLOUR
-_DARKEST_RED: Final = "#7b241c"
-
-PERCENT_BANDS: Final[tuple[Band, ...]] = (
-    (0, 10, "#f1f5f9"),
-    (10, 25, "#d6e6f4"),
-    (25, 50, "#9fc9e2"),
-    (50, 75, "#4a98c9"),
-    (75, 90, "#1764ab"),
-    (90, 100, FAILURE_COLOUR),
-    (100, 10_000, _DARKEST_RED),
-)
-"""Lower bound (inclusive), upper bound (exclusive) and colour of each band of a heatmap, in percent.
-
-The bands are absolute, so that a low percentage never has the colour of a high one. Red means close to the limit. The
-classic heatmap does not draw values outside all bands. The last band is for exactly 100, and for CPU usage above a
-soft limit.
-"""
-COUNT_BANDS: Final[tuple[Band, ...]] = (
-    (1, 2, "#cd6155"),
-    (2, 5, "#b03a2e"),
-    (5, 20, "#922b21"),
-    (20, 1_000_000, _DARKEST_RED),
-)
-"""The bands of a heatmap that counts runs that ran out of memory."""
-NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS_COLOUR), (1, 1_000_000_000, OUT_OF_MEMORY_COLOUR))
-"""The bands of a number that counts runs that ran out of memory."""
-FAILURE_RATE_BANDS: Final[tuple[Band, ...]] = ((0, 0.000_001, SUCCESS_COLOUR), (0.000_001, 1, FAILURE_COLOUR))
-"""The bands of a ratio of failed tasks, from 0 to 1."""
 
 
 class Is(Struct, frozen=True):

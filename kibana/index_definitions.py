@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
-from kibana.dashboard_model import OUT_OF_MEMORY_COLOUR, TIME_FIELD, Index, Json
+from kibana import colours
+from kibana.dashboard_model import TIME_FIELD, Index, Json
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id, saved_object, to_json
 from profiler.record.run_outcome import Status
@@ -47,7 +48,7 @@ _COLUMN_LABELS: Final[Mapping[str, str]] = {
 }
 _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "task.status": tuple((case.label.lower(), case.colour) for case in OUTCOMES if case.label != "Out of memory"),
-    "task.stop_category": (("oom", OUT_OF_MEMORY_COLOUR),),
+    "task.stop_category": (("oom", colours.OUT_OF_MEMORY),),
 }
 
 _DESCRIPTION = "Task Profiler: lines of the monitor into the documents of its dashboards. See docs/dashboards.md"
@@ -229,16 +230,16 @@ def _field_format(name: str, duration: Json) -> Json | None:
 
 def _coloured(values: Sequence[tuple[str, str]]) -> Json:
     """The colour of a text by its value, in the colours of the charts."""
-    colours = [
+    coloured = [
         {
             "range": "-Infinity:Infinity",
             "regex": f"^{value}$",
-            "text": "#ffffff" if colour == OUT_OF_MEMORY_COLOUR else "#000000",  # black is hard to read on dark red
+            "text": "#ffffff" if colour == colours.OUT_OF_MEMORY else "#000000",  # black is hard to read on dark red
             "background": colour,
         }
         for value, colour in values
     ]
-    return {"id": "color", "params": {"fieldType": "string", "colors": colours}}
+    return {"id": "color", "params": {"fieldType": "string", "colors": coloured}}
 
 
 def _task_link() -> Json:

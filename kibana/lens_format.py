@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from kibana import colours
 from kibana import dashboard_model as model
 from kibana.dashboard_model import Control, Dashboard, Json, Metric, Panel, Terms
 from kibana.saved_objects import dashboard_object, data_view_reference, object_id, saved_object, to_json
@@ -339,7 +340,7 @@ def _limit_layer(panel: Panel) -> tuple[str, Json]:
 
 
 def _limit_line(panel: Panel) -> Json:
-    style = {"axisMode": "left", "color": model.LIMIT_COLOUR, "lineStyle": "dashed", "lineWidth": 2}
+    style = {"axisMode": "left", "color": colours.LIMIT, "lineStyle": "dashed", "lineWidth": 2}
     return {
         "layerId": _limit_layer(panel)[0],
         "layerType": "referenceLine",

@@ -4,6 +4,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
 from kibana.dashboard_model import AllOf, Case, Compared, Dashboard, Exists, Is, Metric, Not, Panel, Terms
@@ -15,10 +16,8 @@ _MEAN_OF_MEANS = (
 _ROWS = f"The {parts.HEATMAP_ROWS} families with the most runs."
 _HEATMAP_HEIGHT = 20
 _NOTICES_HEIGHT = 11
-_MEDIAN = Metric(operation="percentile", field=parts.DURATION, percent=50, label="Median", colour=model.USED_COLOUR)
-_P95 = Metric(
-    operation="percentile", field=parts.DURATION, percent=95, label="95th percentile", colour=model.HIGH_COLOUR
-)
+_MEDIAN = Metric(operation="percentile", field=parts.DURATION, percent=50, label="Median", colour=colours.USED)
+_P95 = Metric(operation="percentile", field=parts.DURATION, percent=95, label="95th percentile", colour=colours.HIGH)
 
 _NUMBERS: Final = (
     parts.number("task-count", "Tasks", "Tasks that ended.", parts.TASKS, width=8),
@@ -28,7 +27,7 @@ _NUMBERS: Final = (
         "Failed tasks, in percent of all tasks that ended. A stopped task did not fail.",
         replace(parts.TASKS, label="of all tasks failed", share_of=parts.FAILED),
         width=10,
-        bands=model.FAILURE_RATE_BANDS,
+        bands=colours.FAILURE_RATE_BANDS,
     ),
     parts.number(
         "out-of-memory-count",
@@ -37,7 +36,7 @@ _NUMBERS: Final = (
         replace(parts.TASKS, label="Out of memory"),
         width=10,
         condition=parts.OUT_OF_MEMORY,
-        bands=model.NO_FAILURE_BANDS,
+        bands=colours.NO_FAILURE_BANDS,
     ),
     parts.COST_TOTAL,
     parts.WASTE_TOTAL,
@@ -75,7 +74,7 @@ _HEATMAPS: Final = (
         "runs.",
         replace(parts.TASKS, label="Out of memory"),
         condition=parts.OUT_OF_MEMORY,
-        bands=model.COUNT_BANDS,
+        bands=colours.COUNT_BANDS,
         height=12,
     ),
 )
@@ -83,13 +82,13 @@ _HEATMAPS: Final = (
 _NOTICES: Final = Metric(operation="count", field=model.TIME_FIELD, label="Notifications")
 
 
-def _notices(key: str, title: str, description: str, dataset: str, colours: dict[str, str]) -> Panel:
+def _notices(key: str, title: str, description: str, dataset: str, by_kind: dict[str, str]) -> Panel:
     """Bars of the kinds of a dataset, in their colours. Kinds that only a newer version writes are the last case."""
-    kinds = {kind: Is("notice.kind", kind) for kind in colours}
+    kinds = {kind: Is("notice.kind", kind) for kind in by_kind}
     others = AllOf(Not(is_kind) for is_kind in kinds.values())
     cases = (
-        *(Case(label=kind.capitalize(), condition=kinds[kind], colour=colour) for kind, colour in colours.items()),
-        Case(label="Other", condition=others, colour=model.SIZE_COLOUR),
+        *(Case(label=kind.capitalize(), condition=kinds[kind], colour=colour) for kind, colour in by_kind.items()),
+        Case(label="Other", condition=others, colour=colours.SIZE),
     )
     return parts.bars(
         key,
@@ -111,10 +110,10 @@ _NOTICE_PANELS: Final = (
         "Schedules that started no task, or a late one; runs that overlap, or take longer than usual.",
         "schedule.notice",
         {
-            "missed": model.FAILURE_COLOUR,
-            "late": model.UNKNOWN_COLOUR,
+            "missed": colours.FAILURE,
+            "late": colours.UNKNOWN,
             "overlapped": "#7b4fa3",
-            "slow": model.USED_COLOUR,
+            "slow": colours.USED,
         },
     ),
     _notices(
@@ -123,9 +122,9 @@ _NOTICE_PANELS: Final = (
         "What the monitor detected before the task ended: no progress, too long, memory or disk almost full.",
         "task.notice",
         {
-            "stuck": model.FAILURE_COLOUR,
-            "overdue": model.UNKNOWN_COLOUR,
-            "memory": model.OUT_OF_MEMORY_COLOUR,
+            "stuck": colours.FAILURE,
+            "overdue": colours.UNKNOWN,
+            "memory": colours.OUT_OF_MEMORY,
             "disk": "#8e6c3a",
         },
     ),
@@ -239,7 +238,7 @@ _HAS_WASTE: Final = Compared("cost.waste_usd", ">", 0)
 _IS_TOO_SMALL: Final = Compared(_SAVING, "<", 0)
 # A Fargate task is paid once: the reports of its other containers have no cost.
 _COST_UNKNOWN: Final = AllOf((Not(parts.COST_KNOWN), Not(Is("task.launch_type", "FARGATE"))))
-_WASTED: Final = replace(parts.WASTE, label="Waste (USD)", colour=model.USED_COLOUR)
+_WASTED: Final = replace(parts.WASTE, label="Waste (USD)", colour=colours.USED)
 # One order for all rows: the family with the most waste first.
 _LARGEST_WASTE: Final = replace(parts.FAMILIES, order_by=parts.WASTE, is_by_count=False)
 _FAMILY_ROWS: Final = tuple(replace(terms, order_by=parts.WASTE, is_by_count=False) for terms in parts.FAMILY_ROWS)
@@ -294,8 +293,8 @@ RIGHT_SIZING: Final = Dashboard(
             "memory-peak-against-size",
             "Memory peak against size (MB)",
             "The highest memory peak and the largest memory size of all runs of a family.",
-            parts.highest("usage.memory.used_mb.max", "Peak (MB)", model.USED_COLOUR),
-            parts.highest("usage.memory.size_mb", "Size (MB)", model.SIZE_COLOUR),
+            parts.highest("usage.memory.used_mb.max", "Peak (MB)", colours.USED),
+            parts.highest("usage.memory.size_mb", "Size (MB)", colours.SIZE),
             terms=(_LARGEST_WASTE,),
             axis="Memory (MB)",
             width=48,

@@ -4,20 +4,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from kibana import colours
 from kibana import dashboard_model as model
-from kibana.dashboard_model import (
-    AllOf,
-    AnyOf,
-    Case,
-    Control,
-    Exists,
-    Is,
-    Kind,
-    Metric,
-    Not,
-    Panel,
-    Terms,
-)
+from kibana.dashboard_model import AllOf, AnyOf, Case, Control, Exists, Is, Kind, Metric, Not, Panel, Terms
 
 HEATMAP_ROWS: Final = 25
 
@@ -59,11 +48,11 @@ OUT_OF_MEMORY: Final = AnyOf(
     (Is("task.stop_category", "oom"), Is("task.out_of_memory", value=True), Is("task.likely_out_of_memory", value=True))
 )
 OUTCOMES: Final = (
-    Case(label="Success", condition=_SUCCESS, colour=model.SUCCESS_COLOUR),
-    Case(label="Failure", condition=AllOf((_FAILURE, Not(OUT_OF_MEMORY))), colour=model.FAILURE_COLOUR),
-    Case(label="Out of memory", condition=AllOf((_FAILURE, OUT_OF_MEMORY)), colour=model.OUT_OF_MEMORY_COLOUR),
-    Case(label="Stopped", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), _STOPPED)), colour=model.STOPPED_COLOUR),
-    Case(label="Unknown", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), Not(_STOPPED))), colour=model.UNKNOWN_COLOUR),
+    Case(label="Success", condition=_SUCCESS, colour=colours.SUCCESS),
+    Case(label="Failure", condition=AllOf((_FAILURE, Not(OUT_OF_MEMORY))), colour=colours.FAILURE),
+    Case(label="Out of memory", condition=AllOf((_FAILURE, OUT_OF_MEMORY)), colour=colours.OUT_OF_MEMORY),
+    Case(label="Stopped", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), _STOPPED)), colour=colours.STOPPED),
+    Case(label="Unknown", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), Not(_STOPPED))), colour=colours.UNKNOWN),
 )
 """Each run has exactly one of these outcomes."""
 
@@ -77,7 +66,7 @@ _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
     "number": {"height": 7},
     "bars": {"terms": (LARGEST_FAMILIES,), "has_time_axis": True},
     "ranking": {"terms": (FAMILIES,)},
-    "heatmap": {"terms": (FAMILIES,), "has_time_axis": True, "bands": model.PERCENT_BANDS, "width": 48},
+    "heatmap": {"terms": (FAMILIES,), "has_time_axis": True, "bands": colours.PERCENT_BANDS, "width": 48},
     "table": {"height": 20, "width": 48},
 }
 """The options of each kind of panel: bars and heatmaps are over the end times of runs, or the times of notices."""
@@ -124,7 +113,7 @@ LATEST_CHARTS: Final = latest("links.run", "Charts")
 TIME_PARTS: Final = tuple(
     average(f"usage.time.{part}.percent", label, colour)
     for part, label, colour in (
-        ("on_cpu", "On CPU", model.HIGH_COLOUR),
+        ("on_cpu", "On CPU", colours.HIGH),
         ("waiting_for_cpu", "CPU wait", "#9fc9e2"),
         ("disk", "Disk", "#8e6c3a"),
         ("network", "Network", "#7b4fa3"),
@@ -132,7 +121,7 @@ TIME_PARTS: Final = tuple(
         ("lock", "Lock", "#d4679b"),
         ("pipe", "Pipe", "#2a9d9d"),
         ("child", "Child", "#a8d5d5"),
-        ("other", "Other", model.SIZE_COLOUR),
+        ("other", "Other", colours.SIZE),
     )
 )
 """The parts of the wall time in percent. A run's parts add up to 100."""

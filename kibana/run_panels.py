@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
 from kibana.dashboard_model import Dashboard, Exists, Metric, Panel, SavedSearch, Terms
@@ -114,15 +115,15 @@ RUN: Final = Dashboard(
             "CPU %",
             "Mean CPU usage of the newest run in each checkpoint interval. The line is at 100 % of the task's vCPUs; a "
             "container with a soft limit can use more.",
-            parts.average("interval.cpu_percent", "CPU %", model.USED_COLOUR),
+            parts.average("interval.cpu_percent", "CPU %", colours.USED),
             limit=100,
         ),
         _over_time(
             "run-memory",
             "Memory against size (MB)",
             "Maximum memory usage of the newest run in each checkpoint interval, and the memory size.",
-            parts.highest("interval.memory_mb", "Used (MB)", model.USED_COLOUR),
-            parts.highest("usage.memory.size_mb", "Size (MB)", model.SIZE_COLOUR),
+            parts.highest("interval.memory_mb", "Used (MB)", colours.USED),
+            parts.highest("usage.memory.size_mb", "Size (MB)", colours.SIZE),
             axis="Memory (MB)",
         ),
         _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *parts.TIME_PARTS),

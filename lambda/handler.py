@@ -255,19 +255,14 @@ def _index_budget(context: Context) -> InvocationTime:
 
 def _notice_budget(context: Context) -> InvocationTime:
     """Return the time for notices, without the time of the export."""
-    left_seconds = InvocationTime(context).remaining_seconds() if _exports_runs() else 0
+    exports = function_settings.exports_runs(os.environ)
+    left_seconds = InvocationTime(context).remaining_seconds() if exports else 0
     return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds / 4))
-
-
-def _exports_runs() -> bool:
-    from profiler.otlp.otlp_settings import is_configured  # only task_stopped exports runs
-
-    return is_configured(os.environ)
 
 
 def _export(ended: EndedTask, context: Context) -> None:
     """Export the run if an address for it is set."""
-    if not _exports_runs():
+    if not function_settings.exports_runs(os.environ):
         return
     from profiler.core.clock import SystemClock
     from profiler.forwarder.run_export import RunExport  # only for an export

@@ -193,7 +193,7 @@ class SettingsReader(Struct):
         chosen = tuple(dict.fromkeys(_names(self._text("EMF_METRICS") or "")))
         if not chosen:
             return DEFAULT_EMF_METRICS
-        from profiler.record.report_metrics import EMF_METRICS  # its catalogue takes memory; most monitors do without
+        from profiler.record.report_line import EMF_METRICS  # its catalogue takes memory; most monitors do without
 
         unknown = [name for name in chosen if name not in EMF_METRICS]
         if unknown:

@@ -107,6 +107,7 @@ class FakeElasticsearch(FakeHttpServer):
         self.stored: dict[str, dict[str, Any]] = {}
         self.asked: list[str] = []
         self.needs: str | None = None
+        self.refusal_status = 401
         self.refused = 0
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -114,7 +115,7 @@ class FakeElasticsearch(FakeHttpServer):
         headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
         if self.needs not in (None, request.headers.get("Authorization")):
             self.refused += 1
-            return 401, headers, b'{"error": {"type": "security_exception"}, "status": 401}'
+            return self.refusal_status, headers, b'{"error": {"type": "security_exception"}}'
         if "_mget" in request.path:
             (identity,) = json.loads(text)["ids"]
             self.asked.append(identity)

@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]  # moto depends on it
 from profiler.cli.app import group
 from profiler.cli.options import add_options, aws_options, ca_file_option, search_options, source_options
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
-from profiler.record.report_metrics import EMF_METRICS, emf_unit
+from profiler.record.report_line import EMF_METRICS, emf_unit
 from profiler.record.search_document_fields import FIELDS
 from profiler.settings import DEFAULT_EMF_METRICS
 

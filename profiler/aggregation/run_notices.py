@@ -1,7 +1,6 @@
 """Finds what a running batch may need attention for: that it is stuck, overdue, or about to exhaust memory or disk."""
 
 from array import array
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isfinite
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from profiler.aggregation.idle_time import QUIET_BYTES_PER_SECOND, IdleTime, NoticeReading
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import RaisedNotice
 from profiler.record.units import MIB, VCPU_DIGITS, format_count, format_duration, format_memory
@@ -30,25 +30,6 @@ _PARTS = 4
 _MIN_PART = 0.3
 # How far above everything before the quarter the lowest recent value is, as a share of the size.
 _NEW_HIGH = 0.01
-_QUIET_BYTES_PER_SECOND = 1024
-# The steps in which polls are searched, and the number of steps that define the usual level. In shorter steps, a poll
-# is a high rate.
-_BURST_STEP_NS = 9 * NS_PER_SECOND  # Fargate's steps of 10 s vary in length
-_USUAL_STEPS = 180
-# A burst exceeds what is usual, the rate that three quarters of the steps reach, by this rate and factor.
-# If a tenth of the steps has next to no bytes, such steps are usual, and the rate alone counts.
-_BURST_BYTES_PER_SECOND = 30
-_BURST_FACTOR = 5
-_SILENT_BYTES_PER_SECOND = 10
-# A request takes more CPU time than this, 0.05 ms in 10 s; waiting takes none.
-_BURST_VCPU = 5e-6
-# If a line of the monitor hides its bytes, a request is a step with this many times the CPU time of any other idle
-# step. Health checks and garbage collections take as much in other steps, too.
-_HIDDEN_BURST_FACTOR = 2
-# A line of the monitor passes through the network within this time.
-_OWN_LINE_NS = 20 * NS_PER_SECOND
-# The end of the idle time must be free of the monitor's lines: a poll may come at the same time as each of them.
-_SILENCE_NS = 150 * NS_PER_SECOND
 # Stats are refreshed every 20 s at least; a longer time between two readings is a gap, unless the interval is longer.
 _MAX_STEP_NS = 30 * NS_PER_SECOND
 _MAX_INTERVALS = 2.5
@@ -132,130 +113,6 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
     steps = [after - before for before, after in pairwise(levels)]
     mean = sum(steps) / len(steps)
     return sum(steps) * NS_PER_MINUTE / length_ns if mean > 0 and min(steps) >= _MIN_PART * mean else 0
-
-
-class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
-    """The counters and sizes of a batch at a moment; None is unknown.
-
-    ``at_ns`` is by the clock of the run's start. The counters never decrease: CPU time, bytes received and sent, bytes
-    read from block devices and written. ``own_line_ns`` is the time of the monitor's last line if its lines are part of
-    the network counters. Memory is in bytes, without the page cache that no process maps.
-    """
-
-    at_ns: int
-    cpu_ns: int | None = None
-    network_bytes: int | None = None
-    block_bytes: int | None = None
-    own_line_ns: int | None = None
-    memory_used_bytes: int | None = None
-    memory_size_bytes: float | None = None
-    disk_used_mb: float | None = None
-    disk_size_mb: float | None = None
-
-
-class IdleTime:
-    """The time for which a batch has been idle, from its counters, in constant memory.
-
-    A step is quiet if the batch used less than 1 % of a vCPU, and less than 1 KB/s of network and of disk. The
-    statistics spread a poll of a few hundred bytes over a step of up to 10 s, which is below that: so bytes for which
-    the batch used CPU time also count as activity, and so do bytes clearly above the amount in most other steps.
-    Traffic below the limits that costs the batch no CPU time does not count: in awsvpc mode, all containers of the task
-    share the network counters.
-
-    ``since_ns`` is None before the first reading, and after readings are missing: they are never idleness. ``vcpu``,
-    ``network`` and ``block`` are the largest values of any step since then. A batch that is idle for ``window_ns`` is
-    stuck; a time above ``max_step_ns`` between two readings is a gap.
-    """
-
-    def __init__(self, window_ns: int, *, max_step_ns: int) -> None:
-        self._window_ns = window_ns
-        self._max_step_ns = max_step_ns
-        self._silence_ns = min(_SILENCE_NS, window_ns // 2)
-        # Even with a short window, lines wait only for a batch that has been idle for a few readings.
-        self._silence_from_ns = max(
-            window_ns - self._silence_ns - _OWN_LINE_NS - 2 * _BURST_STEP_NS,
-            window_ns // 2,
-            _OWN_LINE_NS + _BURST_STEP_NS,
-        )
-        self._before: tuple[int, int, int, int] | None = None
-        self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
-        self._usual: deque[float] = deque(maxlen=_USUAL_STEPS)
-        self._usual_vcpu: deque[float] = deque(maxlen=_USUAL_STEPS)
-        self._unseen_ns: int | None = None  # the end of the last step whose network the monitor's own lines hide
-        self.since_ns: int | None = None
-        self.vcpu = self.network = self.block = 0.0
-
-    def add(self, reading: NoticeReading) -> bool:
-        """Add the counters of a moment; returns whether the batch is stuck."""
-        at_ns, own_line_ns = reading.at_ns, reading.own_line_ns
-        cpu_ns, network_bytes, block_bytes = reading.cpu_ns, reading.network_bytes, reading.block_bytes
-        if cpu_ns is None or network_bytes is None or block_bytes is None:
-            self._before = self.since_ns = None
-            return False
-        before, now = self._before, (at_ns, cpu_ns, network_bytes, block_bytes)
-        if before is not None and at_ns <= before[0]:
-            return False
-        self._before = now
-        if before is None or at_ns - before[0] > self._max_step_ns:
-            self._restart(at_ns)
-        else:
-            is_seen = own_line_ns is None or own_line_ns + _OWN_LINE_NS <= before[0]
-            if not is_seen:
-                self._unseen_ns = at_ns
-            if not self._is_quiet(before, now, is_seen=is_seen):
-                self._restart(at_ns)
-        if self.since_ns is None or at_ns - self.since_ns < self._window_ns:
-            return False
-        return self._unseen_ns is None or at_ns - self._unseen_ns >= self._silence_ns
-
-    def wants_silence(self, now_ns: int) -> bool:
-        """Whether the batch is nearly stuck, so that the monitor's lines should wait."""
-        if self.since_ns is None or self._before is None or now_ns - self._before[0] > self._max_step_ns:
-            return False
-        return now_ns - self.since_ns >= self._silence_from_ns
-
-    def _restart(self, at_ns: int) -> None:
-        self.since_ns = at_ns
-        self.vcpu = self.network = self.block = 0.0
-        self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
-
-    def _is_quiet(self, before: tuple[int, int, int, int], now: tuple[int, int, int, int], *, is_seen: bool) -> bool:
-        step_ns, vcpu = now[0] - before[0], (now[1] - before[1]) / (now[0] - before[0])
-        if vcpu >= QUIET_VCPU:
-            return False
-        network_bytes, block_bytes = now[2] - before[2] if is_seen else 0, now[3] - before[3]
-        network, block = NS_PER_SECOND * network_bytes / step_ns, NS_PER_SECOND * block_bytes / step_ns
-        if max(network, block) >= _QUIET_BYTES_PER_SECOND:
-            return False
-        self.vcpu, self.network, self.block = max(self.vcpu, vcpu), max(self.network, network), max(self.block, block)
-        self._burst_ns += step_ns
-        self._burst_bytes += network_bytes + block_bytes
-        self._burst_cpu_ns += now[1] - before[1]
-        if self._burst_ns < _BURST_STEP_NS:
-            return True
-        rate, vcpu = NS_PER_SECOND * self._burst_bytes / self._burst_ns, self._burst_cpu_ns / self._burst_ns
-        self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
-        if is_seen:
-            self._usual.append(rate)
-        if self._is_burst(rate, vcpu, is_seen=is_seen):
-            return False
-        if is_seen:
-            self._usual_vcpu.append(vcpu)
-        return True
-
-    def _is_burst(self, rate: float, vcpu: float, *, is_seen: bool) -> bool:
-        if vcpu > _BURST_VCPU:
-            if rate > _BURST_BYTES_PER_SECOND:
-                return True
-            if not is_seen and vcpu > _HIDDEN_BURST_FACTOR * max(self._usual_vcpu, default=0.0):
-                return True
-        if rate <= _BURST_BYTES_PER_SECOND or not self._usual:
-            return False
-        rates = sorted(self._usual)
-        usual = rates[len(rates) // 10]
-        if usual >= _SILENT_BYTES_PER_SECOND:
-            usual = _BURST_FACTOR * rates[len(rates) // 4]
-        return rate > _BURST_BYTES_PER_SECOND + usual
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -355,7 +212,7 @@ def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> Finding:
         kind="stuck",
         since_ns=since_ns,
         at_ns=at_ns,
-        message=f"The run used less than {QUIET_VCPU:g} vCPU and {_QUIET_BYTES_PER_SECOND // 1024} KB/s of network and "
+        message=f"The run used less than {QUIET_VCPU:g} vCPU and {QUIET_BYTES_PER_SECOND // 1024} KB/s of network and "
         f"disk for {_minutes(minutes)}",
         evidence={
             "minutes": round(minutes, 1),

@@ -51,7 +51,8 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
 
     ``candidates`` are the batch, or all containers that could be it. ``reported`` are those with a report: the monitor
     does not know which are essential. ``default`` is the first candidate of the task definition, under which a run is
-    recorded if nothing else distinguishes the candidates; None without a definition.
+    recorded if nothing else distinguishes the candidates; None without a definition. ``prints_report``: the report is
+    in the monitor's stream, as all checkpoints are.
     """
 
     batch: str | None
@@ -59,6 +60,7 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
     candidates: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
     default: str | None = None
+    prints_report: bool = False
     logs: Mapping[str, LogStream] = {}
 
     @property
@@ -69,11 +71,16 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
     def monitor_log(self) -> LogStream | None:
         return self.logs.get(self.monitor or "")
 
+    def log_of(self, line: "ReportLine | None") -> LogStream | None:
+        """The log stream that has this report or checkpoint."""
+        is_printed = line is not None and (self.prints_report or not line.is_final)
+        return (self.monitor_log if is_printed else None) or self.batch_log
+
 
 def identify_containers(definition: Mapping[str, object] | None, task: StoppedTask) -> TaskContainers:
     """Identify the containers from the definition that ECS describes; without one, from the event's containers."""
     from profiler.core.container_roles import TaskContainer, container_roles  # see above
-    from profiler.task_definitions.containers import log_target, read_containers, requested_batch, roles_of
+    from profiler.task_definitions.containers import log_target, needs_put, read_containers, requested_batch, roles_of
 
     containers = read_containers(definition or {})
     if not containers:
@@ -87,6 +94,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
         _from_roles(roles),
         reported=container_roles(measured, requested=requested).candidates,
         default=next(iter(roles.candidates), None),
+        prints_report=any(one.name == roles.monitor and not needs_put(one.environment) for one in containers),
         logs={
             name: LogStream(group=target.group, stream=target.stream, region=target.region)
             for name, target in targets.items()

@@ -35,11 +35,14 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _SECRET_CACHE_SECONDS = 300
 _PARAMETER_PREFIX = "ssm:"
-_EXPORT_SETTINGS = (
+_EXPORT_ENDPOINTS = (
     "OTLP_ENDPOINT",
     "OTLP_TRACES_ENDPOINT",
     "OTLP_LOGS_ENDPOINT",
     "OTLP_METRICS_ENDPOINT",
+)
+_EXPORT_SETTINGS = (
+    *_EXPORT_ENDPOINTS,
     "OTLP_HEADERS",
     "OTLP_PROTOCOL",
 )
@@ -229,6 +232,11 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
         kibana_url=(text("KIBANA_URL") or "").rstrip("/") or None,
     )
+
+
+def exports_runs(environment: Mapping[str, str]) -> bool:
+    """Whether an address for the export is set. Without one, nothing of ``profiler.otlp`` is imported."""
+    return any(_text(environment, name) for name in _EXPORT_ENDPOINTS)
 
 
 class _ExportSecret(Struct):

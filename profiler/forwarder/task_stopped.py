@@ -114,7 +114,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.warn(
                 f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not looked for everywhere."
             )
-        ended = replace(ended, report_line=found)
+        ended = replace(ended, report_line=found, report_log=containers.log_of(found))
         if start_again is not None:
             ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
         indexed = index is not None and self._index(index, ended, batch, errors)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.aggregation.run_notices import NoticeReading, RunNotices
+from profiler.aggregation.idle_time import NoticeReading
+from profiler.aggregation.run_notices import RunNotices
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.record.bounded_json_line import without_lists

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
-from profiler.aggregation.run_notices import Finding, NoticeReading, RunNotices
+from profiler.aggregation.idle_time import NoticeReading
+from profiler.aggregation.run_notices import Finding, RunNotices
 from profiler.aggregation.task_record import container_limits
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import FARGATE

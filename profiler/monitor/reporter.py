@@ -97,7 +97,7 @@ class Reporter(Struct, eq=False):
         settings = self.settings
         if settings.emf == "off" or (settings.emf == "report" and kind != "task.report"):
             return encode_line(report)
-        from profiler.record.report_metrics import emf_members  # its catalogue takes memory
+        from profiler.record.report_line import emf_members  # its catalogue takes memory
 
         return encode_line(report, emf_members(report, settings.emf_metrics))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from profiler.core.optional_math import max_known, mean_known, sum_known
+from profiler.core.optional_math import max_known, mean_known
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Gpu, Neuron, Number, Record, TaskSize, Visible
@@ -52,7 +52,6 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     tensor_active_percent: Distribution = _NOT_MEASURED
     dram_active_percent: Distribution = _NOT_MEASURED
     memory_used_mb: Distribution = _NOT_MEASURED
-    energy_joules: float | None = None
 
 
 class NeuronTotals(Struct, frozen=True, kw_only=True):
@@ -75,7 +74,6 @@ def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals | None:
         tensor_active_percent=_combine([gpu.tensor_active_percent for gpu in gpus]),
         dram_active_percent=_combine([gpu.dram_active_percent for gpu in gpus]),
         memory_used_mb=_combine([gpu.memory_used_mb for gpu in gpus]),
-        energy_joules=sum_known(*(gpu.energy_joules for gpu in gpus)),
     )
 
 

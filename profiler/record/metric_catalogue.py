@@ -1,6 +1,6 @@
 """The metric catalogue: each value that a run is reported with is one row.
 
-It makes the REPORT text line and the CloudWatch metrics (``record/report_metrics.py``), the fields of the search
+It makes the REPORT text line and the CloudWatch metrics (``record/report_line.py``), the fields of the search
 documents (``record/search_document_fields.py``, ``profiler/forwarder/documents.py``), their index templates and
 the ingest pipeline for other shippers (``kibana/``). The order of the rows is the order of the document's fields and of
 the CloudWatch metrics.
@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from profiler.core.optional_math import sum_known
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Interval, Metrics, Number, Record, known_status
@@ -52,6 +53,7 @@ class Metric(Struct, frozen=True, kw_only=True):
     ``get`` reads the value; None if it was not measured. ``record_path`` is where the record's JSON contains the value,
     if it is not calculated. ``field_type`` is the type in the index if it is not the usual one of the unit.
     ``text_digits`` is the number of digits after the point in the REPORT text line; None: all that the value needs.
+    ``gpu_field`` is the field of one GPU of which the value is the sum; with ``live_name`` it is a live metric.
     """
 
     unit: Unit
@@ -62,6 +64,9 @@ class Metric(Struct, frozen=True, kw_only=True):
     text_label: str | None = None
     text_digits: int | None = None
     emf_name: str | None = None
+    gpu_field: str = ""
+    live_name: str = ""
+    live_help: str = ""
 
     @property
     def index_type(self) -> IndexType:
@@ -107,6 +112,15 @@ def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: 
 def _emf_value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
     """A row that is also a CloudWatch metric, with the record's name."""
     return _value(unit, path, document_field, emf_name=json_name(path.rpartition(".")[2]), **outputs)
+
+
+def _gpu_total(unit: Unit, name: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+    """A row for the sum of a counter over all GPUs. ``profiler/collectors/nvidia`` reads it, ``Gpu`` has its field."""
+    return Metric(unit=unit, get=partial(_sum_of_gpus, name), document_field=document_field, gpu_field=name, **outputs)
+
+
+def _sum_of_gpus(name: str, run: RunView) -> Number | None:
+    return sum_known(*(getattr(gpu, name) for gpu in run.record.gpus))
 
 
 def _statistics(
@@ -275,7 +289,17 @@ METRICS: tuple[Metric, ...] = (
         text_labels={"max": "Max GPU Memory Used"},
         emf_names={"avg": "gpuMemoryUsedMB", "max": "maxGpuMemoryUsedMB"},
     ),
-    _value("J", "gpus.energy_joules", "usage.gpu.energy_joules", text_label="GPU Energy"),
+    _gpu_total("J", "energy_joules", "usage.gpu.energy_joules", text_label="GPU Energy"),
+    *(
+        _gpu_total(
+            "bytes",
+            f"{link.lower()}_{direction}_bytes",
+            live_name=f"gpu_{link.lower()}_{verb}_bytes_total",
+            live_help=f"Bytes {done} over {link}. From Hopper on.",
+        )
+        for link in ("PCIe", "NVLink")
+        for direction, verb, done in (("rx", "receive", "received"), ("tx", "transmit", "sent"))
+    ),
     # All NeuronCores, and the memory of all Neuron devices
     _value("count", "neuron.cores", "usage.neuron.cores", text_label="Neuron Cores"),
     *_statistics(
@@ -303,3 +327,6 @@ METRICS: tuple[Metric, ...] = (
     _value("s", "record.monitor.cpu_seconds", "monitor.cpu_seconds"),
     _value("MB", "record.monitor.max_rss_mb", "monitor.max_rss_mb"),
 )
+
+# The live metrics of a GPU's totals.
+LIVE_GPU_TOTALS = tuple(metric for metric in METRICS if metric.live_name)

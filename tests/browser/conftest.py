@@ -32,7 +32,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-AXE = Path(__file__).resolve().parents[2] / "node_modules/axe-core/axe.min.js"
+AXE = Path(__file__).resolve().parents[2] / "profiler/report_page/node_modules/axe-core/axe.min.js"
 RUNS = 120
 MANY = 5000
 # A line with which a page of few runs has all charts: a missed run is never hidden.

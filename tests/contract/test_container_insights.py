@@ -3,12 +3,16 @@
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from threading import Event
 from typing import Any
 
 import pytest
 
+from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import Record, decode
+from profiler.runs.past_runs.container_insights import ContainerInsightsRuns, InsightsSelection
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.command_line import run_here
 from tests.container_insights import MINUTE_MS, PlayedLogs, container_minute, lifecycle, minutes, performance, stopped
 
@@ -181,6 +185,25 @@ def test_what_may_not_be_read(logs: PlayedLogs) -> None:
     assert "cannot be read: AWS returned ThrottlingException" in error
     logs.refused = {performance()}
     assert "allow logs:FilterLogEvents" in run(logs, "recommend").stderr
+
+
+def test_after_a_day_that_cannot_be_read_no_other_one_is_begun() -> None:
+    """Only the four days that are read at a time; of a throttled group, each takes half a minute."""
+    days: list[int] = []
+    has_failed = Event()
+
+    def read_pages(**asked: Any) -> Iterator[Mapping[str, Any]]:
+        days.append(asked["startTime"])
+        yield {"events": []}
+        if asked["startTime"] == 0:
+            has_failed.wait()
+        has_failed.set()
+        raise TaskProfilerError("throttled")
+
+    selected = InsightsSelection(clusters=("jobs",), since_ns=0, now_ns=100 * DAY_MS * 1_000_000)
+    with pytest.raises(TaskProfilerError, match="throttled"):
+        list(ContainerInsightsRuns(read_pages, selected).runs(RunFilter()))
+    assert len(days) <= 4
 
 
 def test_what_was_read_and_how_far_back_it_goes(logs: PlayedLogs) -> None:

@@ -120,6 +120,11 @@ def test_the_log_is_read_if_the_report_is_not_indexed(
     assert written(cluster)["upsert"]["task"]["complete"] is True
 
 
+def test_a_throttled_read_of_a_log_is_one_call_of_botocore() -> None:
+    """botocore would repeat it within a second or two, which keeps a burst of stopped tasks throttled."""
+    assert handler._log_tail().client_for("eu-west-1").meta.config.retries["total_max_attempts"] == 1
+
+
 @pytest.mark.parametrize("read_seconds", [0, 2])
 @pytest.mark.parametrize("seconds", [60, 15, 12, 11, 9])
 def test_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(

@@ -147,16 +147,17 @@ def test_the_environment_takes_precedence_over_the_secret(
     assert set(cluster.authorizations) == {authorization}
 
 
+@pytest.mark.parametrize("status", [401, 403])
 def test_secrets_that_were_changed_are_read_again(
-    cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+    status: int, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A secret that was not changed is not tried again."""
     secrets = boto3.client("secretsmanager")
     webhook = "slack_failure_webhook_url"
     secrets.create_secret(Name="slack", SecretString=json.dumps({webhook: f"{slack.url}/old"}))
     settings = {"ELASTICSEARCH_SECRET_ID": "key", "SLACK_SECRET_ID": "slack", "SLACK_FAILURE_WEBHOOK_URL": ""}
-    cluster.needs = "ApiKey bmV3"
-    assert "HTTP 401" in refused(monkeypatch, settings)
+    cluster.needs, cluster.refusal_status = "ApiKey bmV3", status
+    assert f"HTTP {status}" in refused(monkeypatch, settings)
     assert (cluster.refused, slack.requests) == (3, 1)  # report, document, comparison
     secrets.put_secret_value(SecretId="key", SecretString=json.dumps({"api_key": "bmV3"}))
     secrets.put_secret_value(SecretId="slack", SecretString=json.dumps({webhook: slack.webhook_url}))

@@ -425,7 +425,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         NotifyFamilies="nightly-*,hourly",
         NotifyServices="true",
         ReportWaitSeconds="45",
-        NotifyLogLines="5",
+        NotifyLogLines="7",
         KibanaUrl="https://kibana:5601/",
         IndexPeriod="day",
     )
@@ -446,10 +446,15 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         frozenset({"failure"}), ("nightly-*", "hourly"), True
     )  # fmt: skip
     assert (noticing.report_wait_seconds, noticing.kibana_url) == (45, "https://kibana:5601")
-    assert noticing.log_lines == 5
+    assert noticing.log_lines == 7
     assert noticing.idempotency_table == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
     assert (index_settings.index_prefix, index_settings.index_period) == ("team-a", "day")
+
+
+def test_a_failure_shows_five_lines_of_its_log_by_default() -> None:
+    for environment in (deploy().environment("TaskStoppedFunction"), {}):
+        assert read_notice_settings(environment).log_lines == 5
 
 
 def test_a_missed_run_is_logged_once_without_a_cluster(

@@ -1,4 +1,4 @@
-"""terraform/monitor-containers, applied by a real OpenTofu (``make iac`` builds it from its Go module)."""
+"""taskdef/terraform/monitor-containers, applied by a real OpenTofu (``make iac`` builds it from its Go module)."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from profiler.task_definitions.container_snippets import ContainerRequest, conta
 from tests.cloudformation import template
 
 ROOT = Path(profiler.__file__).parent.parent
-MODULE = ROOT / "terraform" / "monitor-containers"
+MODULE = ROOT / "taskdef" / "terraform" / "monitor-containers"
 PAGE = ROOT / "docs" / "task-definitions.md"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "opentofu"
 IMAGE = "111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0"

@@ -262,8 +262,11 @@ def test_the_runtime_client_runs_watch_schedules(function: Lambda) -> None:
 
 
 def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -> None:
-    code = f"import sys; sys.path[:0] = {[str(unpacked), str(runtime)]!r}; import handler; print(*sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    """And without an endpoint the export of a run imports nothing."""
+    imports = f"import sys; sys.path[:0] = {[str(unpacked), str(runtime)]!r}; import handler"
+    code = f"{imports}; handler._export(None, None); print(*sorted(sys.modules))"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={})
     loaded = set(done.stdout.split())
     assert loaded.isdisjoint(
         {

@@ -98,7 +98,10 @@ def run(chance: random.Random, phases: Sequence[Phase], size: tuple[float, int],
 
 
 def whole(run: Run, number: int) -> Report:
-    """The report of a monitor that saw each second, with the kernel's peak."""
+    """The report of a monitor that saw each second and the success, with the kernel's peak.
+
+    Without a success, no smaller size is recommended. Container Insights does not know how a run ended.
+    """
     vcpu, memory_mb = run.size
     statistics, demand = TimeWeightedStatistics(), CpuDemand(vcpu)
     for used in run.vcpu:
@@ -117,7 +120,8 @@ def whole(run: Run, number: int) -> Report:
     )
     metrics = with_cpu_demand(metrics, demand, vcpu_size=vcpu, max_threads=None)
     size = TaskSize(vcpu=vcpu, memory_mb=memory_mb)
-    record = replace(made.record, sampling=Sampling(stats_period_ms=1000), metrics=metrics, task_size=size)
+    sampling = Sampling(stats_period_ms=1000)
+    record = replace(made.record, status="success", sampling=sampling, metrics=metrics, task_size=size)
     return replace(made, record=record)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from profiler.aggregation.run_notices import NoticeReading, RunNotices
+from profiler.aggregation.idle_time import NoticeReading
+from profiler.aggregation.run_notices import RunNotices
 from profiler.core.timestamps import NS_PER_SECOND
 from tests.simulation.night_batches import FAULTS, MIB, POLLS_WITH_IO, SILENT_POLLS, Batch, Point, night
 

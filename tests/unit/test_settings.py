@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from profiler.core.errors import UsageError
 from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
-from profiler.record.report_metrics import EMF_METRICS
+from profiler.record.report_line import EMF_METRICS
 from profiler.settings import (
     DEFAULT_EMF_METRICS,
     AcceleratorSettings,

@@ -97,7 +97,7 @@ class RunSession:
                 return line, line + b"\n"
         if self._format == "json":
             return line, line + b"\n"
-        from profiler.record.report_metrics import report_text  # the catalogue of metrics, which JSON does without
+        from profiler.record.report_line import report_text  # the catalogue of metrics, which JSON does without
 
         return line, report_text(result.report).encode(errors="replace") + b"\n"
 

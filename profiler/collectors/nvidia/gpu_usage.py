@@ -1,7 +1,7 @@
 """The usage of the GPUs so far: takes readings and keeps aggregates of constant size."""
 
 import math
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +19,9 @@ from profiler.record.units import MIB, mebibytes
 _PERCENT = 100
 _SECONDS_PER_HOUR = 3600
 # The fields of a sample of which the record has statistics, over the time since the reading before or between the
-# samples of GPM, and of which it has totals.
+# samples of GPM.
 _SERIES = ("utilization_percent", "memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz")
 _GPM_SERIES = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent")
-_TOTALS = ("pcie_tx_bytes", "pcie_rx_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes")
 # GPM may be read more rarely than the rest: for so long, the last values are the latest.
 _MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
 # A run's start and end are noticed up to 10 s late, and its time is divided up to several hundred steps late.
@@ -45,17 +44,15 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading.
 
     ``energy_joules`` is a counter: the driver's own (since the driver was loaded), else power multiplied by time since
-    the first reading. ``throttled_seconds`` is by the reason's name. The other values are sums since the first reading.
+    the first reading. ``throttled_seconds`` is by the reason's name, ``totals`` by the record's field. The other values
+    are sums since the first reading.
     """
 
     sample: GpuSample
     energy_joules: float | None = None
     throttled_seconds: Mapping[str, float] | None = None
     idle_seconds: float | None = None
-    pcie_tx_bytes: int | None = None
-    pcie_rx_bytes: int | None = None
-    nvlink_tx_bytes: int | None = None
-    nvlink_rx_bytes: int | None = None
+    totals: Mapping[str, int] = {}
 
 
 class LiveGpus(Struct, frozen=True, kw_only=True):
@@ -200,7 +197,8 @@ class _GpuAggregate:
         self.recent_percent = MeanAndMaximum()
         self.recent_memory_bytes = MeanAndMaximum()
         self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *_GPM_SERIES)}
-        self._totals: dict[str, Any] = dict.fromkeys(_TOTALS)
+        self._counters: defaultdict[str, _CounterIncrease] = defaultdict(_CounterIncrease)
+        self._amounts: Counter[str] = Counter()
         self._idle = IdleTime(_IDLE_SPANS_OF_A_GPU)
         self._idle_before: dict[str, int] = {}
         self._utilization_observed_ns = 0
@@ -208,7 +206,6 @@ class _GpuAggregate:
         self._energy_mj = _CounterIncrease()
         self._driver_energy_mj: int | None = None
         self._power_joules: float | None = None  # for GPUs before Volta, which have no counter of energy
-        self._ecc = _CounterIncrease()
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
         self._throttle_observed_ns = 0
 
@@ -221,7 +218,7 @@ class _GpuAggregate:
         if sample.gpm_ns is not None:
             self._gpm_read_ns = now_ns
             self._last_gpm = {name: getattr(sample, name) for name in _GPM_SERIES}
-        self._totals = {name: sum_known(total, getattr(sample, name)) for name, total in self._totals.items()}
+        self._add_counters(sample)
         if sample.utilization_percent is not None:
             self._add_utilization(sample.utilization_percent, step_ns, now_ns)
         if sample.memory_used_bytes is not None:
@@ -229,15 +226,19 @@ class _GpuAggregate:
         if sample.power_watts is not None and step_ns:
             self._power_joules = (self._power_joules or 0.0) + sample.power_watts * step_ns / NS_PER_SECOND
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
-        self._energy_mj.add(sample.energy_millijoules)
-        if sample.energy_millijoules is not None:  # 0 right after the driver was loaded again
-            self._driver_energy_mj = sample.energy_millijoules
-        self._ecc.add(sample.ecc_uncorrected)
         if sample.throttle_reasons is not None:
             self._throttle_observed_ns += weight_ns
             for bit, reason in THROTTLE_REASONS.items():
                 self._throttled_ns[reason] += weight_ns if sample.throttle_reasons & bit else 0
         self.last, self._read_ns = sample, now_ns
+
+    def _add_counters(self, sample: GpuSample) -> None:
+        self._amounts.update(sample.amounts)
+        for name, value in sample.counters.items():
+            self._counters[name].add(value)
+        self._energy_mj.add(sample.energy_millijoules)
+        if sample.energy_millijoules is not None:  # 0 right after the driver was loaded again
+            self._driver_energy_mj = sample.energy_millijoules
 
     def _add_utilization(self, percent: float, step_ns: int, now_ns: int) -> None:
         self.recent_percent.add(percent)
@@ -284,10 +285,13 @@ class _GpuAggregate:
             sm_clock_mhz=series["sm_clock_mhz"].distribution(),
             throttle_reasons=throttled if self._throttle_observed_ns else None,
             xids=tuple(self.xids),
-            ecc_uncorrected=self._ecc.total,
             **gpm,
-            **self._totals,
+            **self._totals(),
         )
+
+    def _totals(self) -> Mapping[str, Any]:
+        """By the record's field, since the first reading."""
+        return {**self._amounts, **{name: counter.total for name, counter in self._counters.items()}}
 
     def latest(self) -> LatestGpu:
         throttled = {reason: round(held_ns / NS_PER_SECOND, 6) for reason, held_ns in self._throttled_ns.items()}
@@ -298,7 +302,7 @@ class _GpuAggregate:
             energy_joules=self._joules(self._driver_energy_mj),
             throttled_seconds=throttled if self._throttle_observed_ns else None,
             idle_seconds=self._idle.total_ns / NS_PER_SECOND if has_utilization else None,
-            **self._totals,
+            totals=self._totals(),
         )
 
     def _joules(self, millijoules: int | None) -> float | None:

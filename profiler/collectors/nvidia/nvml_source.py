@@ -17,7 +17,7 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.record.units import MIB
 
-# The fields of a sample and NVML's numbers of the metrics: in percent, and in MiB/s.
+# The fields of a sample, and of its amounts, and NVML's numbers of the metrics: in percent, and in MiB/s.
 _PERCENTS = {"sm_active_percent": 2, "sm_occupancy_percent": 3, "tensor_active_percent": 5, "dram_active_percent": 10}
 _RATES = {"pcie_tx_bytes": 20, "pcie_rx_bytes": 21, "nvlink_tx_bytes": 61, "nvlink_rx_bytes": 60}
 _METRICS = {**_PERCENTS, **_RATES}
@@ -98,7 +98,7 @@ class _GpmReader:
     def _free(self, sample: Any) -> None:  # noqa: ANN401  as above
         call_nvml(self._nvml, "nvmlGpmSampleFree", sample)
 
-    def _read(self, uuid: str, handle: Any, *, is_complete: bool) -> Mapping[str, float] | Failure:  # noqa: ANN401  as above
+    def _read(self, uuid: str, handle: Any, *, is_complete: bool) -> Mapping[str, Any] | Failure:  # noqa: ANN401  as above
         """The values by field; empty after the first sample, and too early after the one before, which is then kept."""
         pair = self._pairs.get(uuid) or self._open(uuid, handle)
         if isinstance(pair, Failure):
@@ -108,7 +108,7 @@ class _GpmReader:
         is_due = is_complete or pair.duty_cycle.is_due(now_ns)
         if span_ns is not None and (span_ns < _MIN_SPAN_NS or not is_due):
             return {}
-        values: Mapping[str, float] | Failure = {}
+        values: Mapping[str, Any] | Failure = {}
         taken = call_nvml(self._nvml, "nvmlGpmSampleGet", handle, pair.following)
         if isinstance(taken, Failure):
             values = taken
@@ -135,18 +135,20 @@ class _GpmReader:
         self._pairs[uuid] = _Pair(first, second, DutyCycle(0.0005))
         return self._pairs[uuid]
 
-    def _metrics(self, first: Any, second: Any, span_ns: int) -> Mapping[str, float] | Failure:  # noqa: ANN401  as above
+    def _metrics(self, first: Any, second: Any, span_ns: int) -> Mapping[str, Any] | Failure:  # noqa: ANN401  as above
         request = self._request
         request.sample1, request.sample2 = first, second
         answer = call_nvml(self._nvml, "nvmlGpmMetricsGet", request)
         if isinstance(answer, Failure):
             return answer
-        values: dict[str, float] = {"gpm_ns": span_ns}
-        for name, metric in zip(_METRICS, request.metrics, strict=False):
-            if metric.nvmlReturn == 0 and math.isfinite(metric.value):
-                value = max(metric.value, 0.0)
-                values[name] = round(value * MIB * span_ns / NS_PER_SECOND) if name in _RATES else min(value, 100.0)
-        return values
+        known = {
+            name: max(metric.value, 0.0)
+            for name, metric in zip(_METRICS, request.metrics, strict=False)
+            if metric.nvmlReturn == 0 and math.isfinite(metric.value)
+        }
+        amounts = {name: round(known[name] * MIB * span_ns / NS_PER_SECOND) for name in _RATES if name in known}
+        percents = {name: min(known[name], 100.0) for name in _PERCENTS if name in known}
+        return {"gpm_ns": span_ns, "amounts": amounts, **percents}
 
 
 class _OpenDriver:

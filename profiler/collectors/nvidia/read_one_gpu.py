@@ -68,6 +68,12 @@ def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any
         return Failure(_ACTIONS.get(value, ErrorAction.RETRY), f"{error} (NVML error {value})")
 
 
+# The driver's other counters by the record's field: NVML's function, and the names of its arguments.
+_COUNTERS = {
+    "ecc_uncorrected": ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
+}
+
+
 class Device:
     """Reads one device by its handle, which stays valid until NVML is shut down."""
 
@@ -97,12 +103,11 @@ class Device:
         memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)
         utilization = self._field("nvmlDeviceGetUtilizationRates")
         power_milliwatts = self._field("nvmlDeviceGetPowerUsage")
-        energy = ecc = None
+        energy, counted = None, dict[str, int | None]()
         if counters:
             energy = self._field("nvmlDeviceGetTotalEnergyConsumption")
-            ecc = self._field(
-                "nvmlDeviceGetTotalEccErrors", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
-            )
+            for name, (function, *kinds) in _COUNTERS.items():
+                counted[name] = self._field(function, *(getattr(nvml, kind) for kind in kinds))
         sample = GpuSample(
             facts=self.facts,
             utilization_percent=None if utilization is None else float(min(utilization.gpu, 100)),
@@ -114,7 +119,7 @@ class Device:
             # Newer drivers call these event reasons, and still have the function under its old name.
             throttle_reasons=self._field("nvmlDeviceGetCurrentClocksThrottleReasons"),
             energy_millijoules=energy,
-            ecc_uncorrected=ecc,
+            counters={name: value for name, value in counted.items() if value is not None},
         )
         failure, self._failure = self._failure, None
         is_silent = failure is not None and sample == GpuSample(facts=self.facts)

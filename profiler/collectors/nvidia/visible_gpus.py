@@ -1,6 +1,6 @@
 """The GPUs that are visible, their readings, and which of them belong to the batch."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
@@ -18,9 +18,10 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 class GpuSample(Struct, frozen=True, kw_only=True):
     """One GPU at one moment; a field that the GPU did not report is None.
 
-    Utilization is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel ran. Energy and ECC
-    errors are the driver's counters, read rarely: the energy call takes 4 ms. The fields from ``sm_active_percent`` on
-    are GPM's (Hopper and newer), over the last ``gpm_ns``.
+    Utilization is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel ran. Energy and
+    ``counters`` are the driver's counters, read rarely: the energy call takes 4 ms. The fields from
+    ``sm_active_percent`` on are GPM's (Hopper and newer), over the last ``gpm_ns``. ``counters`` and ``amounts`` are by
+    the record's field.
     """
 
     facts: GpuFacts
@@ -32,15 +33,12 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     temperature_celsius: int | None = None
     throttle_reasons: int | None = None
     energy_millijoules: int | None = None
-    ecc_uncorrected: int | None = None
+    counters: Mapping[str, int] = {}
     sm_active_percent: float | None = None
     sm_occupancy_percent: float | None = None
     tensor_active_percent: float | None = None
     dram_active_percent: float | None = None
-    pcie_tx_bytes: int | None = None
-    pcie_rx_bytes: int | None = None
-    nvlink_tx_bytes: int | None = None
-    nvlink_rx_bytes: int | None = None
+    amounts: Mapping[str, int] = {}
     gpm_ns: int | None = None
 
 

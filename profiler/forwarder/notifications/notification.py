@@ -72,15 +72,17 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class EndedTask(Struct, frozen=True, kw_only=True):
     """One stopped task.
 
-    ``container`` is the name of the batch container; ``report_line`` is its report or checkpoint, and ``log`` is its
-    log stream. ``labels`` are its Docker labels. ``log_lines`` are the last lines of the batch, the newest one last.
-    ``comparison`` is None if there are too few recent runs of the family. ``retry`` is None without a retry.
+    ``container`` is the name of the batch container; ``report_line`` is its report or checkpoint, of the log stream
+    ``report_log``; ``log`` is its log stream. ``labels`` are its Docker labels. ``log_lines`` are the last lines of
+    the batch, the newest one last. ``comparison`` is None if there are too few recent runs of the family. ``retry`` is
+    None without a retry.
     """
 
     task: StoppedTask
     outcome: Outcome
     container: str | None = None
     report_line: ReportLine | None = None
+    report_log: LogStream | None = None
     log: LogStream | None = None
     labels: Mapping[str, str] = {}
     log_lines: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.linux.host import InstanceReading
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.hardware import WHOLE_INSTANCE
+from profiler.record.metric_catalogue import LIVE_GPU_TOTALS
 from profiler.record.units import MIB
 
 PREFIX = "task_profiler_"
@@ -92,10 +93,7 @@ LIVE_METRICS: tuple[LiveMetric, ...] = (
         gpu_tensor_active_ratio="Share of time in which the tensor cores worked, 0 to 1. From Hopper on.",
         gpu_dram_active_ratio="Share of time in which the device memory transferred data, 0 to 1. From Hopper on.",
         gpu_idle_seconds_total="Time in which no kernel ran.",
-        gpu_pcie_receive_bytes_total="Bytes received over PCIe. From Hopper on.",
-        gpu_pcie_transmit_bytes_total="Bytes sent over PCIe. From Hopper on.",
-        gpu_nvlink_receive_bytes_total="Bytes received over NVLink. From Hopper on.",
-        gpu_nvlink_transmit_bytes_total="Bytes sent over NVLink. From Hopper on.",
+        **{metric.live_name: metric.live_help for metric in LIVE_GPU_TOTALS},
         gpu_memory_used_bytes="Memory in use.",
         gpu_memory_size_bytes="Memory size.",
         gpu_power_watts="Power draw.",
@@ -247,10 +245,7 @@ def _gpu_values(readings: LiveGpus) -> Iterator[Values]:
             gpu_tensor_active_ratio=_divided(sample.tensor_active_percent, _PERCENT),
             gpu_dram_active_ratio=_divided(sample.dram_active_percent, _PERCENT),
             gpu_idle_seconds_total=gpu.idle_seconds,
-            gpu_pcie_receive_bytes_total=gpu.pcie_rx_bytes,
-            gpu_pcie_transmit_bytes_total=gpu.pcie_tx_bytes,
-            gpu_nvlink_receive_bytes_total=gpu.nvlink_rx_bytes,
-            gpu_nvlink_transmit_bytes_total=gpu.nvlink_tx_bytes,
+            **{metric.live_name: gpu.totals.get(metric.gpu_field) for metric in LIVE_GPU_TOTALS},
             gpu_memory_used_bytes=sample.memory_used_bytes,
             gpu_memory_size_bytes=sample.memory_size_bytes,
             gpu_power_watts=sample.power_watts,

@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.aggregation.run_notices import (
-    MIN_RUN_NS,
-    Finding,
-    Growth,
-    GrowthToLimit,
-    IdleTime,
-    NoticeReading,
-    RunNotices,
-)
+from profiler.aggregation.idle_time import IdleTime, NoticeReading
+from profiler.aggregation.run_notices import MIN_RUN_NS, Finding, Growth, GrowthToLimit, RunNotices
 from profiler.core.timestamps import format_ms
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.notice_model import Notice, NoticeEvidence

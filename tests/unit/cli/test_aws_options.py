@@ -1,6 +1,8 @@
 """Region and profile of the commands that use AWS."""
 
 import os
+import subprocess
+import sys
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,3 +109,19 @@ def test_setup_that_can_read_nothing_fails() -> None:
     done = run_here({"HOME": os.devnull, "AWS_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}, "setup")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.count("there are no AWS credentials") == 3
+
+
+_HISTORY = """
+import contextlib, sys
+from profiler.cli.app import run_command_line
+with contextlib.suppress(SystemExit):
+    run_command_line()
+print(*sys.modules)
+"""
+
+
+def test_a_missing_region_of_a_cluster_in_aws_is_an_error_before_the_slow_imports() -> None:
+    words = (sys.executable, "-c", _HISTORY, "history", "--elasticsearch", "https://search", "--aws-auth")
+    done = subprocess.run(words, env={"HOME": os.devnull}, capture_output=True, text=True, check=True)
+    assert done.stderr == f"task-profiler: AWS cannot be used: {UNKNOWN_REGION}\n"
+    assert {"requests", "boto3", "botocore"}.intersection(done.stdout.split()) == set()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from profiler.core.clock import Ticker
 from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
 from profiler.core.redaction import redact
-from profiler.core.text import first_names, on_one_line, printable, without_surrogates
+from profiler.core.text import first_names, install_hint, on_one_line, printable, without_surrogates
 from profiler.core.timestamps import (
     format_datetime,
     format_local,
@@ -201,3 +201,7 @@ def test_a_long_word_takes_linear_time(unit: str, end: str) -> None:
     """With quadratic time this test would run for minutes."""
     word = unit * (300_000 // len(unit)) + end
     assert len(redact([word])) <= len(word)
+
+
+def test_a_hint_to_install_a_package_is_right_under_pipx_too() -> None:
+    assert install_hint("ruamel.yaml") == "pip install ruamel.yaml (with pipx: pipx inject task-profiler ruamel.yaml)"

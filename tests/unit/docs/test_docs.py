@@ -18,7 +18,7 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.record_model import json_schema
-from profiler.record.report_metrics import DIMENSION, EMF_METRICS, NAMESPACE
+from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.settings import DEFAULT_EMF_METRICS
 from profiler.sizing.prices import PRICE_TABLE_DATE, UNPRICED_REGIONS
 from tests.documentation import ROOT, blocks, pages, scripts
@@ -65,6 +65,14 @@ def test_every_region_without_a_price_is_documented() -> None:
     page = (ROOT / "docs" / "right-size.md").read_text()
     assert f"these Regions:\n\n{', '.join(UNPRICED_REGIONS)}.\n" in page
     assert PRICE_TABLE_DATE in page
+
+
+def test_what_schedules_with_a_customer_managed_key_need_is_documented() -> None:
+    """See "Using customer managed KMS keys in EventBridge Scheduler" in the guide of EventBridge Scheduler."""
+    (line,) = [
+        one for one in (ROOT / "docs" / "security.md").read_text().splitlines() if "`--update-schedules` also" in one
+    ]
+    assert [action in line for action in ("kms:Decrypt", "kms:DescribeKey", "GenerateDataKey")] == [True] * 3
 
 
 def test_the_costs_of_metrics_are_those_of_their_number() -> None:

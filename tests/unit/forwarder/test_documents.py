@@ -32,7 +32,7 @@ from tests.shown_runs import missed_notice, stuck_notice
 from tests.unit.forwarder.notifications.test_slack_messages import RUN_NOTICES
 from tests.unit.forwarder.test_task_event import task
 from tests.unit.forwarder.test_task_stopped import report
-from tests.unit.record.test_report_metrics import FULL as EVERY_FIELD
+from tests.unit.record.test_report_line import FULL as EVERY_FIELD
 from tests.values import present
 
 TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"

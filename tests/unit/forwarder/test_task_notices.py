@@ -171,8 +171,9 @@ def test_an_old_notice_is_indexed_and_not_sent() -> None:
 def test_a_flood_of_notices_is_indexed_and_the_first_ones_of_all_deliveries_are_sent() -> None:
     world = World()
     first, *others = [[f"kind{number}-{delivery}" for number in range(7 + delivery)] for delivery in range(4)]
-    for sent in (first, *others, first):
+    for number, sent in enumerate((first, *others, first)):
         assert world.forward(*(line(kind) for kind in [*sent, sent[0]])) == Counts(indexed=len(sent) + 1)
+        assert bool(world.warnings) is (number > 0)  # the second delivery has eight, of which one is sent
     assert kinds(world.slack) == [*first, others[0][0]]
     assert len(world.slack.posted) == MAX_NOTICES_OF_A_STREAM
     assert set(world.warnings) == {f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."}

@@ -30,6 +30,7 @@ from profiler.forwarder.notifications.notification import (
     Notification,
     UnusualMeasure,
 )
+from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -40,6 +41,7 @@ from profiler.record.task_end import EventContainer, StoppedTask, parse_stopped_
 from tests.fakes import FakeInvocationTime
 from tests.notices import KeyTable, fake_channel, report_line
 from tests.shown_runs import stuck_notice, waiting_stacks
+from tests.sidecars import awslogs
 from tests.unit.core.test_ecs_terms import INJECTED, ROUTER, SIDECARS
 from tests.unit.forwarder.test_task_event import EVENT, container, definition, task
 from tests.unit.otlp.test_run_signals import check
@@ -290,6 +292,25 @@ def test_how_long_a_report_is_waited_for(
     world.handle(task(**detail), report_wait_seconds=5.0)
     assert world.time.pauses == pauses
     assert len(world.runs) == len(world.notices) == 1
+
+
+PRINTS = [{"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "environment", "group"),
+    [("report", [], "/ecs/jobs"), ("report", PRINTS, "/ecs/monitor"), ("checkpoint", [], "/ecs/monitor")],
+)
+def test_the_command_in_the_notification_reads_the_log_group_that_has_the_run(
+    kind: str, environment: list[dict[str, str]], group: str
+) -> None:
+    """Without a report, the monitor's group has the checkpoints."""
+    log = awslogs(group="/ecs/monitor", region="us-west-2")
+    monitor = container("task-monitor", essential=False, environment=environment, logConfiguration=log)
+    world = World({BATCH_STREAM: [report(f"task.{kind}")]}, definition(monitor, container("batch")))
+    world.handle(report_wait_seconds=0.0)
+    shown = json.dumps(ended_task_message(world.notice, kibana_url=None).blocks)
+    assert f"task-profiler show {task().id} --log-group {group}`" in shown
 
 
 def test_reports_of_other_containers_and_tasks_are_ignored() -> None:

@@ -57,7 +57,7 @@ def test_a_worked_example() -> None:
         "power_watts": (900.0, 100.0, 200.0, 300.0, 200.0),
         "throttle_reasons": (0x24, 1, 4, 0x20, 0x21),
         "energy_millijoules": (1_000_000, None, None, None, 1_650_500),
-        "ecc_uncorrected": (7, None, None, None, 9),
+        "counters": ({"ecc_uncorrected": 7}, {}, {}, {}, {"ecc_uncorrected": 9}),
     }
     rows = zip(*columns.values(), strict=True)
     gpu = only(at_each_second(*(reading(**always, **dict(zip(columns, row, strict=True))) for row in rows)))
@@ -76,16 +76,16 @@ def test_gpm_is_weighted_with_the_time_between_its_samples_and_bytes_are_summed(
     """60 % over 1 s and 90 % over 2 s: mean 80. The reading without a pair counts for nothing."""
     usage = at_each_second(
         reading(),
-        reading(sm_active_percent=60.0, pcie_rx_bytes=1000, nvlink_tx_bytes=5, gpm_ns=seconds(1)),
+        reading(sm_active_percent=60.0, amounts={"pcie_rx_bytes": 1000, "nvlink_tx_bytes": 5}, gpm_ns=seconds(1)),
         reading(utilization_percent=50.0),
-        reading(sm_active_percent=90.0, pcie_rx_bytes=500, gpm_ns=seconds(2)),
+        reading(sm_active_percent=90.0, amounts={"pcie_rx_bytes": 500}, gpm_ns=seconds(2)),
     )
     gpu = only(usage)
     assert (present(gpu.sm_active_percent).avg, present(gpu.sm_active_percent).max) == (80, 90)
     assert (gpu.tensor_active_percent, gpu.sm_occupancy_percent, gpu.dram_active_percent) == (None, None, None)
     assert (gpu.pcie_tx_bytes, gpu.pcie_rx_bytes, gpu.nvlink_tx_bytes, gpu.nvlink_rx_bytes) == (None, 1500, 5, None)
     (latest,) = usage.latest(None)
-    assert (latest.pcie_tx_bytes, latest.pcie_rx_bytes) == (None, 1500)
+    assert latest.totals == {"pcie_rx_bytes": 1500, "nvlink_tx_bytes": 5}
     assert latest.sample.sm_active_percent == 90
     for second, percent in ((4, 90), (34, None)):
         usage.add(DriverReading(samples=(reading(utilization_percent=1.0),)), seconds(second), START_NS)

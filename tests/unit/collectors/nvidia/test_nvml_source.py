@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.nvml_source import NvmlSource
@@ -25,6 +25,12 @@ FIELDS = {
     "nvmlDeviceGetTotalEnergyConsumption": "energy_millijoules",
     "nvmlDeviceGetTotalEccErrors": "ecc_uncorrected",
 }
+
+
+def value_of(sample: GpuSample, field: str) -> float | None:
+    """The value of a field, or of a counter."""
+    value: float | None = {**asdict(sample), **sample.counters, **sample.amounts}.get(field)
+    return value
 
 
 class Machine:
@@ -60,10 +66,10 @@ def test_a_reading_has_all_cheap_fields_in_the_records_units_and_the_slow_counte
     assert sample.utilization_percent == 98
     assert (sample.memory_used_bytes, sample.memory_size_bytes) == (11_250 * MIB, 24_000 * MIB)
     assert (sample.power_watts, sample.sm_clock_mhz, sample.temperature_celsius) == (690.5, 1980, 61)
-    assert (sample.energy_millijoules, sample.ecc_uncorrected) == (None, None)
+    assert (sample.energy_millijoules, sample.counters) == (None, {})
     assert machine.nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == 0
     sample = machine.sample(counters=True)
-    assert (sample.energy_millijoules, sample.ecc_uncorrected) == (7, 2)
+    assert (sample.energy_millijoules, sample.counters) == (7, {"ecc_uncorrected": 2})
 
 
 def test_the_driver_is_started_once_and_handles_are_kept() -> None:
@@ -79,7 +85,7 @@ def test_an_unsupported_field_is_absent_and_not_read_again(function: str, name: 
     machine = Machine(FakeGpu(utilization_percent=5))
     machine.nvml.fail(function, value, always=True)
     for _ in range(3):
-        assert getattr(machine.sample(counters=True), name) is None
+        assert value_of(machine.sample(counters=True), name) is None
     assert machine.nvml.calls[function] == 1
 
 
@@ -89,7 +95,8 @@ def test_what_failed_once_is_absent_once_and_leaves_the_others_alone(function: s
     machine = Machine(FakeGpu())
     usual = machine.sample(counters=True)
     machine.nvml.fail(function, value)
-    assert machine.sample(counters=True) == replace(usual, **{name: None})
+    absent: dict[str, Any] = {"counters": {}} if name in usual.counters else {name: None}
+    assert machine.sample(counters=True) == replace(usual, **absent)
     assert machine.sample(counters=True) == usual
 
 
@@ -276,7 +283,7 @@ class GpmMachine(Machine):
 
 def gpm_values(sample: GpuSample) -> dict[str, float]:
     """The metrics that the sample has."""
-    values = {name: getattr(sample, field) for name, field in GPM_FIELDS.items()}
+    values = {name: value_of(sample, field) for name, field in GPM_FIELDS.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -288,8 +295,8 @@ def test_a_reading_has_the_metrics_of_the_time_since_the_one_before() -> None:
     sample = machine.sample_after(2)
     assert (sample.sm_active_percent, sample.sm_occupancy_percent) == (91.5, 44)
     assert (sample.tensor_active_percent, sample.dram_active_percent) == (80, 12.5)
-    assert (sample.pcie_tx_bytes, sample.pcie_rx_bytes) == (2 * 100 * MIB, 2 * 200 * MIB)
-    assert (sample.nvlink_tx_bytes, sample.nvlink_rx_bytes) == (2 * 300 * MIB, 2 * 400 * MIB)
+    names = ("pcie_tx_bytes", "pcie_rx_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes")
+    assert sample.amounts == {name: 2 * (position + 1) * 100 * MIB for position, name in enumerate(names)}
     assert sample.gpm_ns == seconds(2)
 
 
@@ -326,7 +333,7 @@ def test_percents_stay_between_0_and_100() -> None:
     machine.sample_after()
     machine.gpus[0].gpm(sm_active=100.4, dram_active=-0.1, pcie_rx=-1)
     sample = machine.sample_after()
-    assert (sample.sm_active_percent, sample.dram_active_percent, sample.pcie_rx_bytes) == (100, 0, 0)
+    assert (sample.sm_active_percent, sample.dram_active_percent, sample.amounts["pcie_rx_bytes"]) == (100, 0, 0)
 
 
 @pytest.mark.parametrize("name", GPM_NUMBERS)

@@ -55,12 +55,14 @@ def report_line(record: model.Record, kind: model.RecordType = "task.report") ->
     return ReportLine(model.Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
 
 
+LOG = LogStream(group="/ecs/jobs", stream="ecs/batch/0123")
 NOTICE = EndedTask(
     task=TASK,
     outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
     container="batch",
     report_line=report_line(RECORD),
-    log=LogStream(group="/ecs/jobs", stream="ecs/batch/0123"),
+    report_log=LOG,
+    log=LOG,
 )
 
 
@@ -180,10 +182,10 @@ def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
 def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     """Alone in a code block. A success has none, nor a run that left nothing to show."""
     log = LogStream(group="/ecs/etl; #`", stream="ecs/batch/0123")
-    failed = replace(NOTICE, log=log, outcome=replace(NOTICE.outcome, status="failure"))
+    failed = replace(NOTICE, report_log=log, outcome=replace(NOTICE.outcome, status="failure"))
     command = "```task-profiler show 0123 --log-group '/ecs/etl; #'```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)
-    for other in (replace(NOTICE, log=log), replace(failed, report_line=None), replace(failed, log=None)):
+    for other in (replace(NOTICE, report_log=log), replace(failed, report_line=None), replace(failed, report_log=None)):
         assert "task-profiler show" not in text_of(other)
 
 
@@ -470,7 +472,7 @@ ANY[StoppedTask] = any_struct(
     region=MAYBE_TEXT | st.just("eu-west-1"),
 )
 ANY[ReportLine] = st.builds(report_line, ANY[model.Record], st.sampled_from(["task.report", "task.checkpoint"]))
-NOTICES = any_struct(EndedTask, "task outcome container report_line comparison log log_lines")
+NOTICES = any_struct(EndedTask, "task outcome container report_line comparison report_log log log_lines")
 RUN_NOTICES = any_struct(
     NoticeLine,
     "time notice",

@@ -32,7 +32,7 @@ from profiler.record.record_model import (
     decode,
     encode,
 )
-from profiler.record.report_metrics import EMF_METRICS, emf_members, report_text
+from profiler.record.report_line import EMF_METRICS, emf_members, report_text
 from profiler.record.search_document_fields import FIELDS, DocumentField
 from profiler.settings import DEFAULT_EMF_METRICS
 from tests.values import present
@@ -259,7 +259,6 @@ def test_gpus_are_combined() -> None:
         utilization_percent=Distribution(avg=5, max=90),
         sm_active_percent=Distribution(avg=5, max=90),
         memory_used_mb=memory,
-        energy_joules=11.5,
     )
     assert gpu_totals(()) is None
 

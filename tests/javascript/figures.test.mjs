@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { morningGrid } from "#page/morning_grid.js";
-import { nightLanes, shownPeriod } from "#page/night_lanes.js";
-import { coursePath } from "#page/overview_strip.js";
-import { cardPosition } from "#page/run_card.js";
-import { runFigure, wholeRange } from "#page/run_figure.js";
-import { readingsAt } from "#page/run_rows.js";
-import { runAt } from "./browser.js";
+import { morningGrid } from "../../profiler/report_page/assets/modules/morning_grid.js";
+import { nightLanes, shownPeriod } from "../../profiler/report_page/assets/modules/night_lanes.js";
+import { coursePath } from "../../profiler/report_page/assets/modules/overview_strip.js";
+import { cardPosition } from "../../profiler/report_page/assets/modules/run_card.js";
+import { runFigure, wholeRange } from "../../profiler/report_page/assets/modules/run_figure.js";
+import { readingsAt } from "../../profiler/report_page/assets/modules/run_rows.js";
+import { runAt } from "./browser.mjs";
 
 test("rows are in the order of the selected runs in every chart", () => {
   const runs = [

@@ -1,11 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
-import { runFigure } from "#page/run_figure.js";
-import { processesAt, readingsAt } from "#page/run_rows.js";
-import { countMatches, growTree, layOut, nodeAt, pathOf, stepsIn } from "#page/stack_tree.js";
-import { partsOf } from "#page/time_lane.js";
-import { runAt } from "./browser.js";
+import { layerTones, outlineOf, stackColumns } from "../../profiler/report_page/assets/modules/process_layers.js";
+import { runFigure } from "../../profiler/report_page/assets/modules/run_figure.js";
+import { processesAt, readingsAt } from "../../profiler/report_page/assets/modules/run_rows.js";
+import {
+  countMatches,
+  growTree,
+  layOut,
+  nodeAt,
+  pathOf,
+  stepsIn,
+} from "../../profiler/report_page/assets/modules/stack_tree.js";
+import { partsOf } from "../../profiler/report_page/assets/modules/time_lane.js";
+import { runAt } from "./browser.mjs";
 
 const LOAD = "<module> (job.py);load (etl.py);recv (socket.py) [waiting]";
 const PARSE = "<module> (job.py);parse (etl.py)";

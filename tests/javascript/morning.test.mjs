@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cellLines, cellName, morningGrid, ratioText, sparkline } from "#page/morning_grid.js";
-import { runAt } from "./browser.js";
+import {
+  cellLines,
+  cellName,
+  morningGrid,
+  ratioText,
+  sparkline,
+} from "../../profiler/report_page/assets/modules/morning_grid.js";
+import { runAt } from "./browser.mjs";
 
 const DAY_HOURS = 24;
 const nightOf = (nights, fields = {}) => runAt(DAY_HOURS * nights + 18, { size: 1000, peak: 500, ...fields });

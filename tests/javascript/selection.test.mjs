@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { filterRuns, formatAddress, NO_FILTERS, parseAddress, searchRuns } from "#page/selection.js";
-import { runAt } from "./browser.js";
+import {
+  filterRuns,
+  formatAddress,
+  NO_FILTERS,
+  parseAddress,
+  searchRuns,
+} from "../../profiler/report_page/assets/modules/selection.js";
+import { runAt } from "./browser.mjs";
 
 const RUNS = [
   runAt(0, { id: "a", region: "eu-west-1", tags: ["team=data"] }),

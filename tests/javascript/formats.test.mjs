@@ -21,8 +21,8 @@ import {
   truncate,
   UNKNOWN,
   unbroken,
-} from "#page/formats.js";
-import { DAY, HOUR, MINUTE } from "#page/time_units.js";
+} from "../../profiler/report_page/assets/modules/formats.js";
+import { DAY, HOUR, MINUTE } from "../../profiler/report_page/assets/modules/time_units.js";
 
 test("a value that was not measured is a dash", () => {
   for (const format of [asBytes, asChange, asDuration, asMemory, asPercent, asRate, asTime, asUsd]) {

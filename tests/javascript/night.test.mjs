@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { nightLanes, timeTicks } from "#page/night_lanes.js";
-import { DAY } from "#page/time_units.js";
-import { HOUR, runAt, START } from "./browser.js";
+import { nightLanes, timeTicks } from "../../profiler/report_page/assets/modules/night_lanes.js";
+import { DAY } from "../../profiler/report_page/assets/modules/time_units.js";
+import { HOUR, runAt, START } from "./browser.mjs";
 
 test("of runs with one start, the shortest is the last, which is drawn on top", () => {
   const runs = [runAt(0, { ms: 1e3, row: 1 }), runAt(0, { ms: HOUR, row: 2 }), runAt(0, { ms: undefined, row: 3 })];

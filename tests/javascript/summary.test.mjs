@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { content } from "#page/content.js";
-import { morningGrid } from "#page/morning_grid.js";
-import { shownPeriod } from "#page/night_lanes.js";
-import { lastNight } from "#page/summary.js";
-import { HOUR, runAt, START } from "./browser.js";
+import { content } from "../../profiler/report_page/assets/modules/content.js";
+import { morningGrid } from "../../profiler/report_page/assets/modules/morning_grid.js";
+import { shownPeriod } from "../../profiler/report_page/assets/modules/night_lanes.js";
+import { lastNight } from "../../profiler/report_page/assets/modules/summary.js";
+import { HOUR, runAt, START } from "./browser.mjs";
 
 const DAY = 24 * HOUR;
 const textsOf = ({ night, parts }) => [

@@ -1,14 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { changeText, isUsual, lastSuccess, peakText } from "#page/comparison.js";
-import { logStreamLink, taskLink } from "#page/console_links.js";
-import { content } from "#page/content.js";
-import { asMemory } from "#page/formats.js";
-import { bySaving } from "#page/right_sizing_table.js";
-import { asCpuTime, isHot } from "#page/run_values.js";
-import { sortRuns } from "#page/runs_table.js";
-import { adviceText, monthlySaving, possibleSaving, runAdviceText } from "#page/what_if_table.js";
-import { runAt } from "./browser.js";
+import { changeText, isUsual, lastSuccess, peakText } from "../../profiler/report_page/assets/modules/comparison.js";
+import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modules/console_links.js";
+import { content } from "../../profiler/report_page/assets/modules/content.js";
+import { asMemory } from "../../profiler/report_page/assets/modules/formats.js";
+import { bySaving } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
+import { asCpuTime, isHot } from "../../profiler/report_page/assets/modules/run_values.js";
+import { sortRuns } from "../../profiler/report_page/assets/modules/runs_table.js";
+import {
+  adviceText,
+  monthlySaving,
+  possibleSaving,
+  runAdviceText,
+} from "../../profiler/report_page/assets/modules/what_if_table.js";
+import { runAt } from "./browser.mjs";
 
 test("memory is hot from the limit of all outputs on", () => {
   assert.deepEqual([isHot(90, "memory"), isHot(89.9, "memory"), isHot(100, "cpu")], [true, false, false]);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { grouped, max, mean, min, quantile, total } from "#page/statistics.js";
+import { grouped, max, mean, min, quantile, total } from "../../profiler/report_page/assets/modules/statistics.js";
 
 test("statistics of nothing are unknown", () => {
   for (const statistic of [mean, max, min, (values) => quantile(values, 0.5)]) assert.equal(statistic([]), undefined);

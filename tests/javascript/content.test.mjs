@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { content, nameOf } from "#page/content.js";
+import { content, nameOf } from "../../profiler/report_page/assets/modules/content.js";
 
 test("a run has the name of its container if its task has several", () => {
   content.runs = [

@@ -1,6 +1,6 @@
 // What the figures need of a browser: a width, and colours, which are their own names here.
 
-import { content } from "#page/content.js";
+import { content } from "../../profiler/report_page/assets/modules/content.js";
 
 content.scale = { drawnLimit: 0.3, nearLimit: 0.9, vcpu: 0.1, mb: 1 };
 globalThis.window = { innerWidth: 1280 };
