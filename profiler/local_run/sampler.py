@@ -1,7 +1,7 @@
 """Samples a command's process tree as one container, and passes the samples to the statistics."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.collector import Collector, take_readings
-from profiler.core.clock import Ticker
+from profiler.core.clock import CpuBudget, Ticker
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
@@ -19,6 +19,7 @@ from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
+from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
 
 # A "quick" reading has only the memory and the CPU time. A "full" one has all values that a tick reads.
@@ -96,6 +97,8 @@ class SamplingPace:
         return "tick"
 
 
+# The kernel walks the page tables of a process to compute its PSS: at most this share of a core, and this much at once.
+_SHARES_CPU, _SHARES_ADVANCE_NS = 0.004, 45 * NS_PER_MS
 # Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a wrong rate.
 _MIN_CPU_STEP_NS = 100 * NS_PER_MS
 _MAX_PENDING = 64
@@ -207,8 +210,19 @@ class CommandSampler:
 
     name = "processes"
 
-    def __init__(self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren, vcpus: float) -> None:
-        self._tree = ProcessTree(os.getpid(), unrelated, prepared.clock.monotonic_ns)
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        started: StartedRun,
+        unrelated: UnrelatedChildren,
+        vcpus: float,
+        cpu_ns: Callable[[], int],
+    ) -> None:
+        monotonic_ns = prepared.clock.monotonic_ns
+        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
+        budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS, monotonic_ns, cpu_ns)
+        self._shares = MemoryShares(budget, os.sysconf("SC_PAGE_SIZE"))
+        self._bound_bytes = self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
         self._cgroup = prepared.own_cgroup
@@ -232,15 +246,29 @@ class CommandSampler:
         of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
         return max_known(of_processes, self.group_memory.bounded(self._memory.peak_bytes))
 
+    @property
+    def memory_bound_bytes(self) -> int:
+        """The most that all processes may have held at a reading. No later one shows that they held less."""
+        return max(self._bound_bytes, self._unsure_bound_bytes)
+
+    def _add_bound(self, bound_bytes: int) -> None:
+        """Add what the processes may hold. An exact reading shows what they held before, unless one has ended."""
+        if self._shares.has_lost:
+            self._bound_bytes = max(self._bound_bytes, self._unsure_bound_bytes)
+        is_new = self._shares.is_exact or self._shares.has_lost
+        self._unsure_bound_bytes = bound_bytes if is_new else max(bound_bytes, self._unsure_bound_bytes)
+
     def sample(self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes) -> ContainerSample | Unavailable:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the processes reaped so far."""
-        processes = self.processes = self._tree.read()
+        processes = self.processes = self._shares.divide(self._tree.read())
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))
         self.last_read_ns = read_ns
         tree_bytes = self._memory.add(processes)
-        group = self.group_memory.read(processes, tree_bytes, is_exact=self._tree.has_exact_shares)
+        group = self.group_memory.read(processes, tree_bytes, is_exact=self._shares.is_exact)
+        if group is None:
+            self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
         self._quick_memory.follow(processes)
         blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(

@@ -290,7 +290,7 @@ def test_reaped_usage_adds_up_and_the_time_to_start_the_command_is_not_its_own()
     blocks = BlockBytes(read_bytes=1024, write_bytes=2048)
     assert supervisor.reaped == ReapedUsage(cpu_ns=seconds(3), blocks=blocks, max_rss_bytes=3072)
     started = Mock(command=StartedCommand(pid=1, startup_cpu_ns=seconds(0.5)), started_wall_ns=0)
-    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock(), 4)
+    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock(), 4, lambda: 0)
     assert sampler._add_cpu((), supervisor.reaped.cpu_ns) == seconds(2.5)
 
 
