@@ -95,7 +95,7 @@ class CpuBudget:
         self._monotonic_ns = monotonic_ns
         self._cpu_ns = cpu_ns
         self._left_ns = advance_ns / 3
-        self._last_cost_ns = 0
+        self._last_cost_ns = self.used_ns = 0
         self._began_ns: int | None = None
         self._counted_ns: int | None = None
 
@@ -115,6 +115,7 @@ class CpuBudget:
         if self._began_ns is not None:
             self._last_cost_ns = self._cpu_ns() - self._began_ns
             self._left_ns -= self._last_cost_ns
+            self.used_ns += self._last_cost_ns
             self._began_ns = None
 
 

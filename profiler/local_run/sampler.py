@@ -35,14 +35,16 @@ _STEP_DIVISOR, _FULL_STEP_DIVISOR = 100, 8
 _CPU_PERCENT, _ADVANCE_NS = 0.7, 3 * NS_PER_MS
 # The share for quick readings after the profiler has exceeded its own: a long pause would miss short spikes.
 _QUICK_PERCENT = 0.15
+# The share for all readings, and what may be used in advance. For a shorter interval, the user asked for more.
+_TICK_PERCENT, _FINE_TICK_PERCENT, _USUAL_INTERVAL_NS, _TICK_ADVANCE_NS = 0.75, 2.2, NS_PER_SECOND, 30 * NS_PER_MS
 
 
 class SamplingPace:
     """Determines the time and the kind of each reading of one run: each tick, and in between if that is fine and cheap.
 
     The steps are 20 ms in the first 2 s, then 1 % of the time that has passed, until they are as long as the interval.
-    A step is longer if the profiler has used more of a CPU than its share; then only quick readings continue. The ticks
-    are always sampled, at any cost.
+    A step is longer if the profiler has used more of a CPU than its share; then only quick readings continue. Ticks
+    have a larger share, beyond which they are left out (``missed``).
 
     ``started_ns`` is the start of the command (monotonic), ``cpu_ns`` the CPU time that the sampling thread had used.
     """
@@ -55,29 +57,41 @@ class SamplingPace:
         self._tick_ns: int | None = None
         self._full_ns = started_ns
         self._affordable_ns = started_ns
+        self._ticks = self._left_out = 0
         self._before_quick_ns: int | None = None
         self._quick_step_ns: int | None = None
 
     @property
     def missed(self) -> int:
-        """How many ticks passed while the profiler was busy."""
+        """How many ticks passed while the profiler was busy, or would have cost too much."""
         return self._ticker.missed
 
+    @property
+    def kept_interval_ns(self) -> int:
+        """The interval, or the mean time between two ticks if the others would have cost too much."""
+        return self._interval_ns * (self._ticks + self._left_out) // max(self._ticks, 1) or self._interval_ns
+
     def leave_out(self, cpu_ns: int) -> None:
-        """Count CPU time as part of the start-up: modules that are imported with the first readings."""
+        """Leave CPU time out of account: imports with the first readings, and the reading of pages."""
         self._cpu_ns += cpu_ns
 
     def next_ns(self, now_ns: int, cpu_ns: int) -> int:
         """The time of the next reading; ``cpu_ns`` is the CPU time that the sampling thread has used so far."""
+        used_ns = cpu_ns - self._cpu_ns
         if self._tick_ns is None:
-            self._tick_ns = now_ns + round(self._ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
+            percent = _TICK_PERCENT if self._interval_ns >= _USUAL_INTERVAL_NS else _FINE_TICK_PERCENT
+            affordable_ns = self._started_ns + round((used_ns - _TICK_ADVANCE_NS) * 100 / percent)
+            from_ns = max(now_ns, affordable_ns)
+            before, after = ((at_ns - self._started_ns) // self._interval_ns for at_ns in (now_ns, from_ns))
+            self._left_out += after - before
+            self._tick_ns = from_ns + round(self._ticker.seconds_to_next(from_ns) * NS_PER_SECOND)
         step_ns = max(FINEST_NS, (now_ns - self._started_ns) // _STEP_DIVISOR)
         if self._before_quick_ns is not None:
             quick_step_ns = round((cpu_ns - self._before_quick_ns) * 100 / _QUICK_PERCENT)
             # A new process costs more, once.
             self._quick_step_ns = min(quick_step_ns, self._quick_step_ns or quick_step_ns)
         self._before_quick_ns = cpu_ns
-        self._affordable_ns = self._started_ns + round((cpu_ns - self._cpu_ns - _ADVANCE_NS) * 100 / _CPU_PERCENT)
+        self._affordable_ns = self._started_ns + round((used_ns - _ADVANCE_NS) * 100 / _CPU_PERCENT)
         due_ns = max(now_ns + step_ns, self._affordable_ns)
         if self._quick_step_ns is not None:
             due_ns = min(due_ns, now_ns + max(step_ns, self._quick_step_ns))
@@ -94,11 +108,12 @@ class SamplingPace:
         if not is_tick:
             return "full"
         self._tick_ns = None
+        self._ticks += 1
         return "tick"
 
 
 # The kernel walks the page tables of a process to compute its PSS: at most this share of a core, and this much at once.
-_SHARES_CPU, _SHARES_ADVANCE_NS = 0.004, 45 * NS_PER_MS
+_SHARES_CPU, _SHARES_ADVANCE_NS = 0.0035, 45 * NS_PER_MS
 # Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a wrong rate.
 _MIN_CPU_STEP_NS = 100 * NS_PER_MS
 _MAX_PENDING = 64
@@ -220,8 +235,8 @@ class CommandSampler:
     ) -> None:
         monotonic_ns = prepared.clock.monotonic_ns
         self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
-        budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS, monotonic_ns, cpu_ns)
-        self._shares = MemoryShares(budget, os.sysconf("SC_PAGE_SIZE"))
+        self._budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS, monotonic_ns, cpu_ns)
+        self._shares = MemoryShares(self._budget, os.sysconf("SC_PAGE_SIZE"))
         self._bound_bytes = self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
@@ -245,6 +260,11 @@ class CommandSampler:
         """The largest memory use of all samples."""
         of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
         return max_known(of_processes, self.group_memory.bounded(self._memory.peak_bytes))
+
+    def take_pages_cpu_ns(self) -> int:
+        """The CPU time that reading pages has taken since the last call; it has its own limit."""
+        used_ns, self._budget.used_ns = self._budget.used_ns, 0
+        return used_ns
 
     @property
     def memory_bound_bytes(self) -> int:

@@ -213,6 +213,7 @@ class _Session:
         now_ns = self._clock.monotonic_ns()  # the imports take some milliseconds
         read_ns, reaped = self._read_ns(now_ns), self._supervisor.reaped
         sample = self._sampler.sample(read_ns, reaped.cpu_ns, reaped.blocks)
+        self._pace.leave_out(self._sampler.take_pages_cpu_ns())
         self._samples.add(sample, now_ns)
         if is_tick:
             self._samples.add_devices(self._plan.collectors, now_ns)
@@ -335,7 +336,7 @@ class _Session:
             build_sampling(
                 observed.usage,
                 (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,),
-                interval_ns=self._interval_ns,
+                interval_ns=self._pace.kept_interval_ns,
                 failures=self._samples.failures,
                 missed=self._pace.missed,
             ),

@@ -49,13 +49,21 @@ class MemoryShares:
         self._bases: dict[_Identity, _Base] = {}
         self._ended_bytes = 0
         self._inheritance: dict[int, int] = {}  # what the forks of a process inherited: it may copy as much
-        self._divided: dict[_Identity, tuple[ProcessReading, ProcessReading]] = {}
+        self._divided: dict[int, tuple[ProcessReading, ProcessReading]] = {}
         self.unsure_bytes = 0
         self.is_exact = False
         self.has_lost = False
 
     def divide(self, processes: Sequence[ProcessReading]) -> tuple[ProcessReading, ...]:
         """The processes with their shares."""
+        before = self._divided
+        if (
+            self.is_exact
+            and len(before) == len(processes)
+            and all(process is one for process, (one, _) in zip(processes, before.values(), strict=True))
+        ):
+            self.has_lost = False
+            return tuple([divided for _, divided in before.values()])  # nothing has run since
         living = {process.identity: process for process in processes if process.rss_bytes is not None}
         self.has_lost = not self._bases.keys() <= living.keys()
         unsure_before, shares = self.unsure_bytes, self._shares(living)
@@ -67,13 +75,12 @@ class MemoryShares:
             self._budget.end()
             shares = self._shares(living)
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
-        before, self._divided = self._divided, {}
+        self._divided = {}
         for process in processes:
-            identity = process.identity
-            last = before.get(identity)
-            if last is None or last[0] is not process or last[1].share_bytes != shares.get(identity):
-                last = process, replace(process, share_bytes=shares.get(identity))
-            self._divided[identity] = last
+            known, share_bytes = before.get(process.pid), shares.get(process.identity)
+            if known is None or known[0] is not process or known[1].share_bytes != share_bytes:
+                known = process, replace(process, share_bytes=share_bytes)
+            self._divided[process.pid] = known
         return tuple([divided for _, divided in self._divided.values()])
 
     def _shares(self, living: Mapping[_Identity, ProcessReading]) -> dict[_Identity, int]:

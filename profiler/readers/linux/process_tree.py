@@ -166,15 +166,18 @@ class ProcessTree:
             pending = list(first_pids)
             while pending:
                 pid = pending.pop()
-                if pid in descendants or pid in self._unrelated_children:
+                if pid in descendants:
                     continue
                 stat = self._stat(pid)
                 if stat is not None and not (stat.parent_pid == self._root_pid or stat.parent_pid in descendants):
                     stat = self._stat(pid, is_again=True)
-                if stat is not None and (stat.parent_pid == self._root_pid or stat.parent_pid in descendants):
+                if stat is not None and (stat.parent_pid in descendants or self._is_first(pid, stat)):
                     descendants[pid] = stat
                     pending.extend(self._children(pid))
         return descendants
+
+    def _is_first(self, pid: int, stat: proc.ProcessStat) -> bool:
+        return stat.parent_pid == self._root_pid and pid not in self._unrelated_children
 
     def _search(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
         """Search all processes except the others of the last search: none of those becomes a descendant.
@@ -194,10 +197,10 @@ class ProcessTree:
         for pid, stat in stats.items():
             children.setdefault(stat.parent_pid, []).append(pid)
         descendants: dict[int, proc.ProcessStat] = {}
-        pending = list(children.get(self._root_pid, ()))
+        pending = [pid for pid in children.get(self._root_pid, ()) if self._is_first(pid, stats[pid])]
         while pending:
             pid = pending.pop()
-            if pid not in descendants and pid not in self._unrelated_children:
+            if pid not in descendants:
                 descendants[pid] = stats[pid]
                 pending.extend(children.get(pid, ()))
         self._others = set(pids).difference(descendants)

@@ -1,6 +1,7 @@
 """The tree of a real process, and its memory between two readings."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -83,8 +84,8 @@ def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(monkey
     monkeypatch.setattr(proc, "read", noted)
     with subprocess.Popen([sys.executable, "-c", _WAITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         present(process.stdout).readline()
-        while proc.read(f"/proc/{process.pid}/wchan") in (b"", b"0"):  # it has not begun to wait yet
-            pass
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         first, read[:] = tree.read(), []
         (again,) = tree.read()
         assert again is first[0]
@@ -92,6 +93,7 @@ def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(monkey
         now_ns = 10**10
         assert tree.read() == first
         assert f"/proc/{process.pid}/stat" in read
+        os.kill(process.pid, signal.SIGCONT)
         present(process.stdin).write(b".\n")
         present(process.stdin).flush()
         present(process.stdout).readline()
