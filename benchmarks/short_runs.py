@@ -36,6 +36,9 @@ _START_UP_SECONDS = 0.3
 _START_UP = ("sleep", str(_START_UP_SECONDS))
 _CPU_REPETITIONS = 5
 _MAX_SAMPLING_PERCENT = 1
+# Processes, interval, and the most percent of a core beyond their start.
+_MANY = ((500, "1s", 1.2), (100, "20ms", 3.0))
+_MANY_START_SECONDS, _MANY_SECONDS = 3, 33
 _IDLE_PROCESSES = 20
 _END_ROUNDS, _QUICK_END_ROUNDS = 21, 5
 
@@ -85,9 +88,12 @@ def _peak_error_percent(installed: Path, workload: str, phase: float, seconds: f
     return 100 * (record.metrics.max_memory_used_mb - peak_mib) / peak_mib
 
 
-def _run(installed: Path, folder: Path, command: Sequence[str], *, wrapper: Sequence[str] = ()) -> Record:
+def _run(
+    installed: Path, folder: Path, command: Sequence[str], *, wrapper: Sequence[str] = (), interval: str = "1s"
+) -> Record:
     path = folder / "report.jsonl"
-    own = (str(installed / "task-profiler"), "run", "--no-history", "--output", str(path), "--")
+    options = ("--no-history", "--interval", interval, "--output", str(path))
+    own = (str(installed / "task-profiler"), "run", *options, "--")
     subprocess.run([*wrapper, *own, *command], check=True, stdout=subprocess.DEVNULL)
     return decode(path.read_bytes().splitlines()[-1]).record
 
@@ -104,9 +110,18 @@ def measure_sampling_percent(installed: Path, command: Sequence[str], seconds: i
     return statistics.median(percents)
 
 
-def _own_cpu_seconds(installed: Path, command: Sequence[str]) -> float:
+def measure_many_percent(installed: Path, processes: int, interval: str) -> float:
+    """Measure the CPU time of a run of many processes beyond their start, in percent of a core."""
+    begun, whole = (
+        _own_cpu_seconds(installed, _sleeps(seconds, processes), interval)
+        for seconds in (_MANY_START_SECONDS, _MANY_SECONDS)
+    )
+    return 100 * (whole - begun) / (_MANY_SECONDS - _MANY_START_SECONDS)
+
+
+def _own_cpu_seconds(installed: Path, command: Sequence[str], interval: str = "1s") -> float:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        record = _run(installed, Path(name), command)
+        record = _run(installed, Path(name), command, interval=interval)
     assert record.monitor is not None
     assert record.monitor.cpu_seconds is not None
     return record.monitor.cpu_seconds
@@ -151,9 +166,12 @@ def table(peaks: Sequence[PeakErrors]) -> str:
 
 
 def figures(
-    peaks: Sequence[PeakErrors], sampling: Sequence[tuple[int, int, float]], end_ms: dict[str, float]
+    peaks: Sequence[PeakErrors],
+    sampling: Sequence[tuple[int, int, float]],
+    many: Sequence[float],
+    end_ms: dict[str, float],
 ) -> tuple[Figure, ...]:
-    """Compare with the targets. ``sampling`` has processes, seconds and percent of a core."""
+    """Compare with the targets. ``sampling`` has processes, seconds and percent of a core, ``many`` the percent."""
     return (
         *(
             Figure(
@@ -173,6 +191,15 @@ def figures(
                 at_most=_MAX_SAMPLING_PERCENT,
             )
             for processes, seconds, percent in sampling
+        ),
+        *(
+            Figure(
+                name=f"sampling, {processes} processes, interval {interval}",
+                value=percent,
+                unit="% of a core",
+                at_most=most_percent,
+            )
+            for (processes, interval, most_percent), percent in zip(_MANY, many, strict=True)
         ),
         Figure(
             name="`run` for a person around a no-op, relative to JSON",
@@ -196,8 +223,9 @@ def main(arguments: Sequence[str]) -> None:
         for processes in (1, _IDLE_PROCESSES)
         for seconds in (_QUICK_SLEEP_SECONDS if options.quick else _SLEEP_SECONDS)
     ]
+    many = [measure_many_percent(options.installed, processes, interval) for processes, interval, _ in _MANY]
     end_ms = measure_end(options.installed, _QUICK_END_ROUNDS if options.quick else _END_ROUNDS)
-    result = BenchmarkResult(title="Short runs", figures=figures(peaks, sampling, end_ms), tables=(table(peaks),))
+    result = BenchmarkResult(title="Short runs", figures=figures(peaks, sampling, many, end_ms), tables=(table(peaks),))
     print_and_save(result, options.json)
 
 

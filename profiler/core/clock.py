@@ -1,10 +1,11 @@
 """Time: the clock that is passed in everywhere, and what is built on it.
 
-A :class:`Ticker` places ticks on a fixed grid of the monotonic clock. A :class:`DutyCycle` limits expensive work to a
-share of the time. A :class:`ClockJumpDetector` detects that the wall clock was set.
+A :class:`Ticker` places ticks on a fixed grid of the monotonic clock. A :class:`DutyCycle` and a :class:`CpuBudget`
+limit expensive work to a share of the time. A :class:`ClockJumpDetector` detects that the wall clock was set.
 """
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -77,6 +78,45 @@ class DutyCycle(Struct):
 
     def add_cost(self, cost_ns: int, now_ns: int) -> None:
         self._due_ns = now_ns + round(cost_ns / self._max_share)
+
+
+class CpuBudget:
+    """Limits work to a share of a core: a piece may begin when the CPU time of those before has accrued again.
+
+    At most ``advance_ns`` accrue, and a third of it is there at the start. ``cpu_ns`` is the calling thread's CPU time.
+    A piece that is not urgent leaves enough for another one.
+    """
+
+    def __init__(
+        self, max_share: float, advance_ns: int, monotonic_ns: Callable[[], int], cpu_ns: Callable[[], int]
+    ) -> None:
+        self._max_share = max_share
+        self._advance_ns = advance_ns
+        self._monotonic_ns = monotonic_ns
+        self._cpu_ns = cpu_ns
+        self._left_ns = advance_ns / 3
+        self._last_cost_ns = self.used_ns = 0
+        self._began_ns: int | None = None
+        self._counted_ns: int | None = None
+
+    def begin(self, *, is_urgent: bool = True) -> bool:
+        """Begin a piece of work, if that is allowed now."""
+        now_ns = self._monotonic_ns()
+        passed_ns = now_ns - (now_ns if self._counted_ns is None else self._counted_ns)
+        self._left_ns = min(self._left_ns + passed_ns * self._max_share, self._advance_ns)
+        self._counted_ns = now_ns
+        if self._left_ns < (0 if is_urgent else self._last_cost_ns):
+            return False
+        self._began_ns = self._cpu_ns()
+        return True
+
+    def end(self) -> None:
+        """End the piece of work."""
+        if self._began_ns is not None:
+            self._last_cost_ns = self._cpu_ns() - self._began_ns
+            self._left_ns -= self._last_cost_ns
+            self.used_ns += self._last_cost_ns
+            self._began_ns = None
 
 
 class ClockJumpDetector(Struct):

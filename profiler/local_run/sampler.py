@@ -1,7 +1,7 @@
 """Samples a command's process tree as one container, and passes the samples to the statistics."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.collector import Collectors
-from profiler.core.clock import Ticker
+from profiler.core.clock import CpuBudget, Ticker
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
@@ -19,6 +19,7 @@ from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
+from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
 
 # A "quick" reading has only the memory and the CPU time. A "full" one has all values that a tick reads.
@@ -34,14 +35,16 @@ _STEP_DIVISOR, _FULL_STEP_DIVISOR = 100, 8
 _CPU_PERCENT, _ADVANCE_NS = 0.7, 3 * NS_PER_MS
 # The share for quick readings after the profiler has exceeded its own: a long pause would miss short spikes.
 _QUICK_PERCENT = 0.15
+# The share for all readings, and what may be used in advance. For a shorter interval, the user asked for more.
+_TICK_PERCENT, _FINE_TICK_PERCENT, _USUAL_INTERVAL_NS, _TICK_ADVANCE_NS = 0.75, 2.2, NS_PER_SECOND, 30 * NS_PER_MS
 
 
 class SamplingPace:
     """Determines the time and the kind of each reading of one run: each tick, and in between if that is fine and cheap.
 
     The steps are 20 ms in the first 2 s, then 1 % of the time that has passed, until they are as long as the interval.
-    A step is longer if the profiler has used more of a CPU than its share; then only quick readings continue. The ticks
-    are always sampled, at any cost.
+    A step is longer if the profiler has used more of a CPU than its share; then only quick readings continue. Ticks
+    have a larger share, beyond which they are left out (``missed``).
 
     ``started_ns`` is the start of the command (monotonic), ``cpu_ns`` the CPU time that the sampling thread had used.
     """
@@ -54,29 +57,41 @@ class SamplingPace:
         self._tick_ns: int | None = None
         self._full_ns = started_ns
         self._affordable_ns = started_ns
+        self._ticks = self._left_out = 0
         self._before_quick_ns: int | None = None
         self._quick_step_ns: int | None = None
 
     @property
     def missed(self) -> int:
-        """How many ticks passed while the profiler was busy."""
+        """How many ticks passed while the profiler was busy, or would have cost too much."""
         return self._ticker.missed
 
+    @property
+    def kept_interval_ns(self) -> int:
+        """The interval, or the mean time between two ticks if the others would have cost too much."""
+        return self._interval_ns * (self._ticks + self._left_out) // max(self._ticks, 1) or self._interval_ns
+
     def leave_out(self, cpu_ns: int) -> None:
-        """Count CPU time as part of the start-up: modules that are imported with the first readings."""
+        """Leave CPU time out of account: imports with the first readings, and the reading of pages."""
         self._cpu_ns += cpu_ns
 
     def next_ns(self, now_ns: int, cpu_ns: int) -> int:
         """The time of the next reading; ``cpu_ns`` is the CPU time that the sampling thread has used so far."""
+        used_ns = cpu_ns - self._cpu_ns
         if self._tick_ns is None:
-            self._tick_ns = now_ns + round(self._ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
+            percent = _TICK_PERCENT if self._interval_ns >= _USUAL_INTERVAL_NS else _FINE_TICK_PERCENT
+            affordable_ns = self._started_ns + round((used_ns - _TICK_ADVANCE_NS) * 100 / percent)
+            from_ns = max(now_ns, affordable_ns)
+            before, after = ((at_ns - self._started_ns) // self._interval_ns for at_ns in (now_ns, from_ns))
+            self._left_out += after - before
+            self._tick_ns = from_ns + round(self._ticker.seconds_to_next(from_ns) * NS_PER_SECOND)
         step_ns = max(FINEST_NS, (now_ns - self._started_ns) // _STEP_DIVISOR)
         if self._before_quick_ns is not None:
             quick_step_ns = round((cpu_ns - self._before_quick_ns) * 100 / _QUICK_PERCENT)
             # A new process costs more, once.
             self._quick_step_ns = min(quick_step_ns, self._quick_step_ns or quick_step_ns)
         self._before_quick_ns = cpu_ns
-        self._affordable_ns = self._started_ns + round((cpu_ns - self._cpu_ns - _ADVANCE_NS) * 100 / _CPU_PERCENT)
+        self._affordable_ns = self._started_ns + round((used_ns - _ADVANCE_NS) * 100 / _CPU_PERCENT)
         due_ns = max(now_ns + step_ns, self._affordable_ns)
         if self._quick_step_ns is not None:
             due_ns = min(due_ns, now_ns + max(step_ns, self._quick_step_ns))
@@ -93,9 +108,12 @@ class SamplingPace:
         if not is_tick:
             return "full"
         self._tick_ns = None
+        self._ticks += 1
         return "tick"
 
 
+# The kernel walks the page tables of a process to compute its PSS: at most this share of a core, and this much at once.
+_SHARES_CPU, _SHARES_ADVANCE_NS = 0.0035, 45 * NS_PER_MS
 # Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a wrong rate.
 _MIN_CPU_STEP_NS = 100 * NS_PER_MS
 _MAX_PENDING = 64
@@ -207,8 +225,19 @@ class CommandSampler:
 
     name = "processes"
 
-    def __init__(self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren, vcpus: float) -> None:
-        self._tree = ProcessTree(os.getpid(), unrelated, prepared.clock.monotonic_ns)
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        started: StartedRun,
+        unrelated: UnrelatedChildren,
+        vcpus: float,
+        cpu_ns: Callable[[], int],
+    ) -> None:
+        monotonic_ns = prepared.clock.monotonic_ns
+        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
+        self._budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS, monotonic_ns, cpu_ns)
+        self._shares = MemoryShares(self._budget, os.sysconf("SC_PAGE_SIZE"))
+        self._bound_bytes = self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
         self._cgroup = prepared.own_cgroup
@@ -232,15 +261,34 @@ class CommandSampler:
         of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
         return max_known(of_processes, self.group_memory.bounded(self._memory.peak_bytes))
 
+    def take_pages_cpu_ns(self) -> int:
+        """The CPU time that reading pages has taken since the last call; it has its own limit."""
+        used_ns, self._budget.used_ns = self._budget.used_ns, 0
+        return used_ns
+
+    @property
+    def memory_bound_bytes(self) -> int:
+        """The most that all processes may have held at a reading. No later one shows that they held less."""
+        return max(self._bound_bytes, self._unsure_bound_bytes)
+
+    def _add_bound(self, bound_bytes: int) -> None:
+        """Add what the processes may hold. An exact reading shows what they held before, unless one has ended."""
+        if self._shares.has_lost:
+            self._bound_bytes = max(self._bound_bytes, self._unsure_bound_bytes)
+        is_new = self._shares.is_exact or self._shares.has_lost
+        self._unsure_bound_bytes = bound_bytes if is_new else max(bound_bytes, self._unsure_bound_bytes)
+
     def sample(self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes) -> ContainerSample | Unavailable:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the processes reaped so far."""
-        processes = self.processes = self._tree.read()
+        processes = self.processes = self._shares.divide(self._tree.read())
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))
         self.last_read_ns = read_ns
         tree_bytes = self._memory.add(processes)
-        group = self.group_memory.read(processes, tree_bytes, is_exact=self._tree.has_exact_shares)
+        group = self.group_memory.read(processes, tree_bytes, is_exact=self._shares.is_exact)
+        if group is None:
+            self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
         self._quick_memory.follow(processes)
         blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.process_totals import lacks_memory
 from profiler.aggregation.task_record import ResourceLimits, build_sampling, with_while_idle
 from profiler.aggregation.time_series import RunSeries
 from profiler.collectors.collector import Collectors, with_collected
@@ -39,7 +40,7 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
-from profiler.record.units import mebibytes
+from profiler.record.units import MIB, format_memory, mebibytes
 
 if TYPE_CHECKING:
     from profiler.aggregation.time_breakdown import TimeAccount
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 
 _CHILDREN_ARE_LOST = (
     "The command ignores SIGCHLD: the CPU time of its children is known only up to the last sample before their end."
+)
+_MEMORY_IS_UNSURE = (
+    "The memory peak may have been up to {}: how many pages the processes share could not be read often enough."
 )
 _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and the command may have "
@@ -154,7 +158,7 @@ class _Session:
         self._sizes = self._read_sizes()
         unrelated_children = UnrelatedChildren(prepared.preexisting_children, plan.collectors)
         self._supervisor = Supervisor(started.command.pid, self._clock, unrelated_children, plan.pause)
-        self._sampler = CommandSampler(prepared, started, unrelated_children, usable_cpus)
+        self._sampler = CommandSampler(prepared, started, unrelated_children, usable_cpus, time.thread_time_ns)
         points = max(plan.series_points, plan.max_history_steps // 2)
         self._samples = SampleBuffer(
             self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points, finest_ns=FINEST_NS
@@ -209,6 +213,7 @@ class _Session:
         now_ns = self._clock.monotonic_ns()  # the imports take some milliseconds
         read_ns, reaped = self._read_ns(now_ns), self._supervisor.reaped
         sample = self._sampler.sample(read_ns, reaped.cpu_ns, reaped.blocks)
+        self._pace.leave_out(self._sampler.take_pages_cpu_ns())
         self._samples.add(sample, now_ns)
         if is_tick:
             self._samples.add_devices(self._plan.collectors, now_ns)
@@ -331,7 +336,7 @@ class _Session:
             build_sampling(
                 observed.usage,
                 (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,),
-                interval_ns=self._interval_ns,
+                interval_ns=self._pace.kept_interval_ns,
                 failures=self._samples.failures,
                 missed=self._pace.missed,
             ),
@@ -355,12 +360,17 @@ class _Session:
             warnings += ("The command's processes could not be read in /proc.",)
         if children_are_lost:
             warnings += (_CHILDREN_ARE_LOST,)
+        bound_bytes = self._sampler.memory_bound_bytes
+        is_unsure = observed.peak.source == "sampled" and lacks_memory(observed.peak.size_bytes or 0, bound_bytes)
+        if is_unsure:
+            warnings += (_MEMORY_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)
         placement = None if self._placement_call is None else self._placement_call.result()
         self._sizes = self._read_sizes()  # a limit may have changed during the run
         record = self._record(observed, placement, warnings)
         now_ns = self._clock.wall_ns()
         # There is evidence for advice: a tick, a lack of memory, the size of a task, or a GPU.
-        if self._has_tick or record.likely_out_of_memory or record.task_size is not None or record.gpus:
+        has_evidence = self._has_tick or record.likely_out_of_memory or record.task_size is not None or record.gpus
+        if has_evidence and not is_unsure:
             from profiler.sizing.advice import with_recommendation  # not for the shortest runs
 
             record = with_recommendation(record, plan.prices, time=format_ms(now_ns))

@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection
 from msgspec.structs import replace
 
 from profiler.core.files import open_or_none
-from profiler.core.optional_math import min_known
 from profiler.core.threads import Waiter, WakeEvent
 from profiler.readers.linux import proc
-from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
 
 # Returns the CPU time of a process in nanoseconds. Arguments: its pid, and the result if it has ended.
 CpuClock = Callable[[int, int], int]
@@ -86,15 +85,11 @@ class TrackedProcess:
         return True
 
     def allocated_bytes(self, parent: ProcessReading | None) -> int:
-        """The least anonymous memory that the process allocated itself.
-
-        A fork has inherited at most its first high-water mark, and its parent's, unless another program has adopted it.
-        """
+        """The least anonymous memory that the process allocated itself."""
         if self._inherited_bytes is None:
-            of_parent = parent.peak_bytes if parent is not None and parent.name == self._name else None
-            self._inherited_bytes = min_known(self._status.peak_bytes, of_parent) or 0
-        inherited_bytes = self._inherited_bytes if self._stat is not None and self._stat.is_forked else 0
-        return max((self._status.anonymous_bytes or 0) - inherited_bytes, 0)
+            self._inherited_bytes = 0 if self.reading is None else inherited_bytes(self.reading, parent)
+        is_forked = self._stat is not None and self._stat.is_forked
+        return max((self._status.anonymous_bytes or 0) - (self._inherited_bytes if is_forked else 0), 0)
 
     def close(self) -> None:
         for descriptor in self._files.values():

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Container, Iterable
 
 from msgspec import Struct
 
-from profiler.core.clock import DutyCycle
+from profiler.core.optional_math import min_known
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
 
 # Up to this number of threads, reading each thread's children is cheaper than listing all processes. Beyond it, listing
@@ -14,6 +15,8 @@ from profiler.readers.linux import proc
 _MAX_THREADS_TO_LIST, _PROCESSES_PER_THREAD = 64, 8
 # Beyond this number of processes and threads, a reading costs too much.
 _MAX_THREADS = 64
+# After this time, processes that have not run are read, too.
+_ALL_READ_NS, _OUT_OF_DATE = 10 * NS_PER_SECOND, -1
 # Positions in /proc/PID/statm, in pages.
 _SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
 
@@ -21,9 +24,10 @@ _SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
 class ProcessReading(Struct, frozen=True, kw_only=True):
     """One process at one moment; the memory of a zombie is None, and so are the ``blocks`` of another user.
 
-    ``rss_bytes`` counts shared pages in full, ``share_bytes`` in proportion to the number of processes that share them.
-    ``anonymous_bytes`` is the part of the RSS that is neither file nor shared memory. ``name`` has the script of an
-    interpreter, unless the ``arguments`` are read. ``state`` is the letter of the main thread's state.
+    ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that share them
+    (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither file nor shared memory. ``name``
+    has the script of an interpreter, unless the ``arguments`` are read. ``state`` is the letter of the main thread's
+    state. ``is_forked``: the process has not executed a program. ``faults`` counts page faults.
     """
 
     pid: int
@@ -39,6 +43,9 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     share_bytes: int | None = None
     peak_bytes: int | None = None
     blocks: proc.BlockBytes | None = None
+    parent_pid: int = 0
+    is_forked: bool = False
+    faults: int = 0
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -46,13 +53,21 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
         return self.pid, self.started_ticks
 
 
+class _Process(Struct, gc=False):
+    """A process at its last reading. ``ran_ns`` is its CPU time before; None if unknown, -1 if that is out of date."""
+
+    ran_ns: int | None
+    stat: proc.ProcessStat
+    reading: ProcessReading | None = None
+    children: tuple[int, ...] | None = None
+    is_read: bool = False
+
+
 class ProcessTree:
     """The descendants of one process, without unrelated children and their descendants.
 
-    The share of a single process is its RSS. With several processes it is the PSS if it is readable (``smaps_rollup``:
-    processes of the same user), else the anonymous memory. The PSS is refreshed as often as its cost allows
-    (``has_exact_shares``). In between, the share is the RSS minus the pages that were shared at the last refresh, and
-    for a new process what no other process maps: the shares of the others still hold the rest.
+    A process that has not been on a CPU since its last reading has not changed and is not read again, except after ten
+    seconds: the kernel may have taken some of its memory, or given it the children of a process that ended.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]) -> None:
@@ -63,97 +78,106 @@ class ProcessTree:
         self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
         self._threads = 0
         self._others: Collection[int] = ()
-        self._walked: tuple[int, ...] = ()
         self._last_pid = 0
-        self._shared_bytes: dict[tuple[int, int], int] = {}
-        self._names: dict[tuple[int, int, str], str] = {}
-        # The kernel walks the page tables of the process to compute its PSS: at most this share of one core.
-        self._pss_duty_cycle = DutyCycle(0.01)
-        self.has_exact_shares = False
+        self._processes: dict[int, _Process] = {}
+        self._all_due_ns = 0
 
     def read(self) -> tuple[ProcessReading, ...]:
-        """All processes of the tree, each after its parent."""
+        """All processes of the tree, each after its parent. The share of the memory is not known yet."""
         stats = self._descendants()
-        self._threads = sum(stat.threads for stat in stats.values())
-        is_due = self._pss_duty_cycle.is_due(self._monotonic_ns())
-        self.has_exact_shares = is_due or len(stats) == 1
-        if len(stats) <= 1 or not is_due:
-            return self._readings(stats)
-        self._shared_bytes.clear()
-        began_ns = self._monotonic_ns()
-        readings = self._readings(stats)
-        ended_ns = self._monotonic_ns()
-        self._pss_duty_cycle.add_cost(ended_ns - began_ns, ended_ns)
-        return readings
+        self._threads = sum([stat.threads for stat in stats.values()])
+        return tuple([self._reading(pid, self._processes[pid]) for pid in stats])
 
     def identities(self) -> tuple[tuple[int, int], ...]:
         """The identities of all processes of the tree. Nothing else is read."""
         return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
 
-    def _readings(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
-        several = len(stats) > 1
-        known = self._names
-        keys = [(pid, stat.started_ticks, stat.name) for pid, stat in stats.items()]
-        self._names = {key: known.get(key) or proc.read_name(f"/proc/{key[0]}", key[2]) for key in keys}
-        return tuple(self._reading(pid, stat, several=several) for pid, stat in stats.items())
-
-    def _reading(self, pid: int, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
+    def _reading(self, pid: int, process: _Process) -> ProcessReading:
+        before, stat = process.reading, process.stat
+        if before is not None and process.is_read:
+            return before
+        process.is_read = True
+        name = proc.read_name(f"/proc/{pid}", stat.name) if before is None else before.name
         status = proc.parse_status(proc.read(f"/proc/{pid}/status") or b"")
-        share_bytes, identity = status.rss_bytes, (pid, stat.started_ticks)
-        if not several:
-            self._shared_bytes = {identity: 0}
-        elif share_bytes is not None:
-            share_bytes = max(share_bytes - self._read_shared_bytes(identity, status), 0)
-        return ProcessReading(
+        cpu_ns = process.ran_ns
+        reading = ProcessReading(
             pid=pid,
             started_ticks=stat.started_ticks,
-            own_cpu_ns=own_cpu_ns(pid, stat.cpu_ticks * self._ns_per_tick),
+            own_cpu_ns=stat.cpu_ticks * self._ns_per_tick if cpu_ns is None else cpu_ns,
             children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
-            name=self._names[pid, stat.started_ticks, stat.name],
+            name=name,
             threads=stat.threads,
             state=stat.state,
             rss_bytes=status.rss_bytes,
             anonymous_bytes=status.anonymous_bytes,
-            share_bytes=share_bytes,
             peak_bytes=status.peak_bytes,
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
+            parent_pid=stat.parent_pid,
+            is_forked=stat.is_forked,
+            faults=stat.faults,
         )
+        process.reading = reading if before is None or before != reading else before
+        return process.reading
 
-    def _read_shared_bytes(self, identity: tuple[int, int], status: proc.ProcessStatus) -> int:
-        """The part of the RSS that other processes' shares count, at the last refresh."""
-        if identity not in self._shared_bytes:
-            rss_bytes = status.rss_bytes or 0
-            rollup = proc.read(f"/proc/{identity[0]}/smaps_rollup") or b""
-            own_bytes = proc.bytes_after(rollup, b"Pss:") if self.has_exact_shares else proc.parse_private(rollup)
-            own_bytes = status.anonymous_bytes if own_bytes is None else own_bytes
-            self._shared_bytes[identity] = max(rss_bytes - own_bytes, 0) if own_bytes is not None else 0
-        return self._shared_bytes[identity]
+    def _stat(self, pid: int, *, is_again: bool = False) -> proc.ProcessStat | None:
+        """The state of a process; None if it has ended. ``is_again``: read it, even if the process has not run."""
+        process, ran_ns = self._processes.get(pid), _cpu_ns(pid)
+        if process is not None and ran_ns is not None and ran_ns == process.ran_ns and not is_again:
+            return process.stat
+        stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+        if stat is None:
+            return None
+        before = None if process is None else process.reading
+        if process is not None and _program(process.stat) != _program(stat):
+            before = None
+        self._processes[pid] = _Process(ran_ns, stat, before)
+        return stat
+
+    def _children(self, pid: int) -> tuple[int, ...]:
+        process = self._processes[pid]
+        if process.children is None:
+            process.children = list_children(pid, process.stat.threads)
+        return process.children
 
     def _descendants(self) -> dict[int, proc.ProcessStat]:
+        now_ns = self._monotonic_ns()
+        if now_ns >= self._all_due_ns:
+            self._all_due_ns = now_ns + _ALL_READ_NS
+            for process in self._processes.values():
+                process.ran_ns = _OUT_OF_DATE
+        descendants = None
         if not self._has_children_files or self._threads > _MAX_THREADS_TO_LIST:
             pids = proc.all_pids()
             if not self._has_children_files or len(pids) < _PROCESSES_PER_THREAD * self._threads:
-                return self._search(pids)
-        return self._walk()
+                descendants = self._search(pids)
+        if descendants is None:
+            descendants = self._walk()
+        if len(self._processes) > len(descendants):
+            self._processes = {pid: self._processes[pid] for pid in descendants}
+        return descendants
 
     def _walk(self) -> dict[int, proc.ProcessStat]:
-        """Read the lists of children, from the root down, and the last walk's processes that are in none.
+        """Read the lists of children, from the root down, and the last processes that are in none.
 
         When a thread ends, its children move to another thread's list, which may have been read already.
         """
         descendants: dict[int, proc.ProcessStat] = {}
-        for first_pids in (list_children(self._root_pid, 1), *((pid,) for pid in self._walked)):
+        for first_pids in (list_children(self._root_pid, 1), *((pid,) for pid in tuple(self._processes))):
             pending = list(first_pids)
             while pending:
                 pid = pending.pop()
-                if pid in descendants or pid in self._unrelated_children:
+                if pid in descendants:
                     continue
-                stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-                if stat is not None and (stat.parent_pid == self._root_pid or stat.parent_pid in descendants):
+                stat = self._stat(pid)
+                if stat is not None and not (stat.parent_pid == self._root_pid or stat.parent_pid in descendants):
+                    stat = self._stat(pid, is_again=True)
+                if stat is not None and (stat.parent_pid in descendants or self._is_first(pid, stat)):
                     descendants[pid] = stat
-                    pending.extend(list_children(pid, stat.threads))
-        self._walked = tuple(descendants)
+                    pending.extend(self._children(pid))
         return descendants
+
+    def _is_first(self, pid: int, stat: proc.ProcessStat) -> bool:
+        return stat.parent_pid == self._root_pid and pid not in self._unrelated_children
 
     def _search(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
         """Search all processes except the others of the last search: none of those becomes a descendant.
@@ -163,20 +187,38 @@ class ProcessTree:
         children: dict[int, list[int]] = {}
         last_pid = proc.read_last_pid() or 0
         others = self._others if last_pid >= self._last_pid > 0 else ()
-        self._last_pid = last_pid
-        read = ((pid, proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")) for pid in pids if pid not in others)
+        self._last_pid, known = last_pid, tuple(self._processes)
+        read = ((pid, self._stat(pid)) for pid in pids if pid not in others)
         stats = {pid: stat for pid, stat in read if stat is not None}
+        for pid in known:
+            stat = stats.get(pid)
+            if stat is not None and stat.parent_pid != self._root_pid and stat.parent_pid not in stats:
+                stats[pid] = self._stat(pid, is_again=True) or stat
         for pid, stat in stats.items():
             children.setdefault(stat.parent_pid, []).append(pid)
         descendants: dict[int, proc.ProcessStat] = {}
-        pending = list(children.get(self._root_pid, ()))
+        pending = [pid for pid in children.get(self._root_pid, ()) if self._is_first(pid, stats[pid])]
         while pending:
             pid = pending.pop()
-            if pid not in descendants and pid not in self._unrelated_children:
+            if pid not in descendants:
                 descendants[pid] = stats[pid]
                 pending.extend(children.get(pid, ()))
         self._others = set(pids).difference(descendants)
         return descendants
+
+
+def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> int:
+    """The most anonymous memory that a fork, as it was first seen, can have inherited: its and its parent's mark.
+
+    If the parent is another program, it has adopted the fork.
+    """
+    of_parent = parent.peak_bytes if parent is not None and parent.name == process.name else None
+    return min_known(process.peak_bytes, of_parent) or 0
+
+
+def _program(stat: proc.ProcessStat) -> tuple[int, str, bool]:
+    """What changes with the program of a process."""
+    return stat.started_ticks, stat.name, stat.is_forked
 
 
 def list_children(pid: int, threads: int) -> tuple[int, ...]:
@@ -189,11 +231,16 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
 
 def own_cpu_ns(pid: int, fallback_ns: int) -> int:
     """CPU time of a process and its ended threads, by an exact clock that every user can read; else the fallback."""
+    cpu_ns = _cpu_ns(pid)
+    return fallback_ns if cpu_ns is None else cpu_ns
+
+
+def _cpu_ns(pid: int) -> int | None:
     try:
         # The clock id as clock_getcpuclockid(3) computes it (CPUCLOCK_SCHED).
         return time.clock_gettime_ns(~pid << 3 | 2)
     except OSError:
-        return fallback_ns
+        return None
 
 
 class _Known(Struct, frozen=True, gc=False):

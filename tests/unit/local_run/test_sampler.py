@@ -185,16 +185,26 @@ def test_a_short_run_is_sampled_every_20_ms_and_a_long_one_at_the_interval() -> 
     length=st.floats(3, 60),
     interval=st.sampled_from([0.1, 1.0, 5.0]),
 )
-def test_readings_between_the_ticks_stay_within_their_share(
-    quick_us: int, full_us: int, length: float, interval: float
-) -> None:
+def test_readings_stay_within_their_share(quick_us: int, full_us: int, length: float, interval: float) -> None:
     cost_ns = {"quick": quick_us * 1000, "full": full_us * 1000, "tick": full_us * 1000}
     readings, pace, cpu_ns = _run(length, interval=interval, cost_ns=cost_ns.__getitem__)
     ticks = [at_ns for kind, at_ns in readings if kind == "tick"]
     between_ns = cpu_ns - len(ticks) * cost_ns["tick"]
     assert between_ns <= 0.01 * seconds(length) + max(cost_ns.values())
-    assert len(ticks) + pace.missed >= int(length / interval) - 1  # whatever the others cost
+    share, advance_ns = (0.01 if interval >= 1 else 0.025), 30 * NS_PER_MS
+    assert cpu_ns <= share * seconds(length) + advance_ns + max(cost_ns.values())
+    assert len(ticks) + pace.missed >= int(length / interval) - 1
     assert all(at_ns % seconds(interval) <= max(cost_ns.values()) for at_ns in ticks)
+
+
+def test_ticks_that_would_cost_too_much_are_left_out_and_the_pace_says_what_was_kept() -> None:
+    cost_ns = {"quick": 0, "full": seconds(0.04), "tick": seconds(0.04)}
+    readings, pace, _ = _run(300, cost_ns=cost_ns.__getitem__)
+    ticks = [at_ns for kind, at_ns in readings if kind == "tick"]
+    assert 0 <= len(ticks) + pace.missed - 299 < 10  # the next one may come after the end
+    assert pace.kept_interval_ns == pytest.approx(seconds(300) / len(ticks), rel=0.05)
+    assert seconds(4) < pace.kept_interval_ns < seconds(8)
+    assert _run(300, interval=10, cost_ns=cost_ns.__getitem__)[1].kept_interval_ns == seconds(10)
 
 
 def test_a_pause_of_the_whole_group_is_no_reading() -> None:
@@ -295,7 +305,7 @@ def test_reaped_usage_adds_up_and_the_time_to_start_the_command_is_not_its_own()
     blocks = BlockBytes(read_bytes=1024, write_bytes=2048)
     assert supervisor.reaped == ReapedUsage(cpu_ns=seconds(3), blocks=blocks, max_rss_bytes=3072)
     started = Mock(command=StartedCommand(pid=1, startup_cpu_ns=seconds(0.5)), started_wall_ns=0)
-    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock(), 4)
+    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock(), 4, lambda: 0)
     assert sampler._add_cpu((), supervisor.reaped.cpu_ns) == seconds(2.5)
 
 

@@ -1,6 +1,7 @@
 """The tree of a real process, and its memory between two readings."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,7 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from profiler.readers.linux import process_tree
+from profiler.core.clock import CpuBudget
+from profiler.readers.linux import proc, process_tree
+from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.process_tree import ProcessTree, QuickMemory, list_children
 from tests import fakes
 from tests.values import present
@@ -69,6 +72,36 @@ def test_an_id_that_is_used_again_is_looked_at_again() -> None:
         process.kill()
 
 
+def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns, read = 0, list[str]()
+    tree = ProcessTree(os.getpid(), (), lambda: now_ns)
+    read_file = proc.read
+
+    def noted(path: str) -> bytes | None:
+        read.append(path)
+        return read_file(path)
+
+    monkeypatch.setattr(proc, "read", noted)
+    with subprocess.Popen([sys.executable, "-c", _WAITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        present(process.stdout).readline()
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        first, read[:] = tree.read(), []
+        (again,) = tree.read()
+        assert again is first[0]
+        assert not [path for path in read if path.startswith(f"/proc/{process.pid}/")]
+        now_ns = 10**10
+        assert tree.read() == first
+        assert f"/proc/{process.pid}/stat" in read
+        os.kill(process.pid, signal.SIGCONT)
+        present(process.stdin).write(b".\n")
+        present(process.stdin).flush()
+        present(process.stdout).readline()
+        assert present(tree.read()[0].rss_bytes) > present(again.rss_bytes) + 30 * _MIB
+        process.kill()
+
+
+_WAITING = "import os; print(flush=True); os.read(0, 1); held = bytearray(40 << 20); print(flush=True); os.read(0, 9)"
 _MIB = 2**20
 # Says that it is ready, and allocates as many MiB as a line of its input has; a line "fork" forks a child that waits.
 _GROWING_PROGRAM = """
@@ -108,14 +141,19 @@ def _is_about(size_bytes: int | None, mebibytes: float, tolerance: float = 3) ->
     return size_bytes is not None and abs(size_bytes / _MIB - mebibytes) < tolerance
 
 
+def _shares() -> MemoryShares:
+    return MemoryShares(CpuBudget(1, 3, lambda: 0, lambda: 0), os.sysconf("SC_PAGE_SIZE"))
+
+
 def test_growth_and_new_processes_are_seen() -> None:
     children = frozenset[int]()
     tree, quick = ProcessTree(os.getpid(), children, lambda: 0), QuickMemory(os.getpid(), children)
+    shares = _shares()
     with _process() as first:
         first("30")
         alone = present(quick.read())
         assert alone > 30 * _MIB
-        quick.follow(tree.read())
+        quick.follow(shares.divide(tree.read()))
         assert quick.read() is not None
         assert not quick.has_changed
         with _process() as second:
@@ -126,7 +164,7 @@ def test_growth_and_new_processes_are_seen() -> None:
             assert _is_about(quick.read(), both / _MIB + 40)
             first("20")
             assert _is_about(quick.read(), both / _MIB + 60)
-            readings = tree.read()
+            readings = shares.divide(tree.read())
             quick.follow(readings)
             assert _is_about(quick.read(), sum(reading.share_bytes or 0 for reading in readings) / _MIB)
         assert quick.read() is not None
@@ -138,7 +176,7 @@ def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
     tree, quick = ProcessTree(os.getpid(), children, lambda: 0), QuickMemory(os.getpid(), children)
     with _process() as process:
         process("50")
-        quick.follow(tree.read())
+        quick.follow(_shares().divide(tree.read()))
         before = present(quick.read())
         process("fork")
         assert _is_about(quick.read(), before / _MIB)

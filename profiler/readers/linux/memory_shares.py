@@ -1,0 +1,182 @@
+"""Divides the memory of a process tree among its processes, so that no page counts twice."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.clock import CpuBudget
+from profiler.readers.linux import proc
+from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
+
+# The shares are read again when they may lack this share of the sum.
+MAX_UNSURE_SHARE = 0.05
+_Identity = tuple[int, int]
+
+
+class _Base(Struct, frozen=True, gc=False, kw_only=True):
+    """A process when its share was read, or when it was first seen.
+
+    ``own_bytes`` is its part of ``anonymous_bytes``, ``file_bytes`` of file and shared memory, of which it mapped
+    ``mapped_bytes``. ``shared_bytes`` is what other processes hold, too, of both parts.
+    ``inherited_bytes`` are the pages that it has not copied since its fork.
+    """
+
+    own_bytes: int
+    anonymous_bytes: int
+    file_bytes: int
+    mapped_bytes: int
+    shared_bytes: int
+    inherited_bytes: int
+    faults: int
+    is_forked: bool
+
+
+class MemoryShares:
+    """The shares of the processes of one tree. Their sum is a lower bound, which ``unsure_bytes`` may complete.
+
+    ``is_exact``: they complete it by at most 5 %. ``has_lost``: a process has ended since the reading before.
+
+    The share is the PSS if it is readable (``smaps_rollup``: processes of the same user), whenever the sum may have
+    moved by 5 % and the CPU time allows it. Since then, what a process allocated is its own, but not what a fork
+    inherited or which files it maps. Each page fault may have copied one inherited page. All processes together hold at
+    least as much as the largest, and as many pages of files.
+    """
+
+    def __init__(self, budget: CpuBudget, page_bytes: int) -> None:
+        self._budget = budget
+        self._page_bytes = page_bytes
+        self._bases: dict[_Identity, _Base] = {}
+        self._ended_bytes = 0
+        self._inheritance: dict[int, int] = {}  # what the forks of a process inherited: it may copy as much
+        self._divided: dict[int, tuple[ProcessReading, ProcessReading]] = {}
+        self.unsure_bytes = 0
+        self.is_exact = False
+        self.has_lost = False
+
+    def divide(self, processes: Sequence[ProcessReading]) -> tuple[ProcessReading, ...]:
+        """The processes with their shares."""
+        before = self._divided
+        if (
+            self.is_exact
+            and len(before) == len(processes)
+            and all(process is one for process, (one, _) in zip(processes, before.values(), strict=True))
+        ):
+            self.has_lost = False
+            return tuple([divided for _, divided in before.values()])  # nothing has run since
+        living = {process.identity: process for process in processes if process.rss_bytes is not None}
+        self.has_lost = not self._bases.keys() <= living.keys()
+        unsure_before, shares = self.unsure_bytes, self._shares(living)
+        max_unsure_bytes = MAX_UNSURE_SHARE * sum(shares.values())
+        # What still changes will have to be read again.
+        has_settled = self.unsure_bytes - unsure_before <= max_unsure_bytes
+        if self.unsure_bytes > max_unsure_bytes and self._budget.begin(is_urgent=has_settled):
+            self._read(living)
+            self._budget.end()
+            shares = self._shares(living)
+        self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
+        self._divided = {}
+        for process in processes:
+            known, share_bytes = before.get(process.pid), shares.get(process.identity)
+            if known is None or known[0] is not process or known[1].share_bytes != share_bytes:
+                known = process, replace(process, share_bytes=share_bytes)
+            self._divided[process.pid] = known
+        return tuple([divided for _, divided in self._divided.values()])
+
+    def _shares(self, living: Mapping[_Identity, ProcessReading]) -> dict[_Identity, int]:
+        """The shares as far as they are known now, which determines what is unsure."""
+        self._follow(living)
+        if len(living) <= 1:
+            self.unsure_bytes = 0
+            return {identity: process.rss_bytes or 0 for identity, process in living.items()}
+        page_bytes, shares, inheritance = self._page_bytes, dict[_Identity, int](), self._inheritance
+        unsure_bytes, shared_files, unread_files, largest_bytes = self._ended_bytes, 0, 0, 0
+        mapping = largest = next(iter(living))
+        most_mapped = 0
+        for identity, process in living.items():
+            base, rss_bytes, anonymous_bytes = self._bases[identity], process.rss_bytes or 0, _anonymous(process)
+            mapped_bytes, growth_bytes = rss_bytes - anonymous_bytes, anonymous_bytes - base.anonymous_bytes
+            own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
+            file_bytes = min(base.file_bytes, mapped_bytes)
+            shares[identity] = own_bytes + file_bytes
+            inherited_bytes = max(base.inherited_bytes, inheritance.get(process.pid, 0))
+            copied_bytes = (process.faults - base.faults) * page_bytes - max(growth_bytes, 0)
+            unsure_bytes += min(max(copied_bytes, 0), inherited_bytes)
+            shared_files += file_bytes
+            unread_files += max(mapped_bytes - base.mapped_bytes, 0)
+            if mapped_bytes > most_mapped:
+                mapping, most_mapped = identity, mapped_bytes
+            if rss_bytes > largest_bytes:
+                largest, largest_bytes = identity, rss_bytes
+        lacking_files = max(most_mapped - shared_files, 0)
+        shares[mapping] += lacking_files
+        unsure_bytes += max(unread_files - lacking_files, 0)
+        lacking_bytes = max(largest_bytes - sum(shares.values()), 0)
+        shares[largest] += lacking_bytes
+        most_bytes = sum([process.rss_bytes or 0 for process in living.values()]) - sum(shares.values())
+        self.unsure_bytes = max(min(unsure_bytes - lacking_bytes, most_bytes), 0)
+        return shares
+
+    def _follow(self, living: Mapping[_Identity, ProcessReading]) -> None:
+        """Forget the processes that have ended, and add new ones and those that have executed a program."""
+        for identity in self._bases.keys() - living.keys():
+            base = self._bases.pop(identity)
+            inherited = min(base.own_bytes, self._inheritance.get(identity[0], 0))
+            self._ended_bytes += max(base.shared_bytes, inherited)  # others still hold it
+        is_alone = len(living) <= 1
+        self._ended_bytes = 0 if is_alone else self._ended_bytes
+        by_pid: dict[int, ProcessReading] | None = None
+        for identity, process in living.items():
+            known = self._bases.get(identity)
+            if known is not None and known.is_forked == process.is_forked and not is_alone:
+                continue
+            own_bytes = anonymous_bytes = _anonymous(process)
+            mapped_bytes = (process.rss_bytes or 0) - anonymous_bytes if is_alone else 0
+            if process.is_forked and not is_alone:
+                by_pid = by_pid or {one.pid: one for one in living.values()}
+                own_bytes = max(own_bytes - inherited_bytes(process, by_pid.get(process.parent_pid)), 0)
+            self._bases[identity] = _Base(
+                own_bytes=own_bytes,
+                anonymous_bytes=anonymous_bytes,
+                file_bytes=mapped_bytes,
+                mapped_bytes=mapped_bytes,
+                shared_bytes=0,
+                inherited_bytes=anonymous_bytes - own_bytes,
+                faults=0 if process.is_forked and not is_alone else process.faults,  # a fork's began at 0
+                is_forked=process.is_forked,
+            )
+        self._inheritance = inheritance = dict[int, int]()
+        for process in living.values():
+            if process.is_forked:
+                base, before_bytes = self._bases[process.identity], inheritance.get(process.parent_pid, 0)
+                inheritance[process.parent_pid] = before_bytes + base.inherited_bytes
+
+    def _read(self, living: Mapping[_Identity, ProcessReading]) -> None:
+        has_read = False
+        for identity, process in living.items():
+            rollup = proc.read(f"/proc/{process.pid}/smaps_rollup") or b""
+            rss_bytes, pss_bytes, anonymous_bytes = (
+                proc.bytes_after(rollup, name) for name in (b"Rss:", b"Pss:", b"Anonymous:")
+            )
+            if rss_bytes is None or pss_bytes is None or anonymous_bytes is None:
+                continue
+            own_bytes, private_bytes = proc.bytes_after(rollup, b"Pss_Anon:"), proc.parse_private(rollup) or 0
+            # Before Linux 5.4, the PSS was not divided.
+            own_bytes = min(anonymous_bytes if own_bytes is None else own_bytes, pss_bytes)
+            self._bases[identity] = _Base(
+                own_bytes=own_bytes,
+                anonymous_bytes=anonymous_bytes,
+                file_bytes=pss_bytes - own_bytes,
+                mapped_bytes=rss_bytes - anonymous_bytes,
+                shared_bytes=max(pss_bytes - private_bytes, 0),
+                inherited_bytes=max(anonymous_bytes - private_bytes, 0),
+                faults=process.faults,
+                is_forked=process.is_forked,
+            )
+            has_read = True
+        if has_read:
+            self._ended_bytes = 0
+
+
+def _anonymous(process: ProcessReading) -> int:
+    return min(process.anonymous_bytes or 0, process.rss_bytes or 0)
