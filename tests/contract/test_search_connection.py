@@ -60,8 +60,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         yield http.url.replace("http:", "https:"), certificate
 
 
-def history(url: str, *words: str) -> CompletedProcess[str]:
-    return run_here({"NO_PROXY": "*"}, "history", "--elasticsearch", url, *words)
+def history(url: str, **environment: str) -> CompletedProcess[str]:
+    return run_here({"NO_PROXY": "*", **environment}, "history", "--from", url)
 
 
 def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> None:
@@ -69,9 +69,10 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
     refused = history(url)
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"task-profiler: {url} has a certificate that is not trusted: name your private CA with --ca-file FILE.\n"
+        f"task-profiler: {url} has a certificate that is not trusted: set ELASTICSEARCH_CA_FILE to the file of "
+        "your private CA.\n"
     )
-    done = history(url, "--ca-file", str(certificate))
+    done = history(url, ELASTICSEARCH_CA_FILE=str(certificate))
     assert (done.returncode, done.stdout) == (1, "")
     assert "No runs in the indices task-reports-*" in done.stderr
 
@@ -92,9 +93,12 @@ def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) 
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection: check the port"),
         ("http://name.invalid", 1, "http://name.invalid cannot be reached: check the address"),
-        ("http://me:secret@127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection"),
-        ("search.example.com", 2, "The address search.example.com has no scheme: add http:// or https:// before it."),
-        ("ftp://search", 2, "ftp://search is not an address of a web server: write it with http:// or https://."),
+        ("http://me:secret@127.0.0.1:9", 2, "leave them out, and set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD."),
+        (
+            "search.example.com",
+            1,
+            "search.example.com: no such file; for CloudWatch Logs write logs:search.example.com",
+        ),
     ],
 )
 def test_each_error_names_the_address_and_the_remedy(url: str, code: int, sentence: str) -> None:
@@ -113,8 +117,7 @@ def test_https_on_a_port_without_tls() -> None:
 
 def error_of(server: OneAnswer, command: str = "show") -> str:
     with closing(server):
-        address = server.url.replace("http://", "http://me:secret@")
-        result = CliRunner().invoke(group, [command, "--elasticsearch", address])
+        result = CliRunner().invoke(group, [command, "--from", server.url])
     assert isinstance(result.exception, TaskProfilerError)
     return str(result.exception)
 

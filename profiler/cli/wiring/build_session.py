@@ -49,12 +49,12 @@ class RunSession:
     def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
         self._clock = clock
         self._options = options
-        self._format = options.output_format
+        self._format: str = "json" if options.as_json else options.output_format
         if self._format == "auto":  # for a person if the report goes to a terminal
             self._format = "human" if os.isatty(_STDERR) and options.output is None else "json"
         self._recorder = None
         if not options.no_history:
-            self._recorder = HistoryRecorder(options.history_file, os.environ, clock, options.words)
+            self._recorder = HistoryRecorder(os.environ, clock, options.words)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
         settings, seconds, endpoint = SettingsReader(os.environ), options.interval_seconds, endpoint_address(os.environ)
@@ -116,8 +116,7 @@ class RunSession:
         if recorder is not None and recorder.keeps_runs:
             if not is_one_line:
                 wait = recorder.search(partial(_family_of_run, report, self._plan.prices, self._options))
-            file = self._options.history_file
-            history = () if file is None else ("--history", file)
+            history = ("--from", "history") if os.environ.get("TASK_PROFILER_FROM") else ()
         from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
 
         report, earlier = (None if wait is None else wait()) or (report, ())
@@ -292,7 +291,7 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
 
         if not _is_comparable(options):
             return None
-        store = HistoryStore(history_path(options.history_file, os.environ), clock)
+        store = HistoryStore(history_path(os.environ), clock)
         successes = store.last_successes(family_name(options.name, options.words), "~")
         durations = (one.record.metrics.duration_ms for one in islice(successes, MAX_RUNS_OF_A_FAMILY))
         return usual_duration([duration_ms for duration_ms in durations if duration_ms is not None])

@@ -1,6 +1,6 @@
 """The runs of the local history. SQLite selects families, statuses and times."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 
@@ -15,9 +15,7 @@ from profiler.runs.step_series import StepSeries
 class LocalRuns(RunSource):
     """The runs in a history file."""
 
-    elsewhere = (
-        ", or name another source (--from FILE, --elasticsearch URL, --log-group GROUP, --container-insights CLUSTER)"
-    )
+    elsewhere = ", or name another source (--from FILE, https://HOST, logs:GLOB or insights:CLUSTER)"
     remedy = f"make one with task-profiler run -- CMD{elsewhere}"
     stacks_remedy = f"only the newest {MAX_RUNS_WITH_STACKS} runs with call stacks keep them"
 
@@ -44,7 +42,7 @@ class LocalRuns(RunSource):
         found = (PastRun(report=report, command=command) for report, command in self.history.running())
         return newest_first(run for run in found if selection.matches(run.report))
 
-    def steps(self, runs: Iterable[PastRun]) -> Iterator[StepSeries]:
+    def steps(self, runs: Sequence[PastRun]) -> Iterator[StepSeries]:
         return self.history.steps(run.report for run in runs)
 
     def stacks(self, report: Report) -> StacksLine | None:
