@@ -222,7 +222,7 @@ Polls the stats of the task's containers every second. When the batch ends, writ
 line to the batch's log stream; until then, writes a checkpoint line a minute to its own.
 
 \b
-TASK_PROFILER_CONTAINER             name of the batch container (the only other)
+TASK_PROFILER_CONTAINER             the batch container (the only other one)
 TASK_PROFILER_INTERVAL_SECONDS      sampling period (1)
 TASK_PROFILER_CHECKPOINT_SECONDS    period of checkpoints, 0 = none (60)
 TASK_PROFILER_STOP_SECONDS          time limit after SIGTERM (25)

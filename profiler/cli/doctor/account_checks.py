@@ -42,6 +42,7 @@ from profiler.task_definitions.cloudformation import change_template, is_templat
 from profiler.task_definitions.definition_json import ChangedDefinition, read_document
 from profiler.task_definitions.monitor_container import default_image
 
+_MAX_GROUPS = 3  # in the line to export
 _ADD = "task-profiler taskdef add-monitor"
 _LEVEL_STYLES = {"ok": "", "note": "yellow", "problem": "red"}
 _TITLES = ("Family", "Monitor", "Role", "Log group", "Forwarded to")
@@ -113,8 +114,10 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
     else:
         write_lines(_lines(judged, table_width()))
         groups = sorted({one.log_group for one in judged if one.has_reports and one.log_group})
-        urls = names_of(options, "search")
-        hints = [export_line(urls or [f"logs:{group}" for group in groups])] if urls or groups else []
+        if len(groups) > _MAX_GROUPS:
+            groups = sorted({group[: group.rfind("/") + 1] + "*" for group in groups})
+        sources = names_of(options, "search") or [f"logs:{group}" for group in groups]
+        hints = [export_line(sources)] if sources else []
         for sentence in (*hints, *container_insights_sentences(open_client, (cluster,))):
             write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
