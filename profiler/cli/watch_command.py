@@ -71,7 +71,7 @@ def watch_runs(
     if not is_local:
         check_region(options.region, options.profile)  # on a terminal, errors are shown, and AWS is asked again
     clock = SystemClock()
-    watched = open_watched_tasks(name, options, cluster, days, clock)
+    watched = open_watched_tasks(name, options, groups, cluster, days, clock)
     place = "This machine" if is_local else cluster or " and ".join(groups)
     if as_json or once or not is_terminal() or os.environ.get("TERM") == "dumb":
         _print_once(watched, place, name, as_json=as_json)
@@ -146,13 +146,12 @@ def _suspend(number: int, _frame: object) -> None:
 
 
 def open_watched_tasks(
-    name: str | None, options: SourceOptions, cluster: str | None, days: int, clock: Clock
+    name: str | None, options: SourceOptions, groups: Sequence[str], cluster: str | None, days: int, clock: Clock
 ) -> WatchedTasks:
     """Open the reader of the running tasks of the cluster or the log groups, or of the local runs.
 
     ``days``: how far back past runs are read. Other sources than log groups are for past runs alone.
     """
-    groups = names_of(options, "logs") if cluster is None else ()
     is_local = cluster is None and not groups
 
     def running_here() -> Iterator[Report]:

@@ -33,6 +33,7 @@ USUAL_PERIOD_NS = 60 * NS_PER_SECOND
 LATE_PERIODS = 2.5
 # No writer uses this word, so filters and pages count such a run as unknown.
 LOST = "lost"
+ELSEWHERE = "name another source (--from FILE, https://HOST, logs:GLOB or insights:CLUSTER)"
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
@@ -178,14 +179,13 @@ class RunSource(ABC):
     """A source of past runs.
 
     ``place`` is its name in a sentence. ``remedy`` is the advice if it has no run, ``stacks_remedy`` if it lacks the
-    call stacks of a run that had some, ``elsewhere`` names other sources. ``reading`` is a sentence about the amount
+    call stacks of a run that had some. ``reading`` is a sentence about the amount
     and the cost of the reading, which some sources have after the runs. ``reads_families``: reading all runs of a
     family is not too expensive, so that advice can be based on them.
     """
 
     place: str
     remedy: str
-    elsewhere = ""
     reading: str | None = None
     reads_families = True
     stacks_remedy = "add the line of type task.stacks, which is before the report in the batch's log stream"
@@ -388,7 +388,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
-    list_runs = f"list the runs with task-profiler history and the same source{source.elsewhere}."
+    list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run is not None:
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
     if selection.is_empty:
