@@ -194,7 +194,7 @@ def measure_start_up(installed: Path, rivals: Path, rounds: int) -> StartUp:
         fill_history(path)
         commands = {
             "help": [own, "--help"],
-            "history": [own, "history", "--history", str(path)],
+            "history": [own, "history", "--from", f"history:{path}"],
             "con-duct": [str(rivals / "con-duct"), "--help"],
             "psrecord": [str(rivals / "psrecord"), "--help"],
         }

@@ -372,10 +372,10 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
         # A function needs only one of the two clients.
         from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
 
-        return OpenSearchCluster(url, credentials, settings.region)
+        return OpenSearchCluster(url, credentials, settings.region, settings.ca_file)
     from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster
 
-    return ElasticsearchCluster(url, credentials)
+    return ElasticsearchCluster(url, credentials, settings.ca_file)
 
 
 def _keep_failures(queue_url: str | None, failures: Sequence[Failure]) -> None:

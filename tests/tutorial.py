@@ -21,7 +21,7 @@ PAGE = Path("docs/tutorial.md")
 CLUSTER = "jobs"
 FAMILY = "nightly-etl"
 _SEARCH_URL = "https://search.example.com:9200"
-_SEARCH = ' --elasticsearch "$ELASTICSEARCH_URL"'
+_SEARCH = '"$ELASTICSEARCH_URL"'
 _SECONDS = 280
 
 
@@ -100,7 +100,7 @@ class TutorialReader:
         text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(typed()))
         text = re.sub("^pipx install [^\n]+", f"pip install {self._wheel}", text, flags=re.MULTILINE)
         if self._search_url is None:
-            text = text.replace(f" --all-log-groups{_SEARCH}", "").replace(_SEARCH, " --log-group '/ecs/*'")
+            text = text.replace(f" --all-log-groups --elasticsearch {_SEARCH}", "").replace(_SEARCH, "'logs:/ecs/*'")
         else:
             text = text.replace(_SEARCH_URL, self._search_url)
         return subprocess.run(

@@ -12,7 +12,7 @@ import click
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 
 from profiler.cli.app import group
-from profiler.cli.options import add_options, aws_options, ca_file_option, search_options, source_options
+from profiler.cli.options import aws_options, source_options
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.report_line import EMF_METRICS, emf_unit
 from profiler.record.search_document_fields import FIELDS
@@ -101,12 +101,25 @@ def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tup
         yield names, command
 
 
+def _past_run_items() -> list[str]:
+    return [_item(option) for option in _without(aws_options, _added_by(source_options))[0]]
+
+
 def _past_run_options() -> str:
     """Generate the section of the options that all commands for past runs have."""
-    options = _options(click.command("any")(source_options(lambda **_: None)))
-    known = {_item(option) for option in _options(click.command("any")(aws_options(lambda **_: None)))}
-    items = [item for option in options if (item := _item(option)) not in known]
-    return "\n".join(["\n## Options for past runs\n", "".join(items)])
+    return "\n".join(["\n## Options for past runs\n", "".join(_past_run_items())])
+
+
+def _without_past_run_options(options: list[click.Option]) -> tuple[list[click.Option], str]:
+    """Leave out the options for past runs, and return a link to them that says which of them the command has."""
+    shared = _past_run_items()
+    own = [option for option in options if _item(option) not in shared]
+    found = [option for option in options if _item(option) in shared]
+    link = "[options for past runs](#options-for-past-runs)"
+    if len(found) == 1:
+        return own, f"`{found[0].opts[0]}` of {link}"
+    missing = [item.partition("`")[2].partition(" ")[0] for item in shared if item not in map(_item, found)]
+    return own, f"{link}{''.join(f' except `{name}`' for name in missing)}" if found else ""
 
 
 def _parameters(heading: str, file: str) -> str:
@@ -165,20 +178,17 @@ def _section(names: tuple[str, ...], command: click.Command, described: dict[str
     arguments = [option.make_metavar(context) for option in command.params if isinstance(option, click.Argument)]
     usage = " ".join([_PROGRAM, *names, *(["[OPTION]…"] if _options(command) else []), *arguments])
     parts = [f"\n## {' '.join(names)}\n", f"`{usage}`\n", *_paragraphs(inspect.cleandoc(command.help or ""))]
-    own, reads_runs = _without(source_options, _options(command))
-    own, signs_in = _without(add_options(search_options, ca_file_option), own)
-    own, calls_aws = _without(aws_options, own)
+    own, calls_aws = _without(aws_options, _options(command))
+    own, past_runs = _without_past_run_options(own)
     heading = " ".join(names)
     new = [option for option in own if described.setdefault(_item(option), heading) == heading]
     if new:
         parts.append("".join(map(_item, new)))
     if seen := [option for option in own if option not in new]:
         parts.append(f"{_repeated(seen, described)}\n")
-    if reads_runs:
-        parts.append("Also: [options for past runs](#options-for-past-runs).\n")
-    if signs_in:
-        parts.append("Also: [search cluster](past-runs.md#sources).\n")
-    if calls_aws:
+    if past_runs:
+        parts.append(f"Also: {past_runs}.\n")
+    if calls_aws and not past_runs.startswith("["):
         parts.append("Also: `--region`, `--profile`.\n")
     if command.epilog:
         parts.append(f"{_example(command.epilog)}\n")
@@ -199,11 +209,15 @@ def _options(command: click.Command) -> list[click.Option]:
     return [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
 
 
+def _added_by(add_options: Callable[[Callable[..., None]], Callable[..., int | None]]) -> list[click.Option]:
+    return _options(click.command("any")(add_options(lambda **_: None)))
+
+
 def _without(
     add_options: Callable[[Callable[..., None]], Callable[..., int | None]], options: list[click.Option]
 ) -> tuple[list[click.Option], bool]:
     """Leave out the options that this decorator adds if all of them are there, and return whether they are."""
-    shared = {_item(option) for option in _options(click.command("any")(add_options(lambda **_: None)))}
+    shared = {_item(option) for option in _added_by(add_options)}
     if not shared <= {_item(option) for option in options}:
         return options, False
     return [option for option in options if _item(option) not in shared], True

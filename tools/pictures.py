@@ -88,7 +88,7 @@ def write_history(file: Path) -> str:
 def write_page(history: Path, *options: str) -> Path:
     """Generate the HTML report with these additional options."""
     out = history.with_name(f"page{len(options)}.html")
-    command = (sys.executable, "-m", "profiler", "report", "--history", str(history), "-o", str(out), *options)
+    command = (sys.executable, "-m", "profiler", "report", "--from", f"history:{history}", "-o", str(out), *options)
     subprocess.run(command, check=True)
     return out
 

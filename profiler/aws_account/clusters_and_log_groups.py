@@ -6,7 +6,6 @@ With Container Insights, past runs have numbers before anything is deployed.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from itertools import chain
 from shlex import quote
 from typing import Any
 
@@ -24,20 +23,18 @@ _PRICE = (
 )
 
 
-def matching_clusters(open_client: OpenClient, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The clusters that match the names, and a sentence about each name that matches none.
+def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
+    """The clusters that match the name. AWS is asked only for a name with a wildcard.
 
-    AWS is asked only for names with a wildcard. Raises TaskProfilerError if no cluster is found.
+    Raises TaskProfilerError if no cluster is found.
     """
-    listed = [name for name in names if glob_prefix(name) == name]
-    if len(listed) < len(names):
-        listed += sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(open_client("ecs")).clusters())
-    found = {name: [one for one in listed if name == one or fnmatchcase(one, name)] for name in names}
-    advice = "check the name, --region and --profile."
-    missing = tuple(f"No ECS cluster matches {name!r}: {advice}" for name, matching in found.items() if not matching)
-    if len(missing) == len(found):
-        raise TaskProfilerError(" ".join(missing))
-    return tuple(dict.fromkeys(chain(*found.values()))), missing
+    if glob_prefix(name) == name:
+        return (name,)
+    listed = sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(open_client("ecs")).clusters())
+    found = tuple(one for one in listed if name == one or fnmatchcase(one, name))
+    if not found:
+        raise TaskProfilerError(f"No ECS cluster matches {name!r}: check the name, --region and --profile.")
+    return found
 
 
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
@@ -51,7 +48,7 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
         listed = [name] if prefix == name else (str(one["logGroupName"]) for one in listed_groups(open_client, prefix))
         matching = [group for group in listed if group == name or fnmatchcase(group, name)]
         if not matching:
-            raise TaskProfilerError(f"No log group matches {name!r}: check --log-group, --region and --profile.")
+            raise TaskProfilerError(f"No log group matches {name!r}: check the name, --region and --profile.")
         found |= dict.fromkeys(matching)
     return tuple(found)
 
@@ -102,7 +99,7 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
             found[values.get("containerInsights") in ("enabled", "enhanced")].append(quote(cluster["clusterName"]))
     on, off = found[True], found[False]
     if on:
-        options = " ".join(f"--container-insights {name}" for name in on)
+        options = " ".join(f"--from insights:{name}" for name in on)
         yield f"Container Insights is on: task-profiler recommend {options} answers now."
     if off:
         yield (

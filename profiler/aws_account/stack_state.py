@@ -1,13 +1,15 @@
 """The state of the forwarder's stack in CloudFormation, and what each state permits."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from shlex import quote
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.errors import TaskProfilerError
+from profiler.core.index_names import DEFAULT_PREFIX
 
 DEFAULT_STACK = "task-profiler"
 CODE_PREFIX = "task-profiler/forwarder-"
@@ -95,6 +97,21 @@ def existing_stack(open_client: OpenClient, name: str) -> StackState:
             "task-profiler setup stack."
         )
     return state
+
+
+def export_line(sources: Iterable[str]) -> str:
+    """The line of a shell after which every command reads past runs from these sources."""
+    return f"export TASK_PROFILER_FROM={quote(' '.join(sources))}"
+
+
+def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
+    """That line for a stack with these parameters: its cluster, else its log groups; none if it has neither."""
+    url, prefix = parameters.get("ElasticsearchUrl", ""), parameters.get("IndexPrefix", DEFAULT_PREFIX)
+    groups = [f"logs:{name}" for name in parameters.get("LogGroups", "").split(",") if name]
+    if url:
+        yield export_line([url if prefix == DEFAULT_PREFIX else f"{url.rstrip('/')}/{prefix}"])
+    elif groups:
+        yield export_line(groups)
 
 
 def obstacle(state: StackState) -> str | None:

@@ -50,13 +50,12 @@ def compare_sets(
     names: tuple[str, ...],
     limit_percent: float | None,
     on_fargate: str | None,
+    as_json: bool,
     output_format: str,
 ) -> int:
     """Compare two sets of runs: medians, changes, verdicts."""
     if not (a and b):
         raise UsageError("The name of a set is empty: name a family or run IDs.")
-    if options.families or options.statuses:
-        raise UsageError("--family and --status do not apply: A and B name the families, of which successes count.")
     overrides = PriceOverrides() if on_fargate is None else price_overrides(on_fargate)
     selection = SetSelection(runs=run_filter(options), last=last, container=container)
     source = open_source(options)
@@ -76,14 +75,14 @@ def compare_sets(
     changes = compare_metrics(a_records, b_records, metrics)
     exceeded, sentences = check_limit(changes, limit_percent, needs_all=bool(names))
     conditions = list(_conditions_of_comparison(sets))
-    if output_format == "json":
+    if as_json:
         left_out = (f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text)
         for sentence in (*left_out, *conditions):  # the object has no field for them
             warn(sentence)
         write_json_lines([comparison_as_json(sets, changes)])
     else:
         write_lines(comparison_lines(sets, changes, table_width() if output_format == "text" else None))
-    if output_format == "github":
+    if output_format == "github" and not as_json:
         say("".join(annotations(sets, exceeded, limit_percent or 0)), end="")
         notes = [*conditions, *_limits_of_comparison(sets, changes), *remarks, *sentences]
         append_summary(sets, changes, notes, os.environ)

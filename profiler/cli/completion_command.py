@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -12,6 +12,7 @@ PROGRAM = "task-profiler"
 # With this variable, the program answers the shell instead of running a command. It is click's own.
 VARIABLE = "_TASK_PROFILER_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish")
+_SOURCES = ("history", "https://", "insights:", "logs:")
 _ID_LENGTH = 8  # the length that history shows
 # Shells do not divide such a word, and no character in it needs quotes.
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
@@ -32,8 +33,13 @@ def complete_file_names() -> None:
             add_completion_class(type(base.__name__, (_KeepsFiles, base), {}), shell)
 
 
+def source_prefixes(incomplete: str) -> Iterator["CompletionItem[Any]"]:
+    """The beginnings of sources of runs; without one, the shell completes files."""
+    yield from (CompletionItem(prefix) for prefix in _SOURCES if prefix.startswith(incomplete))
+
+
 def names_of_past_runs(
-    values: Mapping[str, Any], incomplete: str, *, families: bool, ids: bool
+    sources: Sequence[str] | None, incomplete: str, *, families: bool, ids: bool
 ) -> Iterator["CompletionItem[Any]"]:
     """The families and the ids of runs in the local history, unless the options select another source."""
     from profiler.core.clock import SystemClock  # only for completion in a shell, like the next imports
@@ -41,10 +47,11 @@ def names_of_past_runs(
     from profiler.runs.history.history_file import history_path
     from profiler.runs.history.run_database import HistoryStore
 
-    if any(values.get(source) for source in ("source", "url", "groups", "insights")):
+    kind, _, file = (sources or ("history",))[0].partition(":")
+    if kind != "history" or len(sources or ()) > 1:
         return
     try:
-        store = HistoryStore(history_path(values.get("history_file"), os.environ), SystemClock())
+        store = HistoryStore(history_path(os.environ, file), SystemClock())
         found_families, found_ids = store.names(incomplete, 50)
     except TaskProfilerError:
         return

@@ -1,6 +1,7 @@
 """``task-profiler history``: past runs as a table."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import msgspec
@@ -28,19 +29,19 @@ _COLUMNS = (
 
 
 @gathered(SourceOptions, "options")
-def list_history(*, names: tuple[str, ...], options: SourceOptions, last: int, as_json: bool, delete: bool) -> None:
+def list_history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -> None:
     """List past runs, newest first."""
-    if delete and not names:
+    ids = options.families if delete else ()
+    if delete and not ids:
         raise UsageError("--delete needs ids of runs: task-profiler history --delete RUN.")
-    of_names = options if delete else options.of_families(names)
-    selection = run_filter(of_names, reads_checkpoints=True)
+    selection = run_filter(replace(options, families=()) if delete else options, reads_checkpoints=True)
     source = open_source(options)
     if delete:
         from profiler.runs.past_runs.local_history import LocalRuns  # SQLite, which other sources do not need
 
         if not isinstance(source, LocalRuns) or not selection.is_empty:
-            raise UsageError("--delete is for ids in the local history: use it without other options than --history.")
-        say(f"Deleted {format_count(source.history.delete(names), 'run')}.")
+            raise UsageError("--delete is for ids in the local history: add --from history, and no other option.")
+        say(f"Deleted {format_count(source.history.delete(ids), 'run')}.")
         return
     with warned_notes(source):
         runs = source.runs(selection)

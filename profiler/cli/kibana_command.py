@@ -8,9 +8,9 @@ from functools import partial
 
 import click
 
-from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
+from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import INDEX_PERIODS
 from profiler.search_setup.dashboard_import import (
@@ -30,32 +30,32 @@ _Server = ClusterServer | DashboardsServer
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 
-@gathered(SourceOptions, "options")
 def import_setup(
     *,
     ui_url: str | None,
+    url: str | None,
+    prefix: str,
+    region: str | None,
+    profile: str | None,
     flavour: Flavour | None,
     keep_existing: bool,
     dry_run: bool,
     as_json: bool,
-    options: SourceOptions,
 ) -> None:
     """Install index templates, this month's empty indices, lifecycle policies and dashboards."""
     show = partial(_show_row, as_json=as_json)
-    address, prefix = _cluster_address(options, ui_url), options.prefix
-    session = search_session(options)
-    if ui_url is None:
-        _install_templates(ClusterServer(address or "", session), prefix=prefix, dry_run=dry_run, show=show)
+    cluster, ui = _servers(url or None, ui_url, prefix, region, profile)
+    if ui is None:
+        _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
         return
-    ui = DashboardsServer(ui_url, session)
     version = read_version(ui)
     chosen = choose_flavour(version, flavour)
     objects = fit_objects(dashboard_objects(chosen, prefix), version)
     existing = existing_objects(ui, objects)
     if existing is None and keep_existing:
         raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
-    if address:
-        _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run, show=show)
+    if cluster is not ui:
+        _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
     else:  # a server without a console can still have dashboards
         _install_templates(ui, prefix=prefix, dry_run=dry_run, show=show, is_optional=True)
     if existing and keep_existing:
@@ -71,38 +71,34 @@ def import_setup(
         show("would import" if dry_run else "imported", f"{len(objects)} objects ({chosen})")
 
 
-@gathered(SourceOptions, "options")
 def remove_setup(
     *,
     ui_url: str | None,
+    url: str | None,
+    prefix: str,
+    region: str | None,
+    profile: str | None,
     with_data: bool,
     yes: bool,
-    dry_run: bool,
     as_json: bool,
-    options: SourceOptions,
 ) -> None:
     """Remove what import has installed: dashboards, index templates, lifecycle policies, empty indices."""
     show = partial(_show_row, as_json=as_json)
-    address, prefix = _cluster_address(options, ui_url), options.prefix
-    session = search_session(options)
-    ui = DashboardsServer(ui_url, session) if ui_url else None
+    cluster, ui = _servers(url or None, ui_url, prefix, region, profile)
     removals = [*_dashboard_removals(ui, prefix)] if ui else []
-    server = ClusterServer(address, session) if address else ui
-    if server is not None:
-        removals += cluster_removals(server, setup_files().templates, prefix=prefix, with_data=with_data)
-    is_applied = yes and not dry_run
+    removals += cluster_removals(cluster, setup_files().templates, prefix=prefix, with_data=with_data)
     for removal in removals:
         if removal.delete is None:
             show("kept", removal.what)
             continue
-        if is_applied:
+        if yes:
             remove(removal)
-        show("removed" if is_applied else "would remove", removal.what)
+        show("removed" if yes else "would remove", removal.what)
     if as_json:
         return
     if not removals:
         say("There is nothing to remove.")
-    elif not is_applied:
+    elif not yes:
         say(NOT_APPLIED)
 
 
@@ -122,14 +118,22 @@ def _dashboard_removals(ui: DashboardsServer, prefix: str) -> Iterator[Removal]:
     return dashboard_removals(ui, [*unique.values()])
 
 
-def _cluster_address(options: SourceOptions, ui_url: str | None) -> str | None:
-    """The address of the cluster, if there is one. Raises UsageError without any server, or for an invalid prefix."""
-    address = options.url or os.environ.get("ELASTICSEARCH_URL")
-    if not address and not ui_url:
-        raise UsageError("There is no server to work on: give --url, --elasticsearch, or both.")
-    if not _PREFIX.fullmatch(options.prefix):
+def _servers(
+    url: str | None, ui_url: str | None, prefix: str, region: str | None, profile: str | None
+) -> tuple[_Server, DashboardsServer | None]:
+    """The cluster, which the console of the dashboards' server stands for without an address, and that server.
+
+    Raises UsageError without any server, or for an invalid prefix.
+    """
+    if url and signing_service(url, os.environ) == SERVERLESS:
+        raise UsageError(NO_SERVERLESS)
+    if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
-    return address
+    ui = DashboardsServer(ui_url, search_session(ui_url, region, profile, os.environ)) if ui_url else None
+    cluster = ClusterServer(url, search_session(url, region, profile, os.environ)) if url else ui
+    if cluster is None:
+        raise UsageError("There is no server to work on: give --url, --elasticsearch, or both.")
+    return cluster, ui
 
 
 def _install_templates(

@@ -31,26 +31,15 @@ from profiler.record.task_end import parse_stopped_task
 _NOTICE_TYPES = ("task.notice", "schedule.notice")
 
 
-def notify_channels(
-    file: BinaryIO | None,
-    event: BinaryIO | None,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-    region: str | None,
-    profile: str | None,
-) -> None:
+def notify_channels(file: BinaryIO, yes: bool, as_json: bool, region: str | None, profile: str | None) -> None:
     """Print the notification of a stopped task, and send it if that is requested."""
-    source = file or event
-    if source is None or (file and event):
-        raise UsageError("One file with the event is needed, as in task-profiler notify stopped-task.json")
     if find_spec("slack_sdk") is None:
         hint = install_hint("slack-sdk aws-lambda-powertools")
         raise TaskProfilerError(f"notify needs packages of the forwarder: {hint}.")
     # The function's code finds the Region and the credentials in the environment, as in AWS.
     os.environ.update(aws_environment(region, profile, os.environ))
     try:
-        document = json.loads(source.read())
+        document = json.loads(file.read())
     except ValueError as error:
         raise UsageError(f"The event is not valid JSON ({error}): pass it as EventBridge sends it.") from error
     try:
@@ -61,9 +50,9 @@ def notify_channels(
         _, detail = bus_event(notice, kibana_url=settings.kibana_url)
         shown = {"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": msgspec.to_builtins(detail)}
         say(json.dumps(shown, indent=None if as_json else 2))
-        if yes and not dry_run:
+        if yes:
             _send(notice, kind, settings)
-        elif not dry_run:
+        else:
             warn("Nothing was sent; --yes sends it.")
     except ForwarderError as error:
         raise TaskProfilerError(str(error)) from error

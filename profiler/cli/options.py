@@ -7,7 +7,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from typing import Any
@@ -16,10 +16,10 @@ import click
 
 from profiler.cli.run_options import joined_stacks
 from profiler.core.errors import UsageError
-from profiler.core.index_names import DEFAULT_PREFIX
 
 _WHOLE_SENTENCE = 1_000  # characters
 Decorated = Callable[..., int | None]
+SOURCE_FAILED = "profiler.source_failed"  # in the meta of click's context
 
 
 class WholeNumber(click.IntRange):
@@ -126,16 +126,6 @@ def repeatable(
     return option(names, metavar, f"{text} Repeatable.", multiple=True, **more)
 
 
-def history_option(*, verb: str = "Read") -> Callable[[Decorated], Decorated]:
-    """Add ``--history FILE``, which the function takes as ``history_file``."""
-    default = "$TASK_PROFILER_HISTORY, else $XDG_DATA_HOME/task-profiler/history.sqlite3"
-    return option("--history history_file", "FILE", f"{verb} this history file (default: {default}).")
-
-
-# Add it before --format: click 8.2 takes the default of the last option of one name.
-json_format_option = click.option("--json", "output_format", flag_value="json", help="Short for --format json.")
-
-
 def last_option(most: int, default: int, text: str) -> Callable[[Decorated], Decorated]:
     """Add ``--last N``: how many of the newest runs count."""
     return option("--last", "N", text, type=WholeNumber(1, most), default=default)
@@ -186,32 +176,11 @@ def implemented_in(module: str, function: str) -> Callable[[Callable[[], None]],
     return decorate
 
 
-apply_options = add_options(
-    flag("--yes", "Carry out the plan."),
-    flag("--dry-run", "Print the plan only, as without --yes."),
-)
-aws_auth_option = click.option(
-    "--aws-auth",
-    is_flag=True,
-    envvar="OPENSEARCH_AWS_AUTH",
-    help="Sign in to Amazon OpenSearch Service with AWS credentials (default: OPENSEARCH_AWS_AUTH).",
-)
-search_options = add_options(
-    option("--prefix", "P", "Prefix of the index names.", default=DEFAULT_PREFIX),
-    option("--api-key", "KEY", "Sign in with an API key (default: ELASTICSEARCH_API_KEY)."),
-    option(
-        "--user",
-        "NAME:PASSWORD",
-        "Sign in with a password (default: ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD).",
-    ),
-    aws_auth_option,
-)
-ca_file_option = option("--ca-file", "FILE", "Also trust the certificates of this private CA (PEM).")
+yes_option = flag("--yes", "Carry out the plan.")
 aws_options = add_options(
     option("--region", "REGION", "AWS Region (default: AWS_REGION, else the profile's)."),
     option("--profile", "NAME", "AWS profile (default: AWS_PROFILE)."),
 )
-sign_in_options = add_options(search_options, ca_file_option, aws_options)
 stacks_option = click.option(
     "--stacks",
     type=click.Choice(["on", "moments", "off"]),
@@ -233,27 +202,12 @@ on_fargate_option = option(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignIn:
-    """The sign-in to a search cluster or to the server of its dashboards, and to AWS."""
+class SourceOptions:
+    """The options that select sources of runs, and runs in them. Sources, times and tags are as they were typed."""
 
-    api_key: str | None = None
-    user: str | None = None
-    aws_auth: bool = False
-    ca_file: str | None = None
+    sources: tuple[str, ...] = ()
     region: str | None = None
     profile: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceOptions(SignIn):
-    """The options that select a source of runs, and runs in it. Times and tags are as they were typed."""
-
-    source: str | None = None
-    history_file: str | None = None
-    url: str | None = None
-    prefix: str = ""
-    groups: tuple[str, ...] = ()
-    insights: tuple[str, ...] = ()
     with_services: bool = False
     families: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
@@ -263,15 +217,6 @@ class SourceOptions(SignIn):
     statuses: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the options select the local history, because they contain no other source."""
-        return self.source is None and self.url is None and not self.groups and not self.insights
-
-    def of_families(self, names: tuple[str, ...]) -> "SourceOptions":
-        """The options that also select these families, which were given as arguments."""
-        return replace(self, families=(*names, *self.families))
 
 
 class PastRunsCommand(click.Command):
@@ -284,17 +229,10 @@ class PastRunsCommand(click.Command):
             with formatter.section(heading):
                 formatter.write_dl([record for one in chosen if (record := one.get_help_record(ctx))])
 
-
-past_run_options = add_options(
-    option(
-        "--from source", "FILE", "Read report lines, or the JSON output of aws logs, from FILE (- for standard input)."
-    ),
-    option("--elasticsearch url", "URL", "Read the forwarder's documents in this Elasticsearch or OpenSearch."),
-    search_options,
-    ca_file_option,
-    repeatable("--log-group groups", "GROUP", "Read this log group in CloudWatch, or those that match * ? []."),
-    aws_options,
-)
+    def invoke(self, ctx: click.Context) -> int | None:
+        """Run the command. The exit code is 1 if a source failed, unless the command has its own."""
+        result: int | None = super().invoke(ctx)
+        return result or (1 if SOURCE_FAILED in ctx.meta else None)
 
 
 def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN401  click's type of the function
@@ -303,39 +241,46 @@ def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[Any]:
         from profiler.cli.completion_command import names_of_past_runs  # only for completion in a shell
 
-        return [*names_of_past_runs(context.params, incomplete, families=families, ids=ids)]
+        return [*names_of_past_runs(context.params.get("sources"), incomplete, families=families, ids=ids)]
 
     return complete
 
 
-# FAMILY in addition to --family; the function takes them as ``names``.
-family_arguments = click.argument("names", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True))
+def _complete_source(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[Any]:
+    from profiler.cli.completion_command import source_prefixes  # only for completion in a shell
+
+    return [*source_prefixes(incomplete)]
+
+
+from_option = repeatable(
+    "--from sources",
+    "SOURCE",
+    "history[:FILE], FILE or - (report lines, or JSON of aws logs), https://HOST[/PREFIX] (the forwarder's documents), "
+    "logs:GLOB (log groups in CloudWatch) or insights:CLUSTER (Container Insights). Default: $TASK_PROFILER_FROM, else "
+    "history.",
+    envvar="TASK_PROFILER_FROM",
+    shell_complete=_complete_source,
+)
+past_run_options = add_options(from_option, aws_options)
 # The implementation gathers them as SourceOptions.
-source_options = add_options(
-    history_option(),
-    past_run_options,
-    repeatable(
-        "--container-insights insights",
-        "CLUSTER",
-        "Read what Container Insights recorded of this ECS cluster each minute, or of those that match * ? [] "
-        "(--since: 14d by default).",
-    ),
-    flag("--services with_services", "With --container-insights: also services' tasks."),
-    repeatable("--family families", "GLOB", "Only matching families.", shell_complete=completes(families=True)),
+family_arguments = click.argument("families", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True))
+filter_options = add_options(
+    flag("--services with_services", "Also services' tasks of insights:CLUSTER."),
     repeatable("--cluster clusters", "NAME", "Only this ECS cluster."),
     repeatable("--account accounts", "ID", "Only this AWS account."),
     repeatable("--task-region regions", "REGION", "Only tasks in this Region."),
     repeatable("--tag tags", "KEY=VALUE", "Only tasks with this tag; all must match."),
-    click.option(
-        "--status",
-        "statuses",
-        type=click.Choice(["success", "failure", "stopped", "unknown"]),
-        multiple=True,
-        help="Only runs with this status. Repeatable.",
-    ),
     option("--since", "TIME", "Only runs that started at TIME or later: 12h or 7d ago, or local time: 2026-11-01."),
     option("--until", "TIME", "Only runs that started before TIME."),
 )
+status_option = click.option(
+    "--status",
+    "statuses",
+    type=click.Choice(["success", "failure", "stopped", "unknown"]),
+    multiple=True,
+    help="Only runs with this status. Repeatable.",
+)
+source_options = add_options(past_run_options, filter_options, status_option)
 
 
 def is_file_name(name: str) -> bool:

@@ -40,7 +40,6 @@ _SIZES_COLUMNS = (
 def recommend_sizes(
     *,
     options: SourceOptions,
-    names: tuple[str, ...],
     last: int,
     policy: Policy,
     on_fargate: str | None,
@@ -52,8 +51,7 @@ def recommend_sizes(
 ) -> int:
     """Recommend task sizes based on past runs."""
     definition = None if definition_file is None else read_definition_file(Path(definition_file))
-    named = (*names, *options.families)
-    families = named or (definition.families if definition is not None else ())
+    families = options.families or (definition.families if definition is not None else ())
     selection = run_filter(replace(options, families=families))
     overrides = price_overrides(on_fargate)
     source = open_source(options)

@@ -31,7 +31,6 @@ def replay_groups(
     region: str | None,
     profile: str | None,
     yes: bool,
-    dry_run: bool,
     as_json: bool,
     restart: bool,
 ) -> None:
@@ -48,9 +47,8 @@ def replay_groups(
     # Other accounts and Regions may have groups and functions of the same names.
     place = f"{open_client('logs').meta.region_name} {account}"
     counts, progress_files = ReplayCounts(), list[ReplayProgressFile]()
-    is_applied = yes and not dry_run
     for group in groups:
-        file = ReplayProgressFile(_state_file(group, function_name, place), start_ms) if is_applied else None
+        file = ReplayProgressFile(_state_file(group, function_name, place), start_ms) if yes else None
         if file is not None:
             progress_files.append(file)
             if restart:
@@ -60,14 +58,14 @@ def replay_groups(
     for file in progress_files:
         file.clear()
     if as_json:
-        sent = counts if is_applied else None
-        document = {"logGroups": groups, "lines": counts.read, "isApplied": is_applied}
+        sent = counts if yes else None
+        document = {"logGroups": groups, "lines": counts.read, "isApplied": yes}
         write_json_lines([document | {"indexed": sent and sent.indexed, "failed": sent and sent.failed}])
         return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
-    sent_text = f"sent: {counts.indexed} indexed, {counts.failed} failed" if is_applied else "would be sent"
+    sent_text = f"sent: {counts.indexed} indexed, {counts.failed} failed" if yes else "would be sent"
     say(f"{counts.read} lines{where} {sent_text}.")
-    if not is_applied:
+    if not yes:
         say(NOT_APPLIED)
 
 

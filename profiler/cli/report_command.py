@@ -2,13 +2,13 @@
 
 import webbrowser
 from collections.abc import Iterator, Sequence
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import STANDARD_OUTPUT, say, warn, warned_notes, write_json_lines, write_out
 from profiler.cli.progress import ShowProgress, progress_row
-from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter, source_of_advice
+from profiler.cli.wiring.open_past_runs import is_local, open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
@@ -23,7 +23,6 @@ from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageData, build_page_data
 from profiler.report_page.page_series import Run, steps_per_run
 from profiler.runs.past_runs.families import family_evidence, last_success
-from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, no_run_sentence
 from profiler.runs.past_runs.schedule_notices import due_ns
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
@@ -34,7 +33,6 @@ _MAX_POINTS = 1_500_000
 
 @gathered(SourceOptions, "options")
 def write_report(
-    names: tuple[str, ...],
     options: SourceOptions,
     out: str,
     last: int | None,
@@ -48,11 +46,11 @@ def write_report(
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets, overrides = read_assets(), price_overrides(on_fargate)
     source = open_source(options, keeps_stacks=True, keeps_notices=run_id is None)
-    selection = run_filter(options.of_families(names), run=run_id, reads_checkpoints=not options.is_local)
+    selection = run_filter(options, run=run_id, reads_checkpoints=not is_local(options))
     runs = _read_runs(source, selection, last)
     evidence = None
     if run_id is not None:
-        evidence = [family_evidence(runs[0].past, source_of_advice(options, source), on_fargate)]
+        evidence = [family_evidence(runs[0].past, source if source.reads_families else None, on_fargate)]
     data = build_page_data(
         runs,
         generated_at=format_ms(SystemClock().wall_ns()),
@@ -92,7 +90,7 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
     if data.runs < runs:
         warn(
             f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are left out: select "
-            "runs with --last, --family or --since."
+            "runs by FAMILY, --last or --since."
         )
     if data.without_details:
         warn(
@@ -144,7 +142,7 @@ def _read_notices(source: RunSource, selection: RunFilter, runs: Sequence[Run]) 
 def _with_series(past: Sequence[PastRun], source: RunSource, show_progress: ShowProgress) -> Iterator[Run]:
     """Add the time series that the page has room for: reading the series of 10,000 runs would take minutes."""
     max_steps, left_points = steps_per_run(len(past)), _MAX_POINTS
-    stored = source.steps(past) if isinstance(source, LocalRuns) else repeat(StepSeries())
+    stored = source.steps(past)
     for number, run in enumerate(past):
         show_progress(format_count(len(past), "run"), number / len(past))
         steps = next(stored) if left_points > 0 else StepSeries()

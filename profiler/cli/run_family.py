@@ -67,7 +67,7 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
 
         if not _is_comparable(options):
             return None
-        store = HistoryStore(history_path(options.history_file, os.environ), clock)
+        store = HistoryStore(history_path(os.environ), clock)
         successes = store.last_successes(family_name(options.name, options.words), "~")
         durations = (one.record.metrics.duration_ms for one in islice(successes, MAX_RUNS_OF_A_FAMILY))
         return usual_duration([duration_ms for duration_ms in durations if duration_ms is not None])

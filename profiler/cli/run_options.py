@@ -10,7 +10,7 @@ MAX_RUNS = 10_000
 _STACKS = "--stacks"
 _MODES = ("off", "moments", "on")
 
-Format = Literal["auto", "human", "json", "text"]
+Format = Literal["auto", "human", "text"]
 Stacks = Literal["off", "moments", "on"]
 
 
@@ -24,8 +24,8 @@ class RunOptions(NamedTuple):
     name: str | None = None
     interval_seconds: float = 1.0
     output_format: Format = "auto"
+    as_json: bool = False
     output: str | None = None
-    history_file: str | None = None
     no_history: bool = False
     labels: tuple[str, ...] = ()
     live: bool = False
@@ -69,10 +69,9 @@ def _quantity(parser: str) -> Callable[[str], object]:
 _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "--name": ("name", str),
     "--interval": ("interval_seconds", _number(_quantity("parse_seconds"), MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS)),
-    "--format": ("output_format", _one_of("auto", "human", "json", "text")),
+    "--format": ("output_format", _one_of("auto", "human", "text")),
     "-o": ("output", str),
     "--output": ("output", str),
-    "--history": ("history_file", str),
     "--label": ("labels", str),
     _STACKS: ("stacks", _one_of(*_MODES)),
     "--runs": ("runs", _number(int, 1, MAX_RUNS)),
@@ -87,7 +86,7 @@ _FLAGS: Mapping[str, tuple[str, object]] = {
     "--otlp": ("otlp", True),
     "-q": ("quiet", True),
     "--quiet": ("quiet", True),
-    "--json": ("output_format", "json"),
+    "--json": ("as_json", True),
 }
 
 

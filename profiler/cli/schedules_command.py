@@ -13,7 +13,7 @@ from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
 from profiler.cli.styled_text import Column, Line, Span, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import open_source
+from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
@@ -56,14 +56,14 @@ _ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
 
 
 @gathered(SourceOptions, "options")
-def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: bool, options: SourceOptions) -> None:
+def list_schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) -> None:
     """List the schedules that start ECS tasks, and what became of them."""
     clock = SystemClock()
-    past = None if options.is_local else open_source(options)
+    past = None if is_local(options) else open_source(options)
     open_client = open_clients(options.region, options.profile)
-    schedules = read_schedules(open_client, cluster, names)
+    schedules = read_schedules(open_client, cluster, options.families)
     now_ns = clock.wall_ns()
-    judged = judge_account(schedules, open_client, past if options.url is not None else None, clock, now_ns)
+    judged = judge_account(schedules, open_client, past if names_of(options, "search") else None, clock, now_ns)
     usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
     try:
         usual.read(map(family_key_of, schedules))

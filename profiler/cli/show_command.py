@@ -14,7 +14,7 @@ from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS
 from profiler.cli.terminal.two_runs import Comparison, compare
-from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter, source_of_advice
+from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
@@ -81,7 +81,7 @@ def show_run(
             runs = find_runs(source, selection)
         write_out(b"".join(run.json_line() + b"\n" for run in runs))
         return
-    prices, whole = price_overrides(), source_of_advice(options, source)
+    prices, whole = price_overrides(), source if source.reads_families else None
     pages = []
     with warned_notes(source):
         for run in find_runs(source, selection):

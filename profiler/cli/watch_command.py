@@ -31,15 +31,16 @@ from profiler.cli.styled_text import (
     write_lines,
 )
 from profiler.cli.wiring.aws_options import check_region, open_clients
-from profiler.cli.wiring.open_past_runs import log_groups, open_pages, open_source
+from profiler.cli.wiring.open_past_runs import log_groups, names_of, open_pages, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, Report, known_status, outcome
 from profiler.record.run_outcome import PREDICATES
 from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
 from profiler.runs.past_runs.families import UsualDurations
+from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
 # FilterLogEvents is called at most once in this many seconds for each log group.
@@ -65,14 +66,13 @@ def watch_runs(
     name: str | None, options: SourceOptions, cluster: str | None, days: int, once: bool, as_json: bool
 ) -> None:
     """Show what runs now: time, CPU, memory, notifications."""
-    if options.groups and cluster is not None:
-        raise UsageError("Name either log groups (--log-group GROUP) or a cluster (--cluster NAME).")
-    is_local = cluster is None and not options.groups
+    groups = names_of(options, "logs") if cluster is None else ()
+    is_local = cluster is None and not groups
     if not is_local:
         check_region(options.region, options.profile)  # on a terminal, errors are shown, and AWS is asked again
     clock = SystemClock()
-    watched = open_watched_tasks(name, options, cluster, days, clock, is_local=is_local)
-    place = "This machine" if is_local else cluster or " and ".join(options.groups)
+    watched = open_watched_tasks(name, options, groups, cluster, days, clock)
+    place = "This machine" if is_local else cluster or " and ".join(groups)
     if as_json or once or not is_terminal() or os.environ.get("TERM") == "dumb":
         _print_once(watched, place, name, as_json=as_json)
         return
@@ -146,29 +146,30 @@ def _suspend(number: int, _frame: object) -> None:
 
 
 def open_watched_tasks(
-    name: str | None, options: SourceOptions, cluster: str | None, days: int, clock: Clock, *, is_local: bool
+    name: str | None, options: SourceOptions, groups: Sequence[str], cluster: str | None, days: int, clock: Clock
 ) -> WatchedTasks:
-    """Open the reader of the running tasks of the log groups or the cluster, or of the local runs.
+    """Open the reader of the running tasks of the cluster or the log groups, or of the local runs.
 
-    ``days``: how far back past runs are read.
+    ``days``: how far back past runs are read. Other sources than log groups are for past runs alone.
     """
+    is_local = cluster is None and not groups
 
     def running_here() -> Iterator[Report]:
         running = open_source(SourceOptions()).running(RunFilter(run=name))
         return (run.report for run in running)
 
     def past_runs() -> RunSource | None:
-        selected = replace(options, groups=() if options.url is not None else watched.groups)
-        if selected.url is None and not selected.groups and not is_local:
-            return None
-        return open_source(selected, shows_progress=False)  # whose row would be in the table
+        past = tuple(text for text in options.sources if parse_source(text).kind != "logs")
+        if past or is_local:  # a row of progress would be in the table
+            return open_source(replace(options, sources=past), shows_progress=False)
+        return LogGroupRuns(open_pages(options), watched.groups, clock.wall_ns()) if watched.groups else None
 
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
         collected=LocalRuns(read=running_here) if is_local else RunningRuns(RunFilter(run=name)),
         logs=FollowedLogs(open_pages(options), clock),
         usual=UsualDurations(past_runs if days else None, max(clock.wall_ns() - days * NS_PER_DAY, 0)),
-        log_groups=log_groups(options),
+        log_groups=log_groups(options, groups),
         cluster=None if cluster is None else RunningTasks(clients, cluster, with_services=name is not None),
         clock=clock,
     )

@@ -1,20 +1,43 @@
 """Signs HTTP requests with SigV4, the sign-in of AWS."""
 
+import re
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from msgspec import Struct
 
+from profiler.core.errors import UsageError
+
+SERVERLESS = "aoss"
+_AMAZON = re.compile(r"https?://[^/]*?([a-z0-9-]+)\.(es|aoss)\.amazonaws\.com(?:\.cn)?(?::\d*)?(?:/|$)", re.IGNORECASE)
 NO_SERVERLESS = (
     "OpenSearch Serverless is not supported, because its collections refuse the IDs of the reports: use a domain of "
     "Amazon OpenSearch Service."
 )
 
 
-def is_serverless(url: str) -> bool:
-    """Whether it is the address of a collection of OpenSearch Serverless, such as ``ID.REGION.aoss.amazonaws.com``."""
-    return ".aoss." in url.lower().partition("://")[2].partition("/")[0]
+def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
+    """The service to sign requests to a search cluster for: ``es``, or ``aoss`` for OpenSearch Serverless.
+
+    Requests are signed if ELASTICSEARCH_AWS_AUTH names the service, and for Amazon's own addresses, unless there is a
+    user. None: they are not signed. Raises UsageError for another word.
+    """
+    named = environment.get("ELASTICSEARCH_AWS_AUTH", "").strip().lower()
+    if named not in ("", "es", SERVERLESS):
+        raise UsageError(
+            "ELASTICSEARCH_AWS_AUTH must be es (a domain of Amazon OpenSearch Service) or aoss (OpenSearch Serverless)."
+        )
+    found = _AMAZON.match(url)
+    has_user = bool(environment.get("ELASTICSEARCH_USER", "").strip())
+    return named or (found[2].lower() if found and not has_user else None)
+
+
+def signing_region(url: str) -> str | None:
+    """The Region in an address of Amazon."""
+    found = _AMAZON.match(url)
+    return found and found[1].lower()
 
 
 class AwsSignature(Struct, eq=False):
@@ -34,7 +57,11 @@ class AwsSignature(Struct, eq=False):
         # The service signs parameters in their encoded form (%2C), regardless of the request; botocore does not.
         parts = urlsplit(url)
         query = urlencode(parse_qsl(parts.query, keep_blank_values=True), quote_via=quote, safe="~")
-        request = AWSRequest(method, parts._replace(query=query).geturl(), headers=dict(headers or {}), data=body)
+        signed = dict(headers or {})
+        if self.service == SERVERLESS:  # which requires the hash among the headers
+            data = body.encode() if isinstance(body, str) else body or b""
+            signed["X-Amz-Content-SHA256"] = sha256(data).hexdigest()
+        request = AWSRequest(method, parts._replace(query=query).geturl(), headers=signed, data=body)
         SigV4Auth(self.credentials.get_frozen_credentials(), self.service, self.region).add_auth(request)
         return dict(request.headers.items())
 

@@ -14,6 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.aws_clients import bounded_config
+from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
+from profiler.core.errors import UsageError
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
@@ -53,12 +55,12 @@ FetchSecret: TypeAlias = Callable[[str], str]
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """The credentials for the search cluster; without any value: no authentication."""
+    """The credentials for the search cluster: none, or one kind. ``aws``: the service for which requests are signed."""
 
     api_key: str | None = None
     username: str | None = None
     password: str | None = None
-    aws: bool = False
+    aws: str | None = None
 
     @property
     def basic(self) -> tuple[str, str] | None:
@@ -79,6 +81,7 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     credentials: Credentials = Credentials()
     secret_id: str | None = None
     region: str | None = None
+    ca_file: str | None = None
     index_prefix: str = "task"
     index_period: IndexPeriod = "month"
     forward_log_lines: bool = False
@@ -191,6 +194,16 @@ def _number(environment: Mapping[str, str], name: str, default: float, limits: t
     return number
 
 
+def _signing_service(url: str, environment: Mapping[str, str]) -> str | None:
+    try:
+        service = signing_service(url, environment)
+    except UsageError as error:
+        raise SettingsError(str(error)) from None
+    if service == SERVERLESS:
+        raise SettingsError(f"ELASTICSEARCH_URL is not usable. {NO_SERVERLESS}")
+    return service
+
+
 def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     """Read the settings of the search cluster and of ``forward_logs``."""
 
@@ -210,22 +223,21 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         raise SettingsError("INDEX_PERIOD must be month or day.")
     credentials = Credentials(
         api_key=text("ELASTICSEARCH_API_KEY"),
-        username=text("ELASTICSEARCH_USERNAME"),
+        username=text("ELASTICSEARCH_USER"),
         password=text("ELASTICSEARCH_PASSWORD"),
-        aws=_boolean(environment, "OPENSEARCH_AWS_AUTH"),
+        aws=_signing_service(text("ELASTICSEARCH_URL") or "", environment),
     )
     if (credentials.username is None) != (credentials.password is None):
-        raise SettingsError(
-            "Only one of ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD is set: set both or neither."
-        )
+        raise SettingsError("Only one of ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD is set: set both or neither.")
     if credentials.aws and engine != "opensearch":
-        raise SettingsError("OPENSEARCH_AWS_AUTH works with OpenSearch only: set SEARCH_ENGINE=opensearch.")
+        raise SettingsError("Requests are signed for OpenSearch only: set SEARCH_ENGINE=opensearch.")
     return ForwarderSettings(
         url=text("ELASTICSEARCH_URL"),
         engine="opensearch" if engine == "opensearch" else "elasticsearch",
         credentials=credentials,
         secret_id=text("ELASTICSEARCH_SECRET_ID"),
         region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
+        ca_file=text("ELASTICSEARCH_CA_FILE"),
         index_prefix=prefix,
         index_period="day" if period == "day" else "month",
         forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
@@ -245,7 +257,6 @@ class _ExportSecret(Struct):
 
 def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "Targets":
     """Read the targets of the export of ended runs, and the headers in the secret of ``OTLP_SECRET_ID``."""
-    from profiler.core.errors import UsageError
     from profiler.otlp.otlp_settings import read_targets
 
     secret_id = _text(environment, "OTLP_SECRET_ID")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import requests
 
-from profiler.core.aws_signature import NO_SERVERLESS, AwsSignature, is_serverless
+from profiler.core.aws_signature import AwsSignature
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.search_setup.template_install import Method, ServerResponse
 
@@ -27,12 +27,11 @@ class ClusterServer:
         return self._send(method, path, json=body)
 
     def _send(self, method: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
-        address = without_password(self._url)
         try:
             response = self._session.request(method, self._url + path, timeout=30, **options)
         except requests.RequestException as error:
-            raise TaskProfilerError(f"{address} {_describe(error)}") from error
-        return ServerResponse(status=response.status_code, body=_decoded(response), address=address)
+            raise TaskProfilerError(f"{self._url} {_describe(error)}") from error
+        return ServerResponse(status=response.status_code, body=_decoded(response), address=self._url)
 
 
 class DashboardsServer(ClusterServer):
@@ -64,55 +63,47 @@ class DashboardsServer(ClusterServer):
 
 
 def _checked_address(url: str) -> str:
-    """Return the address without a final slash. Raises UsageError if it does not begin with http:// or https://."""
-    if "://" not in url:
-        raise UsageError(f"The address {url} has no scheme: add http:// or https:// before it.")
-    if not url.lower().startswith(("http://", "https://")):
+    """Return the address without a final slash.
+
+    Raises UsageError if it does not begin with http:// or https://, or contains credentials.
+    """
+    scheme, separator, rest = url.partition("://")
+    if "@" in rest.partition("/")[0]:
         raise UsageError(
-            f"{without_password(url)} is not an address of a web server: write it with http:// or https://."
+            "The address contains credentials: leave them out, and set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD."
         )
-    if is_serverless(url):
-        raise UsageError(NO_SERVERLESS)
+    if not separator:
+        raise UsageError(f"The address {url} has no scheme: add http:// or https:// before it.")
+    if scheme.lower() not in ("http", "https"):
+        raise UsageError(f"{url} is not an address of a web server: write it with http:// or https://.")
     return url.rstrip("/")
 
 
-def open_session(
-    api_key: str | None,
-    user: str | None,
-    environment: Mapping[str, str],
-    ca_file: str | None = None,
-    signature: AwsSignature | None = None,
-) -> requests.Session:
-    """Open a session with the given credentials, else with the credentials in the forwarder's environment variables.
+def open_session(environment: Mapping[str, str], signature: AwsSignature | None = None) -> requests.Session:
+    """Open a session that signs in as the environment variables say, or signs its requests.
 
-    ``user`` is ``NAME:PASSWORD``. ``ca_file`` has the certificates of a private CA. ``signature`` signs the requests,
-    unless a key or a user is given. Raises UsageError if the variables name only a way to sign in that this command
-    does not support: requests would be sent unauthenticated.
+    Raises UsageError if the variables name only a way to sign in that this command does not support: requests would be
+    sent unauthenticated.
     """
     session = requests.Session()
-    if ca_file is not None:
+    ca_file = environment.get("ELASTICSEARCH_CA_FILE", "")
+    if ca_file:
         if not Path(ca_file).is_file():
-            raise UsageError(f"--ca-file {ca_file} is not a file: name a file of certificates in PEM format.")
+            raise UsageError(f"ELASTICSEARCH_CA_FILE: {ca_file} is not a file of certificates in PEM format.")
         session.mount("https://", _PrivateCa(ca_file))
-    if signature is not None and not (api_key or user):
+    key, name = environment.get("ELASTICSEARCH_API_KEY", ""), environment.get("ELASTICSEARCH_USER", "")
+    if signature is not None:
         session.auth = signature
-        return session
-    key = api_key or environment.get("ELASTICSEARCH_API_KEY")
-    name, colon, password = (user or "").partition(":")
-    if user is not None and not colon:
-        raise UsageError("--user is not NAME:PASSWORD: put a colon between them.")
-    if user is None:
-        name, password = environment.get("ELASTICSEARCH_USERNAME", ""), environment.get("ELASTICSEARCH_PASSWORD", "")
-    if key and user is None:
+    elif key:
         if not (key.isascii() and key.isprintable()):  # the HTTP client's error would contain the key
             raise UsageError("The API key contains an invalid character: check it for line ends and quotes.")
         session.auth = _ApiKey(key)
     elif name:
-        session.auth = (_as_latin_1(name), _as_latin_1(password))
+        session.auth = (_as_latin_1(name), _as_latin_1(environment.get("ELASTICSEARCH_PASSWORD", "")))
     elif environment.get("ELASTICSEARCH_SECRET_ID", "").strip():
         raise UsageError(
-            "ELASTICSEARCH_SECRET_ID is for the forwarder's functions only: give --api-key, --user or --aws-auth, or "
-            "set ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD."
+            "ELASTICSEARCH_SECRET_ID is for the forwarder's functions only: set ELASTICSEARCH_API_KEY, or "
+            "ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD, or ELASTICSEARCH_AWS_AUTH."
         )
     return session
 
@@ -152,19 +143,12 @@ def _decoded(response: requests.Response) -> Any:  # noqa: ANN401  any JSON
         return None
 
 
-def without_password(url: str) -> str:
-    """The address without a user name and a password in it, for messages."""
-    scheme, _, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
-
-
 # The kind of error, a text in its message, and the sentence's end. The first match counts.
 _ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
     (
         requests.exceptions.SSLError,
         "CERTIFICATE_VERIFY_FAILED",
-        "has a certificate that is not trusted: name your private CA with --ca-file FILE.",
+        "has a certificate that is not trusted: set ELASTICSEARCH_CA_FILE to the file of your private CA.",
     ),
     (
         requests.exceptions.SSLError,

@@ -122,13 +122,13 @@ def history() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def dashboard(history: Path) -> Path:
     """A page of the history's 120 runs."""
-    return make_page(history.with_name("page.html"), "--history", str(history))
+    return make_page(history.with_name("page.html"), "--from", f"history:{history}")
 
 
 @pytest.fixture(scope="session")
 def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with filled_history(MANY, max_points=60) as file:
-        return make_page(tmp_path_factory.mktemp("long") / "page.html", "--history", str(file))
+        return make_page(tmp_path_factory.mktemp("long") / "page.html", "--from", f"history:{file}")
 
 
 @pytest.fixture

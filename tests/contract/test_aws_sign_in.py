@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
-from profiler.cli.options import SignIn
 from profiler.cli.setup.stack_output import SearchCluster
 from profiler.cli.wiring.aws_options import search_session
 from profiler.forwarder.documents import Document
@@ -101,7 +100,8 @@ class AmazonDomain(FakeHttpServer):
         return 404, {"error": {"reason": "not found"}}
 
 
-ENVIRONMENT = {**KEY, "AWS_REGION": REGION, "HOME": os.devnull, "NO_PROXY": "*"}
+# The address is not Amazon's.
+ENVIRONMENT = {**KEY, "ELASTICSEARCH_AWS_AUTH": "es", "AWS_REGION": REGION, "HOME": os.devnull, "NO_PROXY": "*"}
 
 
 @pytest.fixture
@@ -111,13 +111,13 @@ def domain() -> Iterator[AmazonDomain]:
 
 
 def test_templates_and_dashboards_are_installed_and_can_be_removed(domain: AmazonDomain) -> None:
-    words = ("kibana", "import", "--elasticsearch", domain.url, "--url", f"{domain.url}/_dashboards", "--aws-auth")
+    words = ("kibana", "import", "--elasticsearch", domain.url, "--url", f"{domain.url}/_dashboards")
     done = run_here(ENVIRONMENT, *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert "installed: index template task-reports" in done.stdout
     assert ("PUT", "/_index_template/task-reports") in domain.accepted
     assert ("POST", "/_dashboards/api/saved_objects/_import?overwrite=true") in domain.accepted
-    done = run_here(ENVIRONMENT, "kibana", "remove", "--elasticsearch", domain.url, "--aws-auth")
+    done = run_here(ENVIRONMENT, "kibana", "remove", "--elasticsearch", domain.url)
     assert (done.stdout, done.stderr) == ("There is nothing to remove.\n", "")
 
 
@@ -126,7 +126,7 @@ def test_setup_stack_installs_the_templates(
 ) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
-    session = search_session(SignIn(aws_auth=True))
+    session = search_session(domain.url, None, None, ENVIRONMENT)
     cluster = SearchCluster(domain.url, session)
     cluster.install("task", "month")
     assert cluster.engine == "opensearch"
@@ -134,8 +134,7 @@ def test_setup_stack_installs_the_templates(
 
 
 def test_templates_are_installed_through_the_console_of_the_dashboards(domain: AmazonDomain) -> None:
-    environment = {**ENVIRONMENT, "OPENSEARCH_AWS_AUTH": "true"}
-    done = run_here(environment, "kibana", "import", "--url", f"{domain.url}/_dashboards")
+    done = run_here(ENVIRONMENT, "kibana", "import", "--url", f"{domain.url}/_dashboards")
     assert (done.returncode, done.stderr) == (0, "")
     query = "path=%2F_index_template%2Ftask-reports&method=PUT"
     assert ("POST", f"/_dashboards/api/console/proxy?{query}") in domain.accepted
@@ -143,10 +142,10 @@ def test_templates_are_installed_through_the_console_of_the_dashboards(domain: A
 
 @pytest.mark.parametrize(
     "words",
-    [("history", "--family", "nightly-*"), ("show", "nightly"), ("recommend",), ("report", "-o", os.devnull)],
+    [("history", "nightly-*"), ("show", "nightly"), ("recommend",), ("report", "-o", os.devnull)],
 )
 def test_runs_are_read(domain: AmazonDomain, words: tuple[str, ...]) -> None:
-    done = run_here(ENVIRONMENT, *words, "--elasticsearch", domain.url, "--aws-auth")
+    done = run_here(ENVIRONMENT, *words, "--from", domain.url)
     assert "HTTP 403" not in done.stderr
     assert ("POST", "/task-reports-*/_search") in {(method, path.partition("?")[0]) for method, path in domain.accepted}
 
@@ -154,11 +153,11 @@ def test_runs_are_read(domain: AmazonDomain, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "environment", "said"),
     [
-        ((), {}, "User: anonymous is not authorized to perform: es:ESHttpGet"),
-        (("--aws-auth", "--region", "eu-north-1"), {}, "Credential should be scoped to a valid region"),
-        (("--aws-auth",), {"AWS_SECRET_ACCESS_KEY": "other"}, "The request signature we calculated does not match"),
-        (("--aws-auth",), {"AWS_REGION": ""}, "AWS cannot be used: the Region is unknown: use --region"),
-        (("--aws-auth", "--profile", "none"), {}, "The requests cannot be signed: there is no profile 'none'"),
+        ((), {"ELASTICSEARCH_AWS_AUTH": ""}, "User: anonymous is not authorized to perform: es:ESHttpGet"),
+        (("--region", "eu-north-1"), {}, "Credential should be scoped to a valid region"),
+        ((), {"AWS_SECRET_ACCESS_KEY": "other"}, "The request signature we calculated does not match"),
+        ((), {"AWS_REGION": ""}, "AWS cannot be used: the Region is unknown: use --region"),
+        (("--profile", "none"), {}, "The requests cannot be signed: there is no profile 'none'"),
     ],
 )
 def test_a_refusal_is_shown_in_its_own_words(
@@ -173,7 +172,7 @@ def test_a_refusal_is_shown_in_its_own_words(
 def test_the_forwarder_signs_in_the_same_way(domain: AmazonDomain, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in KEY.items():
         monkeypatch.setenv(name, value)
-    cluster = OpenSearchCluster(domain.url, Credentials(aws=True), REGION)
+    cluster = OpenSearchCluster(domain.url, Credentials(aws="es"), REGION)
     (result,) = cluster.bulk([Document(index="task-reports-2026.03", id="1", fields={"a": 1})], 5)
     assert result.status == 201
     assert cluster.search("task-reports-*", {"size": 1}, 5)

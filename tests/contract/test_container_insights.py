@@ -1,4 +1,4 @@
-"""``--container-insights``: what the reading commands make of the events that CloudWatch Logs returns."""
+"""``--from insights:CLUSTER``: what the reading commands make of the events that CloudWatch Logs returns."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def logs() -> Iterator[PlayedLogs]:
 
 
 def run(logs: PlayedLogs, *words: str, cluster: str = "jobs") -> Any:
-    return run_here(logs.environment(), *words, "--container-insights", cluster)
+    return run_here(logs.environment(), *words, "--from", f"insights:{cluster}")
 
 
 def records(logs: PlayedLogs, *words: str) -> list[Record]:
@@ -153,9 +153,9 @@ def test_runs_that_no_minute_caught_are_counted(logs: PlayedLogs) -> None:
 
 def test_clusters_by_names_and_globs(logs: PlayedLogs) -> None:
     logs.put(performance(), minutes(START_MS, 12))
-    both = ("--container-insights", "job*", "--container-insights", "x*")
+    both = ("--from", "insights:job*", "--from", "insights:x*")
     done = run_here(logs.environment(), "recommend", *both)
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert "No ECS cluster matches 'x*'" in done.stderr
     assert "Container Insights is off for jobs-old: " in done.stderr
     assert logs.operations == {"FilterLogEvents", "ListClusters"}
@@ -180,7 +180,7 @@ def test_what_may_not_be_read(logs: PlayedLogs) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "too many calls" in done.stderr
     patient = {name: value for name, value in logs.environment().items() if name != "AWS_MAX_ATTEMPTS"}
-    waits, error, *_ = run_here(patient, "history", "--container-insights", "jobs").stderr.splitlines()
+    waits, error, *_ = run_here(patient, "history", "--from", "insights:jobs").stderr.splitlines()
     assert "trying again for up to half a minute" in waits
     assert "cannot be read: AWS returned ThrottlingException" in error
     logs.refused = {performance()}

@@ -172,11 +172,11 @@ class ClusterWithTemplates(FakeHttpServer):
 def test_the_index_templates_of_the_cluster_are_checked(deployment: Deployment) -> None:
     deploy()
     with ClusterWithTemplates({"task-logs"}) as cluster:
-        code, found = deployment.doctor("--elasticsearch", cluster.url)
+        code, found = deployment.doctor("--from", cluster.url)
         assert code == 1
         assert "lacks the index templates task-checkpoints, task-notices, task-reports" in found["templates"][0]["text"]
         cluster.templates = {name.replace("task-", "batch-") for name in setup_files().templates}
-        code, found = deployment.doctor("--elasticsearch", cluster.url, "--prefix", "batch")
+        code, found = deployment.doctor("--from", f"{cluster.url}/batch")
         assert (code, levels(found["templates"])) == (0, {"ok"})
 
 
@@ -228,7 +228,7 @@ def test_a_task_definition_and_a_template_are_examined_before_the_first_run(tmp_
     batch = {"name": "etl", "image": "etl:26", "memory": 256}
     file = tmp_path / "nightly etl.json"
     file.write_text(json.dumps({"family": "etl", "containerDefinitions": [batch]}))
-    examined = doctor("--task", str(file))
+    examined = doctor(str(file))
     assert examined.returncode == 1
     assert f"Add it: task-profiler taskdef add-monitor '{file}' --in-place." in examined.stdout
     image = "111122223333.dkr.ecr.us-east-1.amazonaws.com/task-profiler:1"
@@ -241,21 +241,21 @@ def test_a_task_definition_and_a_template_are_examined_before_the_first_run(tmp_
     template = tmp_path / "stack.json"
     task = {"ContainerDefinitions": [{"Name": "etl", "Image": {"Ref": "Image"}}]}
     template.write_text(json.dumps({"Resources": {"Task": {"Type": "AWS::ECS::TaskDefinition", "Properties": task}}}))
-    assert "There is no monitor" in doctor("--task", str(template)).stdout
+    assert "There is no monitor" in doctor(str(template)).stdout
 
 
 def test_the_latest_revision_of_a_family_is_examined() -> None:
     with fake_aws() as aws:
         batch = {"name": "etl", "image": "etl:26", "memory": 256}
         aws.client("ecs").register_task_definition(family="etl", containerDefinitions=[batch])
-        examined = doctor("--family", "etl", **aws.environment())
-        missing = doctor("--family", "other", **aws.environment())
+        examined = doctor("etl", **aws.environment())
+        missing = doctor("other", **aws.environment())
     assert "Add it: task-profiler taskdef add-monitor --family etl --register." in examined.stdout
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "'other' could not be read" in missing.stderr
 
 
 def test_checks_that_contradict_each_other_are_refused() -> None:
-    for words in (["--task", "a.json", "--deployed", "tp"], ["--elasticsearch", "http://localhost:9200"]):
+    for words in (["a.json", "--deployed", "tp"], ["--url", "http://localhost:5601"]):
         refused = doctor(*words)
         assert (refused.returncode, refused.stdout) == (2, "")

@@ -88,7 +88,7 @@ def problems(health: dict[str, Any]) -> list[str]:
 def test_the_doctor_and_the_setup_know_whether_container_insights_is_on(account: Account) -> None:
     for setting, sentence in (
         ("disabled", "Container Insights is off for jobs."),
-        ("enhanced", "Container Insights is on: task-profiler recommend --container-insights jobs answers now."),
+        ("enhanced", "Container Insights is on: task-profiler recommend --from insights:jobs answers now."),
     ):
         settings = [{"name": "containerInsights", "value": setting}]
         account.proxy.answers["DescribeClusters"] = {"clusters": [{"clusterName": "jobs", "settings": settings}]}
@@ -145,6 +145,7 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
         table.stdout
     )
     assert "6 families: 5 with a problem." in table.stderr
+    assert "\nexport TASK_PROFILER_FROM='logs:/ecs/*'\n" in table.stdout
 
 
 def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
@@ -223,7 +224,7 @@ def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
     account.ecs.create_cluster(clusterName="empty")
     done = account.command("doctor", "--cluster", "empty")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    both = account.command("doctor", "--cluster", "jobs", "--family", "done")
+    both = account.command("doctor", "done", "--cluster", "jobs")
     assert (both.returncode, "different checks" in both.stderr) == (2, True)
 
 
@@ -255,7 +256,7 @@ def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(acc
     ):
         change()
         _, families = account.doctor()
-        of_family = account.command("doctor", "--family", "done", "--json").stdout.splitlines()
+        of_family = account.command("doctor", "done", "--json").stdout.splitlines()
         (role,) = [one["text"] for one in map(json.loads, of_family) if one["topic"] == "execution role"]
         (planned,) = map(json.loads, account.command("taskdef", "add-monitor", "done", "--json").stdout.splitlines())
         notes = [note.startswith(role) for note in planned["notes"]]

@@ -307,7 +307,7 @@ def notify(monkeypatch: pytest.MonkeyPatch) -> Notify:
     monkeypatch.setattr("profiler.cli.printing.write_out", partial(click.echo, nl=False))
 
     def call(*options: str, line: str | None = None) -> Result:
-        return CliRunner().invoke(command, ["--event", "-", *options], input=line or json.dumps(event()))
+        return CliRunner().invoke(command, ["-", *options], input=line or json.dumps(event()))
 
     return call
 
@@ -325,7 +325,6 @@ def test_an_event_is_printed_and_sent_to_every_channel(
     queue = event_queue()
     document = printed(notify())
     assert (document["channel"], slack.messages, received(queue)) == ("failure", [], [])
-    assert printed(notify("--dry-run", "--yes")) == document
     assert (slack.messages, notify().stderr) == ([], "task-profiler: Nothing was sent; --yes sends it.\n")
     assert (document["detail"]["taskArn"], document["detail"]["status"]) == (ARN, "failure")
     assert printed(notify("--yes")) == document

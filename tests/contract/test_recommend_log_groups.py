@@ -1,4 +1,4 @@
-"""``task-profiler recommend`` with ``--log-group`` over HTTP, against moto's CloudWatch Logs.
+"""``task-profiler recommend`` with ``--from logs:GROUP`` over HTTP, against moto's CloudWatch Logs.
 
 Moto takes no notice of the filter pattern: lines that are no reports come too, and are skipped.
 """
@@ -42,7 +42,7 @@ def aws() -> Iterator[FakeAws]:
 
 
 def test_reports_in_a_log_group_are_enough_for_advice_and_to_compare_runs(aws: FakeAws, tmp_path: Path) -> None:
-    done = run_here(aws.environment(), "recommend", "--json", "--log-group", GROUP)
+    done = run_here(aws.environment(), "recommend", "--json", "--from", f"logs:{GROUP}")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["family"], found["runs"], found["recommended"]) == ("nightly", 3, {"vcpu": 1, "memoryMB": 2048})
@@ -50,8 +50,8 @@ def test_reports_in_a_log_group_are_enough_for_advice_and_to_compare_runs(aws: F
     file.write_bytes(lines(RUNS))
     assert found == json.loads(run_here({}, "recommend", "--json", "--from", str(file)).stdout)
     assert "use --since TIME to read further back." in done.stderr
-    words = ("compare", "nightly", "task-0", "--format", "json")
-    done = run_here(aws.environment(), *words, "--log-group", GROUP)
+    words = ("compare", "nightly", "task-0", "--json")
+    done = run_here(aws.environment(), *words, "--from", f"logs:{GROUP}")
     assert done.returncode == 0, done.stderr
     assert done.stdout == run_here({}, *words, "--from", str(file)).stdout
     assert json.loads(done.stdout)["a"] == {"set": "nightly", "runs": 3}
@@ -62,16 +62,16 @@ def test_reports_in_a_log_group_are_enough_for_advice_and_to_compare_runs(aws: F
     ["show", "history", "report -o -", "recommend", "compare nightly task-0", "watch --once", "schedules"],
 )
 def test_a_pattern_that_matches_no_log_group_is_named_by_every_reader(aws: FakeAws, line: str) -> None:
-    done = run_here(aws.environment(), *line.split(), "--log-group", "/ecs/no[pq]e-*")
+    done = run_here(aws.environment(), *line.split(), "--from", "logs:/ecs/no[pq]e-*")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "No log group matches '/ecs/no[pq]e-*': check --log-group, --region and --profile." in done.stderr
+    assert "No log group matches '/ecs/no[pq]e-*': check the name, --region and --profile." in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_the_runs_of_all_matching_log_groups_are_read(aws: FakeAws) -> None:
     aws.create_log_group("/ecs/other")
-    by_name = run_here(aws.environment(), "history", "--log-group", GROUP, "--log-group", "/ecs/other")
-    by_pattern = run_here(aws.environment(), "history", "--log-group", "/ecs/*")
+    by_name = run_here(aws.environment(), "history", "--from", f"logs:{GROUP}", "--from", "logs:/ecs/other")
+    by_pattern = run_here(aws.environment(), "history", "--from", "logs:/ecs/*")
     assert by_pattern.returncode == 0
     assert by_pattern.stdout == by_name.stdout
     assert "/ecs/jobs and /ecs/other: only the last 30 days" in by_pattern.stderr

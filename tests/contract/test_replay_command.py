@@ -38,7 +38,7 @@ def test_reports_are_counted_and_then_sent_once(aws: FakeAws, proxy: AwsProxy, t
     environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
     words = ("replay", "--log-group", GROUP, "--function", "forwarder", "--since", "1h")
     counted = run_here(environment, *words)
-    (as_json,) = map(json.loads, run_here(environment, *words, "--yes", "--dry-run", "--json").stdout.splitlines())
+    (as_json,) = map(json.loads, run_here(environment, *words, "--json").stdout.splitlines())
     assert f"{as_json['lines']} lines would be sent." in counted.stdout
     assert (as_json["isApplied"], as_json["indexed"]) == (False, None)
     expected = "2 lines would be sent.\nNothing was changed; --yes carries this out.\n"
@@ -66,4 +66,4 @@ def test_several_log_groups_are_replayed_by_a_pattern(aws: FakeAws, proxy: AwsPr
     assert listed == {"logGroupNamePrefix": "/ecs/jo"}
     nothing = run_here(environment, "replay", "--log-group", "/ecs/x*", *words)
     assert (nothing.returncode, nothing.stdout) == (1, "")
-    assert nothing.stderr.endswith("No log group matches '/ecs/x*': check --log-group, --region and --profile.\n")
+    assert nothing.stderr.endswith("No log group matches '/ecs/x*': check the name, --region and --profile.\n")

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
-from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.record_model import Report, encode
 from profiler.runs.past_runs.log_group_runs import filter_pattern
@@ -51,13 +50,13 @@ def aws() -> Iterator[FakeAws]:
 def test_the_local_history(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
     history_of(path, *RUNS)
-    check_source(open_source(SourceOptions(history_file=str(path))))
+    check_source(open_source(SourceOptions(sources=(f"history:{path}",))))
 
 
 def test_a_file_of_record_lines(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b"\nhello\n" + lines([checkpoint(RUNS[0]), *RUNS, *RUNS]))
-    source = open_source(SourceOptions(source=str(path)))
+    source = open_source(SourceOptions(sources=(str(path),)))
     check_source(source)
     assert source.notes == (f"{path}: skipped 1 invalid line: 2",)
 
@@ -74,7 +73,7 @@ def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) 
         put(aws, group, f"ecs/task-monitor/{name}", *map(event, reports))
     path = tmp_path / "lines"
     path.write_bytes(lines([*lost, *young, done, ended(done)]))
-    for source in (("--log-group", group), ("--from", str(path))):
+    for source in (("--from", f"logs:{group}"), ("--from", str(path))):
         shown = run_here(aws.environment(), "history", *source, "--since", "1d").stdout
         words = [line.split() for line in shown.splitlines()[1:]]
         assert [(run[0], run[4], run[5]) for run in words] == [
@@ -109,14 +108,14 @@ DOCUMENTS: dict[str, Callable[[list[Event]], object]] = {
 def test_the_json_of_the_aws_cli(tmp_path: Path, command: str, indent: int | None) -> None:
     path = tmp_path / "printed.json"
     path.write_text(json.dumps(DOCUMENTS[command]([event(one) for one in RUNS]), indent=indent))
-    check_source(open_source(SourceOptions(source=str(path))))
+    check_source(open_source(SourceOptions(sources=(str(path),))))
 
 
 def test_log_groups(aws: FakeAws) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in aws.environment().items():
             patch.setenv(name, value)
-        source = open_source(SourceOptions(groups=(GROUP, SECOND_GROUP)))
+        source = open_source(SourceOptions(sources=("logs:/ecs/[jo]*",)))
         check_source(source)
     limit, unreadable = source.notes
     assert limit.startswith("/ecs/jobs and /ecs/other: only the last 30 days were read")
@@ -127,11 +126,11 @@ def test_log_groups(aws: FakeAws) -> None:
 def test_the_command_reads_log_groups(aws: FakeAws) -> None:
     """With AWS_REGION alone, which boto3 does not read. The Region of the command line comes first."""
     environment = {name: value for name, value in aws.environment().items() if name != "AWS_DEFAULT_REGION"}
-    done = run_here(environment, "history", "--log-group", GROUP, "--log-group", SECOND_GROUP, "--json")
+    done = run_here(environment, "history", "--from", f"logs:{GROUP}", "--from", f"logs:{SECOND_GROUP}", "--json")
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["record"]["taskId"] for line in done.stdout.splitlines()] == IDS
     assert "30 days" in done.stderr
-    elsewhere = run_here(environment, "history", "--log-group", GROUP, "--region", "eu-west-1", "--since", "1d")
+    elsewhere = run_here(environment, "history", "--from", f"logs:{GROUP}", "--region", "eu-west-1", "--since", "1d")
     assert (elsewhere.returncode, "does not exist" in elsewhere.stderr) == (1, True)
 
 
@@ -148,7 +147,7 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
 def test_errors_of_aws_are_a_sentence(aws: FakeAws, environment: dict[str, str], sentence: str, tmp_path: Path) -> None:
     settings = aws.environment() | {"AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path), "AWS_MAX_ATTEMPTS": "1"}
     del settings["AWS_DEFAULT_REGION"]
-    done = run_here(settings | environment, "history", "--log-group", "/ecs/none", "--since", "1d")
+    done = run_here(settings | environment, "history", "--from", "logs:/ecs/none", "--since", "1d")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert sentence in done.stderr
 
@@ -177,11 +176,42 @@ def test_what_cloudwatch_can_filter_it_filters(conditions: dict[str, Any], patte
     assert filter_pattern(RunFilter(**conditions)) == f"{{ {pattern} }}"
 
 
-def test_several_sources_are_refused_and_a_missing_history_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TaskProfilerError, match="--from and --log-group exclude each other"):
-        open_source(SourceOptions(source="-", groups=("g",)))
-    with pytest.raises(TaskProfilerError, match=r"The history file .* does not exist"):
-        open_source(SourceOptions(history_file=str(tmp_path / "none")))
+def test_a_source_that_fails_is_named_and_the_others_are_read(aws: FakeAws, tmp_path: Path) -> None:
+    """Of a run in several sources, one is listed."""
+    path, history = tmp_path / "lines", tmp_path / "history.sqlite3"
+    path.write_bytes(lines(RUNS[:3]))
+    history_of(history, *RUNS[2:4])
+    words = ("history", "--json", "--since", "300d", "--from", str(path), "--from", f"history:{history}")
+    both = run_here({}, *words)
+    assert (both.returncode, both.stderr) == (0, "")
+    found = sorted(json.loads(line)["record"]["taskId"] for line in both.stdout.splitlines())
+    assert found == sorted({one.record.task_id for one in RUNS[:4]})
+    none = f"history:{tmp_path}/none"
+    for source, sentence in (
+        ("/ecs/jobs", "/ecs/jobs: no such file; for CloudWatch Logs write logs:/ecs/jobs"),
+        ("log:/ecs/jobs", "log:/ecs/jobs: no such file; for CloudWatch Logs write logs:log:/ecs/jobs"),
+        ("logs:/ecs/none", "/ecs/none cannot be read: AWS cannot find it"),
+        ("logs:/ecs/none*", "No log group matches '/ecs/none*'"),
+        ("insights:none", "Container Insights is off for none"),
+        ("http://127.0.0.1:9", "http://127.0.0.1:9 refused the connection"),
+        (none, "none does not exist: check --from."),
+    ):
+        done = run_here(aws.environment() | {"NO_PROXY": "*"}, *words, "--from", source)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, both.stdout, 1), source
+        assert sentence in done.stderr
+        alone = run_here(aws.environment() | {"NO_PROXY": "*"}, "show", "--from", source, "--since", "300d")
+        assert (alone.returncode, alone.stdout, sentence in alone.stderr) == (1, "", True), source
+    nothing = run_here({}, "history", "--from", none, "--from", "nowhere")
+    assert (nothing.returncode, nothing.stdout, nothing.stderr.count("\n")) == (1, "", 2)
+
+
+def test_the_variable_names_sources_which_from_replaces(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}").write_bytes(lines([RUNS[number]]))
+    environment = {"TASK_PROFILER_FROM": f"{tmp_path}/0 {tmp_path}/1"}
+    assert len(run_here(environment, "history", "--json").stdout.splitlines()) == 2
+    (line,) = run_here(environment, "history", "--json", "--from", f"{tmp_path}/2").stdout.splitlines()
+    assert json.loads(line)["record"]["taskId"] == RUNS[2].record.task_id
 
 
 def in_stream(stream: str, **record: Any) -> Report:
@@ -221,7 +251,7 @@ def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
     messages = ["a batch's line", *lines, encode(replace(shown, time=format_ms(NOW_NS))).decode()]
     events = [{"timestamp": now_ms - 10 + number, "message": text} for number, text in enumerate(messages)]
     put(aws, GROUP, stream, *events)
-    words = ("show", "withstacks", "--log-group", GROUP, "--since", "1d")
+    words = ("show", "withstacks", "--from", f"logs:{GROUP}", "--since", "1d")
     done = run_here(aws.environment(), *words, "--stacks")
     assert done.returncode == 0, done.stderr
     assert "parse_row" in done.stdout

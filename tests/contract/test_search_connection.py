@@ -1,67 +1,34 @@
 """What the commands say when a cluster cannot be reached or is something else, and private CAs, over real sockets."""
 
-import datetime as dt
-import ssl
 from collections.abc import Iterator
 from contextlib import closing
-from ipaddress import ip_address
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 from click.testing import CliRunner
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from profiler.cli.app import group
 from profiler.core.errors import TaskProfilerError
 from profiler.otlp.otlp_export import HttpTransport, TransportError
 from tests.command_line import run_here
 from tests.http_server import OneAnswer
+from tests.private_ca import private_ca
 
 NO_RUNS = b'{"hits": {"hits": []}}'
-
-
-def private_ca(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "private")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate_file, key_file = folder / "ca.pem", folder / "key.pem"
-    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return certificate_file, key_file
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """The address and the CA's file of a TLS server."""
-    certificate, key = private_ca(tmp_path_factory.mktemp("ca"))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    certificate, context = private_ca(tmp_path_factory.mktemp("ca"))
     with OneAnswer(body=NO_RUNS) as http:
         http.use_tls(context)
         yield http.url.replace("http:", "https:"), certificate
 
 
-def history(url: str, *words: str) -> CompletedProcess[str]:
-    return run_here({"NO_PROXY": "*"}, "history", "--elasticsearch", url, *words)
+def history(url: str, **environment: str) -> CompletedProcess[str]:
+    return run_here({"NO_PROXY": "*", **environment}, "history", "--from", url)
 
 
 def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> None:
@@ -69,9 +36,10 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
     refused = history(url)
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"task-profiler: {url} has a certificate that is not trusted: name your private CA with --ca-file FILE.\n"
+        f"task-profiler: {url} has a certificate that is not trusted: set ELASTICSEARCH_CA_FILE to the file of "
+        "your private CA.\n"
     )
-    done = history(url, "--ca-file", str(certificate))
+    done = history(url, ELASTICSEARCH_CA_FILE=str(certificate))
     assert (done.returncode, done.stdout) == (1, "")
     assert "No runs in the indices task-reports-*" in done.stderr
 
@@ -92,9 +60,12 @@ def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) 
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection: check the port"),
         ("http://name.invalid", 1, "http://name.invalid cannot be reached: check the address"),
-        ("http://me:secret@127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection"),
-        ("search.example.com", 2, "The address search.example.com has no scheme: add http:// or https:// before it."),
-        ("ftp://search", 2, "ftp://search is not an address of a web server: write it with http:// or https://."),
+        ("http://me:secret@127.0.0.1:9", 2, "leave them out, and set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD."),
+        (
+            "search.example.com",
+            1,
+            "search.example.com: no such file; for CloudWatch Logs write logs:search.example.com",
+        ),
     ],
 )
 def test_each_error_names_the_address_and_the_remedy(url: str, code: int, sentence: str) -> None:
@@ -113,8 +84,7 @@ def test_https_on_a_port_without_tls() -> None:
 
 def error_of(server: OneAnswer, command: str = "show") -> str:
     with closing(server):
-        address = server.url.replace("http://", "http://me:secret@")
-        result = CliRunner().invoke(group, [command, "--elasticsearch", address])
+        result = CliRunner().invoke(group, [command, "--from", server.url])
     assert isinstance(result.exception, TaskProfilerError)
     return str(result.exception)
 

@@ -177,10 +177,12 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
         "                      task-profiler setup stack --slack-failure-webhook @webhook.txt",
     ]
     cloudformation.delete_stack(StackName="task-profiler")
-    given = {"Parameters": {"SlackSecretId": {"Type": "String", "Default": "slack"}}}
+    values = {"SlackSecretId": "slack", "LogGroups": "/ecs/jobs"}
+    given = {"Parameters": {name: {"Type": "String", "Default": value} for name, value in values.items()}}
     cloudformation.create_stack(StackName="task-profiler", TemplateBody=json.dumps(queue | given))
     done = account.setup("--cluster", "jobs")
-    steps, _, insights = done.stdout.partition("\n\n")
+    steps, export, insights = done.stdout.split("\n\n")
+    assert export == "export TASK_PROFILER_FROM=logs:/ecs/jobs"
     assert insights.startswith("Container Insights is off for jobs. ")
     assert steps.splitlines() == [
         f"1 image     done      {IMAGE} is in ECR.",

@@ -81,7 +81,7 @@ def account(tmp_path: Path) -> Iterator[Account]:
 
 def test_it_is_planned_created_and_deleted(account: Account) -> None:
     otlp = ("--otlp", "https://otlp.example.com", "--otlp-headers", "api-key=hunter2")
-    planned = account.setup("--slack-failure-webhook", WEBHOOK, *otlp, "--dry-run")
+    planned = account.setup("--slack-failure-webhook", WEBHOOK, *otlp)
     assert planned.returncode == 0, planned.stderr
     assert f"would create the bucket {BUCKET}" in planned.stdout
     assert "would create the stack task-profiler (now absent)" in planned.stdout
@@ -113,9 +113,9 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert stack["Tags"] == [team]
 
     # moto neither notices that nothing changes nor updates log groups: test_stack_changes.py has updates.
-    planned = account.setup("--dry-run", "--slack-success-webhook", f"{WEBHOOK}-2", "--tag", "cost=1", "--tag", "x=")
+    planned = account.setup("--slack-success-webhook", f"{WEBHOOK}-2", "--tag", "cost=1", "--tag", "x=")
     assert "  tag team=data\n  tag cost=1\n" in planned.stdout
-    assert "tag team" not in account.setup("--dry-run", "--tag", "team=").stdout
+    assert "tag team" not in account.setup("--tag", "team=").stdout
     assert f"would update the stack task-profiler (now version {profiler.__version__})" in planned.stdout
     assert planned.stdout.count(" is there already\n") == 2
     assert re.search(r"^  \d\d other parameters keep their values$", planned.stdout, re.MULTILINE)
@@ -235,7 +235,7 @@ def test_the_first_indices_are_those_of_the_period_that_the_functions_use(accoun
     search.close()
 
 
-@pytest.mark.parametrize("words", [(), ("--dry-run",), ("--yes", "--dry-run"), ("--delete",)])
+@pytest.mark.parametrize("words", [(), ("--delete",)])
 def test_without_yes_nothing_is_changed(account: Account, words: tuple[str, ...]) -> None:
     """Not even a bucket is made, also if nobody can be asked."""
     if words == ("--delete",):
@@ -283,13 +283,13 @@ def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(
 
 def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Account) -> None:
     given = ("--elasticsearch", "http://127.0.0.1:9", "--parameter", "ElasticsearchSecretId=ssm:/mine")
-    assert account.setup(*given, "--parameter", "LogGroups=", "--dry-run").returncode == 0
+    assert account.setup(*given, "--parameter", "LogGroups=").returncode == 0
     request = StackRequest(zip_file=str(account.zip), parameters=("SlackSecretId=ssm:/mine",))
     deploy(request, account.client, None, APPLY)
     done = account.setup("--slack-failure-webhook", WEBHOOK)
     assert done.returncode == 1
     assert "reads these settings from ssm:/mine: change them there, or add --parameter SlackSecretId=" in done.stderr
-    emptied = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=", "--dry-run")
+    emptied = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=")
     assert emptied.returncode == 0
 
 
@@ -362,7 +362,7 @@ def test_what_cannot_be_subscribed_is_named_before_anything_is_made(
 def test_a_pattern_of_log_groups_is_subscribed_as_the_groups_that_exist(account: Account) -> None:
     for group in ("/ecs/etl-1", "/ecs/etl-2", "/ecs/etl-30", "/ecs/load"):
         account.aws.create_log_group(group)
-    to_cluster = ("--elasticsearch", "http://127.0.0.1:9", "--dry-run")
+    to_cluster = ("--elasticsearch", "http://127.0.0.1:9")
     planned = account.setup("--log-group", "/ecs/et[lx]-?", *to_cluster)
     assert planned.returncode == 0, planned.stderr
     assert "  LogGroups=/ecs/etl-1,/ecs/etl-2\n" in planned.stdout
@@ -393,7 +393,7 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         assert (done.returncode, done.stdout) == (2, ""), words
         assert said in done.stderr, words
         assert done.stderr.count("\n") == 1
-    for words in (("--bucket", "not-there"), ("--bucket", "not-there", "--dry-run")):
+    for words in (("--bucket", "not-there"), ("--bucket", "not-there", "--yes")):
         done = account.setup(*words)
         assert (done.returncode, done.stdout) == (1, "")
         assert "There is no bucket not-there: create it, or leave --bucket out." in done.stderr

@@ -132,7 +132,7 @@ def test_invalid_settings_of_notices_do_not_repeat_the_export_below_the_caller(m
         ({"ELASTICSEARCH_SECRET_ID": "key"}, "ApiKey a2V5"),
         ({"ELASTICSEARCH_SECRET_ID": "key", "ELASTICSEARCH_API_KEY": "b3du"}, "ApiKey b3du"),
         (
-            {"ELASTICSEARCH_SECRET_ID": "missing", "ELASTICSEARCH_USERNAME": "me", "ELASTICSEARCH_PASSWORD": "pw"},
+            {"ELASTICSEARCH_SECRET_ID": "missing", "ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pw"},
             "Basic bWU6cHc=",
         ),
     ],

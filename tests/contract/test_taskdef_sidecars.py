@@ -119,7 +119,7 @@ class Account(ProxiedAccount):
 
     def doctor(self, family: str) -> tuple[int, list[dict[str, str]]]:
         """The exit code, and the findings about schedules."""
-        done = self.command("doctor", "--family", family, "--json")
+        done = self.command("doctor", family, "--json")
         found = [json.loads(line) for line in done.stdout.splitlines()]
         return done.returncode, [one for one in found if one["topic"] == "schedules"]
 

@@ -434,7 +434,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
     assert read_settings(forwarding) == ForwarderSettings(
         url="https://search:9200",
         engine="opensearch",
-        credentials=Credentials(aws=True),
+        credentials=Credentials(aws="es"),
         index_prefix="team-a",
         index_period="day",
         forward_log_lines=True,

@@ -27,7 +27,7 @@ from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tests.terminals import open_terminal
 
 MONITORS, BATCHES = "/ecs/monitors", "/ecs/jobs"
-GROUPS = ("--log-group", MONITORS, "--log-group", BATCHES)
+GROUPS = ("--from", f"logs:{MONITORS}", "--from", f"logs:{BATCHES}")
 KEYS: dict[str, Any] = {"region": REGION, "account_id": ACCOUNT}
 LIMIT_SECONDS = 60
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -94,11 +94,11 @@ def test_without_a_terminal_there_is_one_table(aws: FakeAws) -> None:
     assert title == f"{MONITORS} and {BATCHES}: 1 running"
     assert row.startswith("abcdef12  nightly-etl  10m")
     assert notice.startswith("! abcdef12 nightly-etl, stuck: ")
-    other = run_here(aws.environment(), "watch", "hourly", "--log-group", MONITORS)
+    other = run_here(aws.environment(), "watch", "hourly", "--from", f"logs:{MONITORS}")
     assert (other.returncode, other.stdout) == (0, f"{MONITORS}: nothing runs that matches 'hourly'\n")
 
 
-@pytest.mark.parametrize("place", [("--log-group", "/ecs/none"), ("--cluster", "none")])
+@pytest.mark.parametrize("place", [("--from", "logs:/ecs/none"), ("--cluster", "none")])
 def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -> None:
     done = run_here(aws.environment(), "watch", *place)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
@@ -108,7 +108,7 @@ def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -
 @pytest.mark.parametrize(("status", "warnings"), [(200, 0), (401, 1)])
 def test_past_runs_can_come_from_a_search_cluster(aws: FakeAws, status: int, warnings: int) -> None:
     with OneAnswer(status, b'{"hits": {"hits": []}}') as server:
-        done = run_here(aws.environment(), "watch", "--json", *GROUPS, "--elasticsearch", server.url)
+        done = run_here(aws.environment(), "watch", "--json", *GROUPS, "--from", server.url)
     assert (done.returncode, done.stderr.count("The usual durations are unknown. http")) == (0, warnings)
     assert json.loads(done.stdout)["usual"] is None
 

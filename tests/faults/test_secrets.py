@@ -108,13 +108,13 @@ def aws(fake_aws: None) -> Iterator[None]:
 
 SIGN_INS: dict[str, dict[str, str]] = {
     "key": {"ELASTICSEARCH_API_KEY": API_KEY},
-    "user": {"ELASTICSEARCH_USERNAME": "elastic", "ELASTICSEARCH_PASSWORD": PASSWORD},
+    "user": {"ELASTICSEARCH_USER": "elastic", "ELASTICSEARCH_PASSWORD": PASSWORD},
     "secret": {"ELASTICSEARCH_SECRET_ID": "key"},
     "secret with a user": {"ELASTICSEARCH_SECRET_ID": "user"},
     "parameter": {"ELASTICSEARCH_SECRET_ID": "ssm:key"},
 }
 UNUSABLE: dict[str, dict[str, str]] = {
-    "a user without a password": {"ELASTICSEARCH_USERNAME": SECRET},
+    "a user without a password": {"ELASTICSEARCH_USER": SECRET},
     "a missing secret": {"ELASTICSEARCH_SECRET_ID": "missing"},
     "an odd secret": {"ELASTICSEARCH_SECRET_ID": "odd"},
     "a secret that is no JSON": {"ELASTICSEARCH_SECRET_ID": "text"},

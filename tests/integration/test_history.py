@@ -197,8 +197,8 @@ def test_a_run_in_progress_is_listed_once() -> None:
 # --- trouble costs a warning ---------------------------------------------------------------------
 
 
-def _costs_a_warning(*options: str, **settings: Any) -> str:
-    finished = run("sh", "-c", "echo out; exit 3", options=options, **settings)
+def _costs_a_warning(**settings: Any) -> str:
+    finished = run("sh", "-c", "echo out; exit 3", **settings)
     assert finished.returncode == 3
     assert finished.stdout == b"out\n"
     line, warning = finished.stderr.splitlines()
@@ -207,11 +207,12 @@ def _costs_a_warning(*options: str, **settings: Any) -> str:
     return warning.decode()
 
 
-def test_a_history_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_history_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("/no/such/folder/h")
     for place in (tmp_path, tmp_path / "file" / "h", tmp_path / "link", Path("/proc/no/h"), Path("/dev/full")):
-        assert str(place) in _costs_a_warning("--history", str(place))
+        monkeypatch.setenv("TASK_PROFILER_HISTORY", str(place))
+        assert str(place) in _costs_a_warning()
 
 
 def test_a_corrupt_history_stays_as_it_is(history_file: Path) -> None:

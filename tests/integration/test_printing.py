@@ -23,7 +23,7 @@ PRINTING = pytest.mark.parametrize(
         ("doctor",),
         ("history", "--from", "runs.jsonl"),
         ("taskdef", "add-monitor", "nightly.json"),
-        ("notify", "--dry-run", "event.json"),
+        ("schema",),
     ],
     ids=" ".join,
 )
@@ -69,6 +69,6 @@ def test_a_traceback_is_to_be_had() -> None:
 @pytest.mark.parametrize("event", [b"\xff\xfe\xfa", b'{"detail": %s}' % (b"1" * 5000), b"nonsense"])
 def test_an_event_that_is_no_json_is_one_sentence(event: bytes) -> None:
     Path("event.json").write_bytes(event)
-    done = run_here({}, "notify", "--event", "event.json")
+    done = run_here({}, "notify", "event.json")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "The event is not valid JSON" in done.stderr

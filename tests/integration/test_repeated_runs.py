@@ -66,13 +66,13 @@ def test_a_command_that_was_asked_to_stop_is_not_checked_against_its_budget() ->
 # --- each run is complete ------------------------------------------------------------------------
 
 
-def test_nothing_of_one_run_is_left_for_the_next(tmp_path: Path) -> None:
+def test_nothing_of_one_run_is_left_for_the_next(tmp_path: Path, history_file: Path) -> None:
     def prepare() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
 
-    history, output = tmp_path / "history.sqlite3", tmp_path / "runs"
-    options = ("--runs", "3", "--history", str(history), "--output", str(output))
+    output = tmp_path / "runs"
+    options = ("--runs", "3", "--output", str(output))
     finished = _run(options, "sh", "-c", _INHERITED, preexec_fn=prepare)
     assert (finished.returncode, finished.stderr) == (0, b"")
     first, *others, rest = finished.stdout.split(b"end\n")
@@ -84,7 +84,7 @@ def test_nothing_of_one_run_is_left_for_the_next(tmp_path: Path) -> None:
     assert {record.status for record in records} == {"success"}
     cpu_seconds = [(record.monitor and record.monitor.cpu_seconds) or 0.0 for record in records]
     assert 0 < max(cpu_seconds[1:]) < cpu_seconds[0]  # the first one has the imports
-    with closing(sqlite3.connect(history)) as database:
+    with closing(sqlite3.connect(history_file)) as database:
         assert database.execute("SELECT count(*) FROM run").fetchone() == (3,)
 
 

@@ -29,7 +29,9 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 
 def shown(*words: str, **environment: str) -> tuple[str, int]:
     """What a terminal shows of a run, and the exit code."""
-    return shown_on_terminal((*RUN, *words), {**ENVIRONMENT, "TERM": "xterm", **environment})
+    history = os.environ["TASK_PROFILER_HISTORY"]
+    known = {**ENVIRONMENT, "TASK_PROFILER_HISTORY": history, "TERM": "xterm"}
+    return shown_on_terminal((*RUN, *words), {**known, **environment})
 
 
 def plain(text: str) -> str:
@@ -37,8 +39,8 @@ def plain(text: str) -> str:
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> str:
-    return str(tmp_path / "history.sqlite3")
+def history(history_file: Path) -> str:
+    return str(history_file)
 
 
 def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: str) -> None:
@@ -53,10 +55,12 @@ def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: st
     assert max(map(len, lines)) <= 80
     assert "change" not in plain(first)
     run_id = plain(first).partition("task-profiler show ")[2].split()[0]
-    second = plain(shown("--history", history, *WORK, "3")[0])
+    second = plain(shown(*WORK, "3")[0])
     assert "● etl failed with exit code 3 after " in second
     assert "  change  the last success" in second
-    read = subprocess.run([*PROGRAM, "show", run_id, "--history", history], capture_output=True, text=True, check=True)
+    read = subprocess.run(
+        [*PROGRAM, "show", run_id, "--from", f"history:{history}"], capture_output=True, text=True, check=True
+    )
     assert "etl succeeded" in read.stdout
 
 
@@ -74,19 +78,19 @@ def test_the_end_for_a_pipe_and_for_a_file_has_no_colours(tmp_path: Path, place:
     assert not output or done.stderr == b""
 
 
-def test_a_command_that_did_not_start_has_its_sentence_only(history: str) -> None:
-    text, exit_code = shown("--history", history, "--", "no-such-command")
+def test_a_command_that_did_not_start_has_its_sentence_only() -> None:
+    text, exit_code = shown("--", "no-such-command")
     assert exit_code == 127
     sentence = "task-profiler: The command 'no-such-command' was not found in PATH; check its spelling."
     assert " ".join(text.split()) == sentence  # in lines as long as the terminal's
 
 
 def test_a_locked_history_costs_the_comparison_and_does_not_delay_the_end(history: str) -> None:
-    shown("--history", history, *WORK, "0")
+    shown(*WORK, "0")
     ours, theirs = open_terminal()
     with sqlite3.connect(history, isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")
-        process = subprocess.Popen((*RUN, "--history", history, *WORK, "0"), stdout=theirs, stderr=theirs)
+        process = subprocess.Popen((*RUN, *WORK, "0"), stdout=theirs, stderr=theirs)
         os.close(theirs)
         text = read_until(ours, b"etl succeeded in ") + read_until(ours, b"\r\n")  # the end is printed
         assert other.execute("SELECT count(*) FROM run").fetchall() == [(1,)]
@@ -100,7 +104,7 @@ def test_a_locked_history_costs_the_comparison_and_does_not_delay_the_end(histor
 
 def test_a_terminal_that_closes_costs_nothing_but_the_end(history: str) -> None:
     ours, theirs = open_terminal()
-    words = (*RUN, "--history", history, "--name", "etl", "--", "sh", "-c", "read line; exit 5")
+    words = (*RUN, "--name", "etl", "--", "sh", "-c", "read line; exit 5")
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
     os.close(ours)
@@ -189,10 +193,10 @@ def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None
 
 
 def test_quiet_prints_only_what_the_command_prints_and_stores_the_run(history: str) -> None:
-    stored = ("-q", "--history", history, "--runs", "2")
+    stored = ("-q", "--runs", "2")
     assert shown(*stored, "--", "echo", "from the command")[0].split("\n") == ["from the command"] * 2 + [""]
     assert subprocess.run([*RUN, *stored, "--", "true"], capture_output=True, check=True).stderr == b""
-    listing = [*PROGRAM, "history", "--json", "--history", history]
+    listing = [*PROGRAM, "history", "--json", "--from", f"history:{history}"]
     assert len(subprocess.run(listing, capture_output=True, check=True).stdout.splitlines()) == 4
 
 

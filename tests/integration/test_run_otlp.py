@@ -59,18 +59,21 @@ def profile(
     )
 
 
-def test_a_run_is_exported_after_its_report_and_the_history(backend: Backend, tmp_path: Path) -> None:
-    report, history = tmp_path / "report.jsonl", tmp_path / "history.sqlite3"
+def test_a_run_is_exported_after_its_report_and_the_history(
+    backend: Backend, tmp_path: Path, history_file: Path
+) -> None:
+    report = tmp_path / "report.jsonl"
     seen: list[tuple[int, int]] = []
 
     def look() -> None:
-        with closing(sqlite3.connect(history)) as database:
+        with closing(sqlite3.connect(history_file)) as database:
             (count,) = database.execute("SELECT count(*) FROM run").fetchone()
         seen.append((len(report.read_text().splitlines()), count))
 
     backend.look = look
-    options = ("--output", str(report), "--history", str(history), "--name", "small")
+    options = ("--output", str(report), "--name", "small")
     environment = {
+        "TASK_PROFILER_HISTORY": str(history_file),
         "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b",
         "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=desk",
         "OTEL_SERVICE_NAME": "etl",

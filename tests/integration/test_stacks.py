@@ -90,8 +90,9 @@ class Seen(NamedTuple):
 
 
 def run_with_stacks(history: Path, *command: object) -> Seen:
-    words = [*RUN, "--history", str(history), "--stacks", "--", *map(str, command)]
-    finished = subprocess.run(words, stderr=subprocess.PIPE, check=True, timeout=120)
+    words = [*RUN, "--stacks", "--", *map(str, command)]
+    environment = {**os.environ, "TASK_PROFILER_HISTORY": str(history)}
+    finished = subprocess.run(words, env=environment, stderr=subprocess.PIPE, check=True, timeout=120)
     line = finished.stderr.splitlines()[-1]
     kept = HistoryStore(history, SystemClock()).stacks(decode(line))
     counted: Counter[str] = Counter()

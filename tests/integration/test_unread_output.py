@@ -78,12 +78,11 @@ def test_the_reason_for_a_printed_report_is_written_as_soon_as_the_log_is_read(p
     assert sentence.startswith("The report goes to the monitor's own output: CloudWatch Logs cannot be reached")
 
 
-def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pipe, tmp_path: Path) -> None:
-    history = tmp_path / "history"
-    command = (*RUN, "--history", str(history), "--", "sh", "-c", "exit 7")
+def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pipe, history_file: Path) -> None:
+    command = (*RUN, "--", "sh", "-c", "exit 7")
     done = subprocess.run(command, stderr=pipe.write_end, check=False, timeout=60)
     assert done.returncode == 7
-    assert history.exists()
+    assert history_file.exists()
 
 
 def test_run_prints_its_report_once_somebody_reads(pipe: Pipe) -> None:

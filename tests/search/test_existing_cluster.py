@@ -81,7 +81,7 @@ def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.Mon
 
 def test_each_key_is_sufficient_for_its_purpose(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
     key = created(cluster, key_of_the_page("task-profiler-import"))
-    done = run_here(os.environ, "kibana", "import", "--elasticsearch", cluster.url, "--api-key", key)
+    done = run_here({**os.environ, "ELASTICSEARCH_API_KEY": key}, "kibana", "import", "--elasticsearch", cluster.url)
     assert done.returncode == 0, done.stderr
     assert "installed: index template task-reports" in done.stdout
 

@@ -255,7 +255,7 @@ def test_a_secured_cluster(
 ) -> None:
     name, password = present(secured_elasticsearch.admin)
     monkeypatch.setenv("ELASTICSEARCH_URL", secured_elasticsearch.url)
-    monkeypatch.setenv("ELASTICSEARCH_USERNAME", name)
+    monkeypatch.setenv("ELASTICSEARCH_USER", name)
     monkeypatch.setenv("ELASTICSEARCH_PASSWORD", SECRET)
     forget_environment()
     with pytest.raises(SearchClusterError, match="HTTP 401") as refused:

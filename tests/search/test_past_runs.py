@@ -8,6 +8,8 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -24,6 +26,9 @@ from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, decode, encode
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from tests.command_line import run_here
+from tests.http_server import FakeHttpServer
+from tests.lambda_environment import forget_environment
+from tests.private_ca import private_ca
 from tests.run_sources import IDS, RUNS, check_source
 from tests.runs import checkpoint, lines, report, slowdown
 from tests.search.conftest import TWO_SERVERS
@@ -135,7 +140,7 @@ def test_the_cluster_gives_the_same_recommendations_as_the_record_lines(
 ) -> None:
     """Also which 50 of 60 runs are the last, and that one of them has no numbers."""
     indexed(forward, search_server, [*SIZED_RUNS, checkpoint(SIZED_RUNS[0])])
-    there = objects("--elasticsearch", search_server.url)
+    there = objects("--from", search_server.url)
     here = objects("--from", "-", given=lines(SIZED_RUNS))
     assert list(there) == sorted(FAMILIES)
     for family, found in there.items():
@@ -168,19 +173,19 @@ def test_the_cluster_gives_the_same_comparison_as_the_record_lines(
     indexed(forward, search_server, runs)
 
     def compared(*words: str, given: bytes = b"") -> tuple[str, str]:
-        done = command("compare", "--format", "json", "--last", "20", *words, given=given)
+        done = command("compare", "--json", "--last", "20", *words, given=given)
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
 
     for names in (("sixty@1", "sixty@2"), ("mixed", "sixty-1,sixty-2"), ("sixty@branch=b=0", "sixty@2")):
-        there = compared(*names, "--elasticsearch", search_server.url)
+        there = compared(*names, "--from", search_server.url)
         assert there == compared(*names, "--from", "-", given=lines(runs))
         assert json.loads(there[0])["metrics"]["maxMemoryUsedMB"]["a"] is not None
 
 
 def test_families_are_selected_by_name_and_pattern(forward: Forward, search_server: SearchServer) -> None:
     indexed(forward, search_server, SIZED_RUNS)
-    there = ("--elasticsearch", search_server.url)
+    there = ("--from", search_server.url)
     assert set(objects(*there, "ec2", "gr*")) == {"ec2", "grown"}
     assert set(objects(*there, "[bi]*d*")) == {"beside", "bound", "idle"}
     assert set(objects(*there, "?c2")) == {"ec2"}
@@ -217,9 +222,9 @@ def test_the_cluster_filters_as_a_file_does(forward: Forward, search_server: Sea
         ("--status", "unknown", "--status", "success"),
         ("--since", third),
         ("--until", third),
-        ("--since", second, "--until", third, "--family", "f?l*", "--last", "1"),
+        ("--since", second, "--until", third, "f?l*", "--last", "1"),
     ):
-        there = objects("--elasticsearch", search_server.url, *filters)
+        there = objects("--from", search_server.url, *filters)
         assert there == objects("--from", "-", *filters, given=lines(runs)), filters
         assert list(there) == ["filtered"]
 
@@ -231,8 +236,8 @@ def test_families_of_several_search_pages_are_read(forward: Forward, search_serv
         for number, one in enumerate([report()] * 230)
     ]
     indexed(forward, search_server, many)
-    assert len(objects("--elasticsearch", search_server.url)) == 230
-    assert len(objects("--elasticsearch", search_server.url, "--last", "9000", "family-00*")) == 10
+    assert len(objects("--from", search_server.url)) == 230
+    assert len(objects("--from", search_server.url, "--last", "9000", "family-00*")) == 10
 
 
 def test_families_with_the_same_name_in_several_accounts_are_separate(
@@ -252,7 +257,7 @@ def test_families_with_the_same_name_in_several_accounts_are_separate(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    there = ("--elasticsearch", search_server.url)
+    there = ("--from", search_server.url)
     for filters in ((), ("--account", "2"), ("--task-region", "eu-west-1"), ("--account", "2", "--last", "1")):
         assert lines_of(*there, *filters) == lines_of("--from", "-", *filters)
     found = [(one["accountId"], one["region"]) for one in map(json.loads, lines_of(*there).splitlines())]
@@ -262,7 +267,7 @@ def test_families_with_the_same_name_in_several_accounts_are_separate(
 def test_the_peak_equals_to_the_last_digit(forward: Forward, search_server: SearchServer) -> None:
     """As a 32-bit float, it would be 123456.79."""
     indexed(forward, search_server, [report(peak_mb=123456.786, size=(16, 122_880))])
-    found = objects("--elasticsearch", search_server.url)["nightly"]
+    found = objects("--from", search_server.url)["nightly"]
     assert found == objects("--from", "-", given=lines([report(peak_mb=123456.786, size=(16, 122_880))]))["nightly"]
     assert found["evidence"]["peakMB"] == 123456.786
 
@@ -280,17 +285,17 @@ def test_a_run_without_a_report_is_ignored_unless_it_ran_out_of_memory(
         line = encode(checkpoint(decode(hit["_source"]["record"]))).decode()
         requests.post(where, json={"doc": {"task": task, "record": line}}, timeout=120).raise_for_status()
     search(search_server)
-    found = objects("--elasticsearch", search_server.url)["nightly"]
+    found = objects("--from", search_server.url)["nightly"]
     assert (found["evidence"]["runs"], found["evidence"]["ignored"], found["evidence"]["outOfMemory"]) == (1, 1, 1)
     assert found["recommended"]["memoryMB"] == 3072
 
 
 def test_a_cluster_without_documents_is_an_error(search_server: SearchServer) -> None:
-    done = command("recommend", "--elasticsearch", search_server.url, "--prefix", "nobodys")
+    done = command("recommend", "--from", f"{search_server.url}/nobodys")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "task-profiler: No runs in the indices nobodys-reports-*: check URL and --prefix, and that the "
-        "forwarder works.\n"
+        "task-profiler: No runs in the indices nobodys-reports-*: check --from https://HOST/PREFIX, and "
+        "that the forwarder works.\n"
     )
 
 
@@ -300,7 +305,7 @@ def test_documents_without_the_templates_are_an_error(search_server: SearchServe
     document = {"task": {"family": "nightly"}, "event": {"start": "2026-03-01T10:00:00Z"}}
     requests.post(f"{where}/_doc?refresh=true", json=document, timeout=120).raise_for_status()
     try:
-        done = command("recommend", "--elasticsearch", search_server.url, "--prefix", "bare")
+        done = command("recommend", "--from", f"{search_server.url}/bare")
     finally:
         requests.delete(where, timeout=120).raise_for_status()
     assert done.returncode == 1
@@ -308,8 +313,47 @@ def test_documents_without_the_templates_are_an_error(search_server: SearchServe
     assert done.stderr.count("\n") == 1
 
 
+class BehindTls(FakeHttpServer):
+    """A server that passes each request on to another one."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._target = url
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        kept = ("Content-Type", "Content-Encoding", "Accept", "Authorization")
+        headers = {name: value for name in kept if (value := request.headers[name])}
+        found = requests.request(request.command, self._target + request.path, data=body, headers=headers, timeout=120)
+        sent = {name: value for name in ("Content-Type", "X-Elastic-Product") if (value := found.headers.get(name))}
+        return found.status_code, sent, found.content
+
+
+def test_a_private_ca_is_trusted_by_readers_and_forwarder_when_the_variable_names_it(
+    forward: Forward, search_server: SearchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, context = private_ca(tmp_path)
+    with BehindTls(search_server.url) as proxy:
+        proxy.use_tls(context)
+        url = proxy.url.replace("http:", "https:")
+        known = {**os.environ, "ELASTICSEARCH_CA_FILE": str(certificate), "NO_PROXY": "*"}
+        installed = run_here(known, "kibana", "import", "--elasticsearch", url, "--prefix", "task")
+        assert installed.returncode == 0, installed.stderr
+        monkeypatch.setenv("ELASTICSEARCH_CA_FILE", str(certificate))
+        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # requests prefers them; no function of Lambda has them
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("ELASTICSEARCH_URL", url)
+        forget_environment()
+        indexed(forward, search_server, RUNS[:2])
+        listed = run_here(known, "history", "--json", "--from", url)
+        assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 2), listed.stderr
+        elsewhere = run_here(known, "history", "--from", f"{url}/team")
+        assert "No runs in the indices team-reports-*" in elsewhere.stderr
+        refused = run_here({"NO_PROXY": "*"}, "history", "--from", url)
+        assert "set ELASTICSEARCH_CA_FILE" in refused.stderr
+
+
 def source_of(server: SearchServer) -> RunSource:
-    return open_source(SourceOptions(url=server.url, prefix="task"))
+    return open_source(SourceOptions(sources=(server.url,)))
 
 
 def put(server: SearchServer, index: str, task_id: str, document: dict[str, Any]) -> None:

@@ -170,9 +170,10 @@ class Execution(Struct, frozen=True, kw_only=True):
         own = [folder for folder in self.folders if folder.parent.name == "memory"]
         others = [folder for folder in self.folders if folder not in own]
         output, history = self.folder / "report.json", self.folder / "history.sqlite3"
-        options = ["--interval", str(self.interval_seconds), "--output", str(output), "--history", str(history)]
+        options = ["--interval", str(self.interval_seconds), "--output", str(output)]
         command = [*_PROFILER, "run", *options, "--stacks", "--", *_inside(others, self.program)]
-        subprocess.run(_inside(own, command), check=False, timeout=_MAX_SECONDS)
+        environment = {**os.environ, "TASK_PROFILER_HISTORY": str(history)}
+        subprocess.run(_inside(own, command), env=environment, check=False, timeout=_MAX_SECONDS)
         report = _report(output.read_bytes().splitlines())
         return report.record, HistoryStore(history, SystemClock()).stacks(report)
 

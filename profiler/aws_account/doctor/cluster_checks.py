@@ -190,7 +190,9 @@ class ClusterChecks(Struct):
         if not is_read or not reports.is_known or health.family in reports.newest_ns:
             return
         if health.log_group in reports.unread:
-            yield note(_REPORT, f"Looking for reports in {health.log_group} takes too long.", "Use --elasticsearch.")
+            yield note(
+                _REPORT, f"Looking for reports in {health.log_group} takes too long.", "Use --from https://HOST."
+            )
             return
         due_ns = self._missing_due(monitor)
         if due_ns is None:

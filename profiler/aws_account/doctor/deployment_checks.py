@@ -11,7 +11,7 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, subscription_filters
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
-from profiler.aws_account.stack_state import StackState, existing_stack
+from profiler.aws_account.stack_state import StackState, existing_stack, export_lines
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
@@ -33,7 +33,7 @@ _UPDATE = "Update the stack with task-profiler setup stack; docs/commands.md des
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
 _QUEUE_OUTPUTS = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
 _COUNT = "ApproximateNumberOfMessages"
-_TEMPLATES, _DASHBOARDS = "templates", "dashboards"
+_TEMPLATES, _DASHBOARDS, _SOURCE = "templates", "dashboards", "past runs"
 _IMPORT = "Install them: task-profiler kibana import."
 
 
@@ -51,6 +51,7 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
     yield from _guarded(_SCHEDULES, checks.invoked_by_rule(_SCHEDULES, "WatchSchedulesFunctionName"))
     yield from checks.queues()
     yield from _guarded(_ALARMS, checks.alarms())
+    yield from (ok(_SOURCE, line) for line in export_lines(stack.parameters))
 
 
 def stack_finding(stack: StackState) -> Finding:

@@ -85,8 +85,7 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
         yield note(
             _TASK,
             "This is not an ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
-            "task-profiler run -- CMD profiles a command here; doctor with --task, --family or --cluster checks ECS "
-            "tasks.",
+            "task-profiler run -- CMD profiles a command here; doctor with FILE, FAMILY or --cluster checks ECS tasks.",
         )
         yield kernel_finding(probes.kernel_view(None))
         for finding in _devices(GpuSelection(), probes):

@@ -13,7 +13,7 @@ from profiler.aws_account.family_monitors import plan_monitors, read_monitors
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.setup.monitor_image import ImageRepository
 from profiler.aws_account.setup.stack_template import find_gap
-from profiler.aws_account.stack_state import DEFAULT_STACK, obstacle, read_state
+from profiler.aws_account.stack_state import DEFAULT_STACK, export_lines, obstacle, read_state
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
@@ -43,10 +43,10 @@ class SetupSteps(Struct):
     clusters: tuple[str, ...]
     aws_options: Mapping[str, str | None]
     on_progress: Callable[[int, int], object]
-    container_insights: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
     def read(self) -> Iterator[SetupStep]:
-        """Each step, in order. ``container_insights`` are then sentences about whether past runs have numbers."""
+        """Each step, in order. ``hints`` are then sentences about where past runs are."""
         yield self._step("image", self._image, ("setup", "image"))
         yield self._step("stack", self._stack, ("setup", "stack"))
         clusters, problem = self.clusters, ""
@@ -54,7 +54,7 @@ class SetupSteps(Struct):
             clusters = clusters or self._all_clusters()
         except TaskProfilerError as error:
             clusters, problem = ("NAME",), str(error)
-        self.container_insights = () if problem else tuple(container_insights_sentences(self.open_client, clusters))
+        self.hints += () if problem else tuple(container_insights_sentences(self.open_client, clusters))
         options = [("--cluster", cluster) for cluster in clusters]
         add = ("taskdef", "add-monitor", *chain(*options), "--scheduled", "--attach-policy", "--register")
         yield self._step("monitors", lambda: (None, problem, ()) if problem else self._monitors(clusters), add)
@@ -82,6 +82,7 @@ class SetupSteps(Struct):
     def _stack(self) -> _Found:
         state = read_state(self.open_client, DEFAULT_STACK)
         gap, options = find_gap(state.parameters)
+        self.hints = () if state.phase == "absent" else tuple(export_lines(state.parameters))
         why_not = obstacle(state)
         if state.phase == "absent":
             advice = "With a search cluster, add --elasticsearch URL --all-log-groups."

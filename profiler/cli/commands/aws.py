@@ -12,20 +12,18 @@ from profiler.cli.options import (
     StacksCommand,
     WholeNumber,
     add_options,
-    apply_options,
-    aws_auth_option,
     aws_options,
-    ca_file_option,
     flag,
+    from_option,
     implemented_in,
-    json_format_option,
     option,
     repeatable,
     report_stream_option,
-    sign_in_options,
     stacks_option,
+    yes_option,
 )
 from profiler.core.errors import UsageError
+from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.version import __version__
 
 # As profiler.aws_account.stack_state.DEFAULT_STACK, whose module is not imported for the help.
@@ -125,7 +123,6 @@ def remove_monitor() -> None:
     cls=StacksCommand,
     epilog="Example: task-profiler taskdef container --format terraform --container etl --log-group /ecs/etl",
 )
-@json_format_option
 @click.option(
     "--format",
     "output_format",
@@ -160,21 +157,11 @@ def container() -> None:
     type=Quantity("parse_seconds", 0, 600),
     default=25.0,
 )
-@option("--task file", "FILE", "Check the task definition in FILE instead, before its first run.")
-@option(
-    "--family",
-    "NAME",
-    "Check the latest revision of this family in ECS, or NAME:REVISION, and the schedules that start the family.",
-)
 @option("--cluster", "NAME", "Check all families of this ECS cluster instead.")
 @option("--deployed stack", "STACK", "Check the forwarder in this CloudFormation stack instead.")
-@option(
-    "--elasticsearch url",
-    "URL",
-    "With --deployed: check the index templates there, too. With --cluster: look for reports there.",
-)
 @option("--url ui_url", "URL", "With --deployed: check the dashboards in this Kibana, too.")
-@sign_in_options
+@from_option
+@aws_options
 @implemented_in("profiler.cli.doctor.doctor_command", "run_doctor")
 def doctor() -> None:
     """Show what can be measured in this container and what to change in the task definition.
@@ -184,9 +171,10 @@ def doctor() -> None:
     Logs to accept, so nothing is written; only this test uses --region and --profile. The exit code
     is 1 if there is a problem.
 
-    FILE and --task, or FAMILY and --family, check a task definition from outside. --cluster checks the families of a
-    cluster: monitor, role, log group, subscription, last report. --deployed checks a forwarder: its
-    stack, subscriptions, functions and their last errors, queues and alarms.
+    FILE is a task definition to check before its first run. FAMILY checks its latest revision in ECS, or
+    FAMILY:REVISION, and the schedules that start it. --cluster checks the families of a cluster: monitor, role, log
+    group, subscription, last report. --deployed checks a forwarder: its stack, subscriptions, functions and their last
+    errors, queues and alarms. https://HOST in --from is searched for reports (--cluster) or index templates.
     """
 
 
@@ -199,7 +187,7 @@ def doctor() -> None:
 @option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
 @option("--concurrency", "N", "Number of concurrent invocations.", type=WholeNumber(1, 32), default=4)
 @aws_options
-@apply_options
+@yes_option
 @flag("--restart", "Ignore the progress of an interrupted replay of this log group.")
 @flag("--json as_json", "Print one JSON object instead of a sentence.")
 @implemented_in("profiler.cli.replay_command", "replay_groups")
@@ -212,20 +200,17 @@ def replay() -> None:
 
 
 @click.command("notify", epilog="Example: task-profiler notify stopped-task.json --yes")
-@click.argument("file", metavar="[FILE]", type=click.File("rb"), required=False)
-@option(
-    "--event", "FILE", "File with ECS's event or a notification line (- for standard input).", type=click.File("rb")
-)
-@apply_options
+@click.argument("file", metavar="FILE", type=click.File("rb"))
+@yes_option
 @flag("--json as_json", "Print the notification, which is JSON, on one line.")
 @aws_options
 @implemented_in("profiler.cli.notify_command", "notify_channels")
 def notify() -> None:
     """Print the notification of a stopped task, and send it with --yes.
 
-    FILE has the event, as --event. The notification is the Slack message and the detail of the EventBridge
-    event. For a stopped task, it contains only data of ECS's event; the deployed function adds the
-    run's numbers and log lines. The channels are configured by the function's environment variables.
+    FILE has ECS's event or a notification line; - is standard input. The notification is the Slack message and the
+    detail of the EventBridge event. For a stopped task, it contains only data of ECS's event; the deployed function
+    adds the run's numbers and log lines. The channels are configured by the function's environment variables.
     """
 
 
@@ -237,7 +222,7 @@ Polls the stats of the task's containers every second. When the batch ends, writ
 line to the batch's log stream; until then, writes a checkpoint line a minute to its own.
 
 \b
-TASK_PROFILER_CONTAINER             name of the batch container (the only other)
+TASK_PROFILER_CONTAINER             the batch container (the only other one)
 TASK_PROFILER_INTERVAL_SECONDS      sampling period (1)
 TASK_PROFILER_CHECKPOINT_SECONDS    period of checkpoints, 0 = none (60)
 TASK_PROFILER_STOP_SECONDS          time limit after SIGTERM (25)
@@ -305,8 +290,9 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
 _name_option = option("--name", "STACK", "Name of the stack.", default=DEFAULT_STACK, callback=stack_name)
 _server_options = add_options(
     option("--url ui_url", "URL", "URL of Kibana or OpenSearch Dashboards."),
-    option("--elasticsearch url", "URL", "URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL)."),
-    sign_in_options,
+    option("--elasticsearch url", "URL", "URL of Elasticsearch or OpenSearch.", envvar="ELASTICSEARCH_URL"),
+    option("--prefix", "P", "Prefix of the index names.", default=DEFAULT_PREFIX),
+    aws_options,
 )
 
 
@@ -338,7 +324,7 @@ def setup(context: click.Context, /, **values: Any) -> int:  # noqa: ANN401  the
     "PLATFORM",
     "Build for this platform with buildx (default: linux/amd64 and linux/arm64 with buildx, else this machine's).",
 )
-@apply_options
+@yes_option
 @flag("--json as_json", "Print the image's URI, or the commands, as a JSON object.")
 @aws_options
 @implemented_in("profiler.cli.setup.setup_commands", "build_image")
@@ -358,8 +344,6 @@ def image() -> None:
 @option("--elasticsearch url", "URL", "Index the reports in this Elasticsearch or OpenSearch.")
 @option("--api-key", "KEY", "API key of the functions there.", callback=_secret)
 @option("--user", "NAME:PASSWORD", "Password of the functions there.", callback=_secret)
-@aws_auth_option
-@ca_file_option
 @option("--otlp otlp_url", "URL", "Export each run to this OpenTelemetry backend.")
 @option("--otlp-headers", "NAME=VALUE,…", "Headers of the export, such as an API key.", callback=_secret)
 @repeatable(
@@ -373,7 +357,7 @@ def image() -> None:
 @option("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
 @option("--zip zip_file", "FILE", "The forwarder's zip of a release, instead of building it.")
 @flag("--delete", "Delete the stack, and print what stays.")
-@apply_options
+@yes_option
 @flag("--json as_json", "Print one JSON object; steps go to stderr.")
 @aws_options
 @implemented_in("profiler.cli.setup.setup_commands", "deploy_stack")
@@ -388,7 +372,7 @@ def stack() -> None:
 
 @setup.command("redrive", epilog="Example: task-profiler setup redrive --region eu-west-1 --yes")
 @_name_option
-@apply_options
+@yes_option
 @flag("--json as_json", "Print one JSON object for each function.")
 @aws_options
 @implemented_in("profiler.cli.setup.setup_commands", "redrive_events")
@@ -429,7 +413,7 @@ def import_() -> None:
 @kibana.command("remove", epilog="Example: task-profiler kibana remove --url https://kibana.example.com")
 @_server_options
 @flag("--with-data", "Remove indices with documents, too.")
-@apply_options
+@yes_option
 @flag("--json as_json", "Print one JSON object for each step.")
 @implemented_in("profiler.cli.kibana_command", "remove_setup")
 def remove_() -> None:

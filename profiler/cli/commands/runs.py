@@ -14,16 +14,14 @@ from profiler.cli.options import (
     WholeNumber,
     completes,
     family_arguments,
+    filter_options,
     flag,
-    history_option,
     implemented_in,
-    json_format_option,
     last_option,
     on_fargate_option,
     option,
     past_run_options,
     repeatable,
-    sign_in_options,
     source_options,
 )
 from profiler.cli.run_options import MAX_INTERVAL_SECONDS, MAX_RUNS, MIN_INTERVAL_SECONDS, RunOptions, with_stacks_value
@@ -70,22 +68,21 @@ class _RunCommand(click.Command):
     type=Quantity("parse_seconds", MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
     default=_DEFAULTS.interval_seconds,
 )
-@json_format_option
+@flag("--json as_json", "Report as JSON, also on a terminal.")
 @click.option(
     "--format",
     "output_format",
-    type=click.Choice(["auto", "human", "json", "text"]),
+    type=click.Choice(["auto", "human", "text"]),
     default=_DEFAULTS.output_format,
     show_default=True,
-    help="Format of the report: a summary for people, JSON, or text like AWS Lambda's REPORT. auto is human if stderr "
-    "is a terminal and --output is not given, else json.",
+    help="Format of the report: a summary for people, or text like AWS Lambda's REPORT. auto is human if stderr is a "
+    "terminal and --output is not given, else JSON.",
 )
 @flag(
     "-q --quiet",
     "Print no report, notification or warning to stderr, only why CMD did not start or which budget it exceeded.",
 )
 @option("-o --output", "FILE", "Append the report line to FILE instead of printing it to stderr.")
-@history_option(verb="Add the run to")
 @flag("--no-history", "Do not add the run to the history.")
 @repeatable("--label labels", "NAME=VALUE", "Add a label to the run.")
 @flag(
@@ -102,8 +99,8 @@ class _RunCommand(click.Command):
 )
 @flag(
     "--otlp",
-    "Export each run over OTLP (OpenTelemetry), configured by the variables OTEL_EXPORTER_OTLP_… (default: to "
-    "localhost:4318).",
+    "Export each run over OTLP (OpenTelemetry; default: to localhost:4318). The variables OTEL_EXPORTER_OTLP_… "
+    "configure it.",
 )
 @option(
     "--runs",
@@ -150,7 +147,8 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
 )
 @click.argument("a", metavar="A", shell_complete=completes(families=True, ids=True))
 @click.argument("b", metavar="B", shell_complete=completes(families=True, ids=True))
-@source_options
+@past_run_options
+@filter_options
 @last_option(10_000, 50, "Use the N newest successes of each set.")
 @option("--container", "NAME", "Compare this container, if the tasks have reports of several.")
 @repeatable(
@@ -163,27 +161,26 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
     type=_PERCENT,
 )
 @on_fargate_option
-@json_format_option
+@flag("--json as_json", "Print one JSON object instead.")
 @click.option(
     "--format",
     "output_format",
-    type=click.Choice(["text", "json", "github"]),
+    type=click.Choice(["text", "github"]),
     default="text",
     show_default=True,
-    help="Print tables or one JSON object; github: annotations, and a table in $GITHUB_STEP_SUMMARY.",
+    help="Print tables; github: annotations, and a table in $GITHUB_STEP_SUMMARY.",
 )
 @implemented_in("profiler.cli.compare_command", "compare_sets")
 def compare() -> None:
     """Compare two sets of runs: medians, changes, verdicts.
 
     A is the base. A and B are each a family, FAMILY@REVISION, FAMILY@LABEL=VALUE, or run IDs joined by
-    commas. Only a family's successes count. Runs come from the local history unless --from,
-    --elasticsearch, --log-group or --container-insights is given.
+    commas. Only a family's successes count.
     """
 
 
 @click.command(
-    "show", cls=PastRunsCommand, epilog="Example: task-profiler show nightly-etl --log-group /ecs/nightly-etl --logs"
+    "show", cls=PastRunsCommand, epilog="Example: task-profiler show nightly-etl --from logs:/ecs/nightly-etl --logs"
 )
 @click.argument("names", metavar="[RUN|FAMILY]", nargs=-1, shell_complete=completes(families=True, ids=True))
 @source_options
@@ -210,14 +207,13 @@ def show() -> None:
 
     RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its newest run. The default
     is the newest run of all. If several containers of the task have a report, all are shown.
-    Runs come from the local history unless --from, --elasticsearch, --log-group or --container-insights is given.
     """
 
 
 @click.command(
     "history", cls=PastRunsCommand, epilog="Example: task-profiler history 'nightly-*' --status failure --last 5"
 )
-@click.argument("names", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True, ids=True))
+@click.argument("families", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True, ids=True))
 @source_options
 @last_option(_MAX_LISTED, 20, "Show the N newest runs.")
 @flag("--json as_json", "Print the stored report lines instead of a table.")
@@ -226,8 +222,7 @@ def show() -> None:
 def history() -> None:
     """List past runs, newest first.
 
-    FAMILY can be a shell pattern, as in --family; the default is all families. Runs come from the local
-    history unless --from, --elasticsearch, --log-group or --container-insights is given.
+    FAMILY can be a shell pattern; the default is all families.
     """
 
 
@@ -253,15 +248,14 @@ def history() -> None:
 def report() -> None:
     """Write an HTML page of past runs, with charts.
 
-    FAMILY can be a shell pattern, as in --family; the default is all families. Runs come from the local
-    history unless --from, --elasticsearch, --log-group or --container-insights is given.
+    FAMILY can be a shell pattern; the default is all families.
     """
 
 
 @click.command(
     "recommend",
     cls=PastRunsCommand,
-    epilog="Example: task-profiler recommend nightly-etl --elasticsearch https://search:9200",
+    epilog="Example: task-profiler recommend nightly-etl --from https://search:9200",
 )
 @family_arguments
 @source_options
@@ -287,22 +281,15 @@ def report() -> None:
 def recommend() -> None:
     """Recommend task sizes based on past runs.
 
-    FAMILY can be a shell pattern, as in --family; the default is all families, without the reasons.
-    Failed, stopped and killed runs are included. Runs come from the local history unless --from, --elasticsearch,
-    --log-group or --container-insights is given.
+    FAMILY can be a shell pattern; the default is all families, without the reasons.
+    Failed, stopped and killed runs are included.
     """
 
 
-@click.command("watch", cls=PastRunsCommand, epilog="Example: task-profiler watch nightly-etl --log-group /ecs/jobs")
+@click.command("watch", cls=PastRunsCommand, epilog="Example: task-profiler watch nightly-etl --from logs:/ecs/jobs")
 @click.argument("name", metavar="[FAMILY|TASK]", required=False, shell_complete=completes(families=True))
-@repeatable(
-    "--log-group groups",
-    "GROUP",
-    "Read this log group of monitors or batches in CloudWatch, or those that match * ? [].",
-)
+@past_run_options
 @option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.")
-@option("--elasticsearch url", "URL", "Read past runs from this Elasticsearch or OpenSearch instead of the log groups.")
-@sign_in_options
 @option(
     "--days",
     "N",
@@ -317,13 +304,13 @@ def watch() -> None:
     """Show what runs now: time, CPU, memory, notifications.
 
     FAMILY is a family or a pattern of families, TASK the beginning of a task ID. Without them, tasks of services are
-    left out. Without --log-group and --cluster, local runs are shown. CPU and memory come from the
-    newest checkpoint. Ctrl-C ends it.
+    left out. Without logs:GLOB in --from and without --cluster, local runs are shown. CPU and memory come from the
+    newest checkpoint, the usual duration from https://HOST in --from, else from the log groups. Ctrl-C ends it.
     """
 
 
 @click.command(
-    "schedules", cls=PastRunsCommand, epilog="Example: task-profiler schedules --cluster jobs --log-group /ecs/jobs"
+    "schedules", cls=PastRunsCommand, epilog="Example: task-profiler schedules --cluster jobs --from logs:/ecs/jobs"
 )
 @family_arguments
 @option("--cluster", "NAME", "Only schedules that start tasks in this ECS cluster.")
@@ -335,6 +322,6 @@ def schedules() -> None:
 
     FAMILY can be a shell pattern; the default is all families.
     These are the schedules of EventBridge Scheduler and the rules of EventBridge in one Region. The usual duration
-    comes from the last successes in --elasticsearch, --log-group or --from. Only --elasticsearch also
-    shows what became of due times of more than an hour ago.
+    comes from the last successes in --from. Only https://HOST there also shows what became of due times of more than
+    an hour ago.
     """

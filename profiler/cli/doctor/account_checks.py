@@ -1,6 +1,7 @@
-"""``doctor --task``, ``--family`` and ``--cluster``: what a task definition, or each family of a cluster, lacks."""
+"""``doctor FILE|FAMILY`` and ``doctor --cluster``: what a task definition, or each family of a cluster, lacks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from shlex import quote
 
 from profiler.aws_account.clusters_and_log_groups import STANDARD, container_insights_sentences
@@ -24,13 +25,14 @@ from profiler.aws_account.family_monitors import FamilyMonitor, plan_monitors, r
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.scheduled_targets import Schedules, is_timed, schedule_of
+from profiler.aws_account.stack_state import export_line
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Column, Span, sentences_about, table, table_width, write_lines, write_paragraph
 from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import open_pages, open_source
+from profiler.cli.wiring.open_past_runs import names_of, open_pages, open_source
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.record.units import format_count
@@ -40,6 +42,7 @@ from profiler.task_definitions.cloudformation import change_template, is_templat
 from profiler.task_definitions.definition_json import ChangedDefinition, read_document
 from profiler.task_definitions.monitor_container import default_image
 
+_MAX_GROUPS = 3  # in the line to export
 _ADD = "task-profiler taskdef add-monitor"
 _LEVEL_STYLES = {"ok": "", "note": "yellow", "problem": "red"}
 _TITLES = ("Family", "Monitor", "Role", "Log group", "Forwarded to")
@@ -100,7 +103,7 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
             healths.append(family_health(monitor, paths, add_command))
             show("Reading families", len(monitors) / len(families))
     reports = _last_reports(monitors, healths, options, now_ns)
-    is_indexed = options.url is not None or any(health.forwarded_to for health in healths)
+    is_indexed = bool(names_of(options, "search")) or any(health.forwarded_to for health in healths)
     schedules = [schedule_of(target) for target in rollout.targets if is_timed(target)]
     checks = ClusterChecks(add_command, schedules, reports, now_ns, is_indexed=is_indexed)
     judged = tuple(checks.judged(monitors, healths))
@@ -110,7 +113,12 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
         write_json_lines(judged)
     else:
         write_lines(_lines(judged, table_width()))
-        for sentence in container_insights_sentences(open_client, (cluster,)):
+        groups = sorted({one.log_group for one in judged if one.has_reports and one.log_group})
+        if len(groups) > _MAX_GROUPS:
+            groups = sorted({group[: group.rfind("/") + 1] + "*" for group in groups})
+        sources = names_of(options, "search") or [f"logs:{group}" for group in groups]
+        hints = [export_line(sources)] if sources else []
+        for sentence in (*hints, *container_insights_sentences(open_client, (cluster,))):
             write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
     warn(f"{format_count(len(judged), 'family')}: {wrong or 'none'} with a problem.")
@@ -126,14 +134,19 @@ def _last_reports(
     reporting = [one for one in healths if one.has_reports]
     readable = [one for one in reporting if one.log_group_exists and one.log_group_class == STANDARD]
     groups: Sequence[str | None] = sorted({one.log_group for one in readable if one.log_group})
-    if options.url is not None:
+    urls = names_of(options, "search")
+    if urls:
         groups = [None] if reporting else []
     newest_ns: dict[str, int] = {}
     try:
         with progress_row() as show:
             show("Looking for the last reports", None)
             for group in groups:
-                source = open_source(options) if group is None else LogGroupRuns(pages, (group,), now_ns)
+                source = (
+                    open_source(replace(options, sources=urls))
+                    if group is None
+                    else LogGroupRuns(pages, (group,), now_ns)
+                )
                 families = frozenset(one.family for one in reporting if group in (None, one.log_group))
                 found = newest_reports(source, families, arn, now_ns)
                 newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}

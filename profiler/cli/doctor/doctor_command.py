@@ -11,6 +11,7 @@ from profiler.cli.options import SourceOptions, gathered, is_file_name
 from profiler.cli.printing import terminal_columns, write_json_lines
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines
 from profiler.cli.wiring.build_collectors import metadata_source, tag_lookup
+from profiler.cli.wiring.open_past_runs import names_of, open_search
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.nvml_source import NvmlSource
@@ -39,32 +40,26 @@ def run_doctor(
     name: str | None,
     as_json: bool,
     seconds: float,
-    file: str | None,
-    family: str | None,
     cluster: str | None,
     stack: str | None,
     ui_url: str | None,
     options: SourceOptions,
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition."""
-    if name is not None:
-        if file or family:
-            raise UsageError("FILE or FAMILY is given twice: omit the option.")
-        file, family = (name, None) if is_file_name(name) else (None, name)
-    if sum(option is not None for option in (file, family, cluster, stack)) > 1:
-        raise UsageError("--task, --family, --cluster and --deployed are different checks: use one of them.")
-    if stack is None and (ui_url or (options.url and cluster is None)):
-        raise UsageError("--elasticsearch and --url belong to the forwarder: add --deployed STACK.")
+    if sum(option is not None for option in (name, cluster, stack)) > 1:
+        raise UsageError("FILE, FAMILY, --cluster and --deployed are different checks: use one of them.")
+    if stack is None and ui_url:
+        raise UsageError("--url belongs to the forwarder: add --deployed STACK.")
     clock = SystemClock()
     if cluster is not None:
         from profiler.cli.doctor.account_checks import check_cluster  # not in the monitor's container
 
         sys.exit(check_cluster(cluster, options, clock.wall_ns(), as_json=as_json))
     region, profile = options.region, options.profile
-    if file is not None or family is not None:
+    if name is not None:
         from profiler.cli.doctor.account_checks import findings_of_family, findings_of_file  # as above
 
-        findings = findings_of_file(file) if file is not None else findings_of_family(family or "", region, profile)
+        findings = findings_of_file(name) if is_file_name(name) else findings_of_family(name, region, profile)
     elif stack is not None:
         findings = _findings_of_deployment(stack, options, ui_url, clock)
     else:
@@ -85,21 +80,22 @@ def _findings_of_deployment(stack: str, options: SourceOptions, ui_url: str | No
     from profiler.cli.wiring.aws_options import open_clients, search_session
 
     yield from deployment_findings(stack, open_clients(options.region, options.profile), clock)
-    if options.url is None and ui_url is None:
+    urls = names_of(options, "search")
+    if not urls and ui_url is None:
         return
     from profiler.aws_account.doctor.deployment_checks import dashboard_findings, template_findings
     from profiler.core.index_names import DEFAULT_PREFIX
     from profiler.search_setup.dashboard_import import dashboard_objects, fit_objects, read_version  # requests
-    from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
+    from profiler.search_setup.search_servers import DashboardsServer
     from profiler.search_setup.template_install import prefixed_name, setup_files
 
-    prefix = options.prefix or DEFAULT_PREFIX
-    session = search_session(options)
-    if options.url is not None:
-        names = [prefixed_name(name, prefix) for name in setup_files().templates]
-        yield from template_findings(ClusterServer(options.url, session), names)
+    prefix = DEFAULT_PREFIX
+    for url in urls:
+        indexed = open_search(url, options)
+        prefix = indexed.prefix
+        yield from template_findings(indexed.server, [prefixed_name(name, prefix) for name in setup_files().templates])
     if ui_url is not None:
-        ui = DashboardsServer(ui_url, session)
+        ui = DashboardsServer(ui_url, search_session(ui_url, options.region, options.profile, os.environ))
         version = read_version(ui)
         yield from dashboard_findings(ui, fit_objects(dashboard_objects(version.flavour, prefix), version))
 

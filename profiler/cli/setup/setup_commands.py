@@ -7,13 +7,13 @@ updates it, and deletes it; ``redrive`` sends failed events again.
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from profiler.aws_account.setup.monitor_image import Docker, ImageBuild, ImageRepository, build_context, clone_folder
-from profiler.cli.options import SignIn, gathered, parse_tags
+from profiler.cli.options import parse_tags
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 _STATES = {True: ("done", "green"), False: ("not done", "yellow"), None: ("unknown", "cyan")}
 _INDENT = " " * 22
+# The variables of a sign-in, and their names in a secret.
+_CREDENTIALS = {
+    "ELASTICSEARCH_API_KEY": "api_key",
+    "ELASTICSEARCH_USER": "username",
+    "ELASTICSEARCH_PASSWORD": "password",
+}
 _GOES_ON = " \\"
 _PERMISSIONS = (
     "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, lambda:InvokeFunction, "
@@ -54,7 +60,7 @@ def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None,
         return code
     for number, step in enumerate(found, 1):
         write_lines(_lines(number, step, terminal_columns()))
-    for sentence in steps.container_insights:
+    for sentence in steps.hints:
         write_paragraph(sentence)
     return code
 
@@ -69,9 +75,7 @@ def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
         yield rows[-1]
 
 
-def redrive_events(
-    *, name: str, yes: bool, dry_run: bool, as_json: bool, region: str | None, profile: str | None
-) -> int:
+def redrive_events(*, name: str, yes: bool, as_json: bool, region: str | None, profile: str | None) -> int:
     """Send failed events to the forwarder's functions again, or count them."""
     from profiler.aws_account.aws_errors import aws_errors
     from profiler.aws_account.setup.dead_letters import count_events, redrive  # slow to import, as the next ones
@@ -79,21 +83,20 @@ def redrive_events(
 
     open_client, clock = open_clients(region, profile), SystemClock()
     outputs = existing_stack(open_client, name).outputs
-    is_applied = yes and not dry_run
     code, documents = 0, []
     for title in ("ForwardLogs", "TaskStopped"):
         queue, function = (outputs.get(f"{title}{output}") for output in ("DeadLetterQueueUrl", "FunctionName"))
         if queue is None or function is None:
             continue
         with aws_errors(f"The events for {function} were not all sent, and the rest is in the queue", _PERMISSIONS):
-            if is_applied:
+            if yes:
                 count, reasons = redrive(open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS)
             else:
                 count, reasons = count_events(open_client("sqs"), queue), []
-        documents.append({"function": function, "isApplied": is_applied, "events": count, "refused": len(reasons)})
+        documents.append({"function": function, "isApplied": yes, "events": count, "refused": len(reasons)})
         if not as_json:
             events = format_count(count, "event")
-            say(f"Sent {events} to {function} again." if is_applied else f"would send {events} to {function}")
+            say(f"Sent {events} to {function} again." if yes else f"would send {events} to {function}")
         for sentence in reasons:
             warn(f"{sentence} It is still in the queue.")
             code = 1
@@ -101,7 +104,7 @@ def redrive_events(
         write_json_lines(documents)
     elif not documents:
         say(f"The stack {name} has no dead-letter queue: nothing to send.")
-    elif not is_applied:
+    elif not yes:
         say(NOT_APPLIED)
     return code
 
@@ -113,7 +116,6 @@ def build_image(
     tag: str,
     platforms: tuple[str, ...],
     yes: bool,
-    dry_run: bool,
     as_json: bool,
     region: str | None,
     profile: str | None,
@@ -127,7 +129,7 @@ def build_image(
         docker = Docker(os.environ)
         docker.check()
         build = docker.plan(platforms, options)
-        if dry_run or not yes:
+        if not yes:
             commands = [*_dry_run(ecr, uri, tag, build, profile)]
             if as_json:
                 write_json_lines([{"isApplied": False, "commands": commands}])
@@ -165,13 +167,14 @@ def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild,
         yield shlex.join(["docker", *command])
 
 
-@gathered(SignIn, "sign_in")
 def deploy_stack(
     *,
     name: str,
     failure_webhook: str | None,
     success_webhook: str | None,
     url: str | None,
+    api_key: str | None,
+    user: str | None,
     otlp_url: str | None,
     otlp_headers: str | None,
     groups: tuple[str, ...],
@@ -181,17 +184,17 @@ def deploy_stack(
     bucket: str | None,
     zip_file: str | None,
     yes: bool,
-    dry_run: bool,
     delete: bool,
     as_json: bool,
-    sign_in: SignIn,
+    region: str | None,
+    profile: str | None,
 ) -> None:
     """Deploy the forwarder by CloudFormation, or update it."""
     from profiler.aws_account.setup.stack_deployment import StackRequest  # slow to import, like the next modules
     from profiler.cli.setup.stack_output import Output, SearchCluster, deploy, remove
 
-    open_client = open_clients(sign_in.region, sign_in.profile)
-    output = Output(is_applied=yes and not dry_run, as_json=as_json)
+    open_client = open_clients(region, profile)
+    output = Output(is_applied=yes, as_json=as_json)
     if delete:
         remove(name, open_client, output)
         return
@@ -207,40 +210,53 @@ def deploy_stack(
         "LogGroups": ",".join(groups) if groups else None,
         "Subscribe": "account" if all_log_groups else None,
     }
+    credentials = _credentials(api_key, user)
     request = StackRequest(
         name=name,
         bucket=bucket,
         zip_file=zip_file,
         parameters=parameters,
         settings={name: value for name, value in settings.items() if value is not None},
-        secrets=_secrets(failure_webhook, success_webhook, otlp_headers, sign_in),
+        secrets=_secrets(failure_webhook, success_webhook, otlp_headers, credentials),
         tags=dict(parse_tags(tags)),
     )
-    cluster = SearchCluster(url, search_session(sign_in)) if url else None
+    environment = {**os.environ, **dict.fromkeys(_CREDENTIALS, ""), **credentials} if credentials else os.environ
+    cluster = SearchCluster(url, search_session(url, region, profile, environment)) if url else None
     deploy(request, open_client, cluster, output)
 
 
+def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:
+    """The variables of the sign-in with the options. Raises UsageError for invalid ones, without their values."""
+    if api_key and user:
+        raise UsageError("--api-key and --user are two ways to sign in: give one of them.")
+    name, colon, password = (user or "").partition(":")
+    if user and not colon:
+        raise UsageError("--user is not NAME:PASSWORD: put a colon between them.")
+    values = (api_key or "", name, password)
+    credentials = {name: value for name, value in zip(_CREDENTIALS, values, strict=True) if value}
+    if credentials:
+        from profiler.search_setup.search_servers import open_session  # requests
+
+        open_session(credentials)
+    return credentials
+
+
 def _secrets(
-    failure_webhook: str | None, success_webhook: str | None, otlp_headers: str | None, sign_in: SignIn
+    failure_webhook: str | None,
+    success_webhook: str | None,
+    otlp_headers: str | None,
+    credentials: Mapping[str, str],
 ) -> dict[str, dict[str, str]]:
     """The values of each secret, by the parameter that gets its name. No message contains a value."""
-    api_key, user = sign_in.api_key, sign_in.user
     webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}
     slack = {key: webhook for key, webhook in webhooks.items() if webhook}
     if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):
         raise UsageError("A Slack webhook is not an address: it begins with https://, without spaces and line ends.")
-    if api_key and user:
-        raise UsageError("--api-key and --user are two ways to sign in: give one of them.")
-    if api_key or user:
-        from profiler.search_setup.search_servers import open_session  # requests
-
-        open_session(api_key, user, {})  # rejects invalid credentials
     if otlp_headers:
         from profiler.otlp.otlp_settings import parse_headers  # rarely needed
 
         parse_headers(otlp_headers, "--otlp-headers")
-    name, _, password = (user or "").partition(":")
-    search = {"username": name, "password": password} if user else {"api_key": api_key} if api_key else {}
+    search = {_CREDENTIALS[name]: value for name, value in credentials.items()}
     otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
     secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
     return {parameter: values for parameter, values in secrets.items() if values}

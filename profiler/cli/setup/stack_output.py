@@ -14,7 +14,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.setup.stack_changes import Change, ChangeSet, StackChanges, StackEvent, remains
 from profiler.aws_account.setup.stack_deployment import StackDeployment, StackPlan, StackRequest
 from profiler.aws_account.setup.stack_template import find_gap
-from profiler.aws_account.stack_state import obstacle, read_state
+from profiler.aws_account.stack_state import export_lines, obstacle, read_state
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write_json_lines
 from profiler.cli.styled_text import Column, Span, table, table_width, write_lines
 from profiler.core.clock import SystemClock
@@ -138,6 +138,8 @@ def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None
         if state.outputs:
             write_lines(table((Column("OUTPUT"), Column("VALUE")), sorted(state.outputs.items())))
         say(f"The stack {state.place} is deployed: version {state.version}.")
+        for line in export_lines(plan.values):
+            say(line)
 
 
 @contextmanager

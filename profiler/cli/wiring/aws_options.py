@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 from profiler.aws_account.aws_errors import UNKNOWN_REGION, OpenClient, aws_errors
 from profiler.cli.printing import warn
 from profiler.core.aws_clients import AwsClient, is_throttled, open_session
-from profiler.core.aws_signature import AwsSignature
+from profiler.core.aws_signature import AwsSignature, signing_region, signing_service
 from profiler.core.errors import TaskProfilerError
 
 if TYPE_CHECKING:
     import requests
-
-    from profiler.cli.options import SignIn
 
 _MAX_RETRIES = 10
 _LONGEST_WAIT_SECONDS = 2.5  # so all waits of a call together are below half a minute
@@ -32,29 +30,32 @@ def aws_environment(region: str | None, profile: str | None, environment: Mappin
     return {name: value for name, value in selected.items() if value}
 
 
-def search_session(sign_in: "SignIn") -> "requests.Session":
-    """A session with a search cluster, or with the server of its dashboards, that signs in according to the options.
+def search_session(
+    url: str, region: str | None, profile: str | None, environment: Mapping[str, str]
+) -> "requests.Session":
+    """A session with a search cluster, or with the server of its dashboards, that signs in as the variables say.
 
-    Raises TaskProfilerError without valid credentials of AWS or a Region, if the options ask for them.
+    Raises TaskProfilerError without valid credentials of AWS or a Region, if requests are signed.
     """
-    if sign_in.aws_auth:
-        check_region(sign_in.region, sign_in.profile)
+    service, region = signing_service(url, environment), signing_region(url) or region
+    if service is not None:
+        check_region(region, profile)
     from profiler.search_setup.search_servers import open_session as open_search_session  # requests
 
     signature = None
-    if sign_in.aws_auth:
+    if service is not None:
         with aws_errors("The requests cannot be signed"):
             from botocore.exceptions import NoCredentialsError, NoRegionError  # slow to import
 
-            session = open_session(region_of_environment(sign_in.region), sign_in.profile or None)
+            session = open_session(region_of_environment(region), profile or None)
             credentials = session.get_credentials()
             if credentials is None:
                 raise NoCredentialsError
             if session.region_name is None:
                 raise NoRegionError
             credentials.get_frozen_credentials()  # an expired sign-in fails here
-            signature = AwsSignature(credentials, session.region_name, "es")
-    return open_search_session(sign_in.api_key, sign_in.user, os.environ, sign_in.ca_file, signature)
+            signature = AwsSignature(credentials, session.region_name, service)
+    return open_search_session(environment, signature)
 
 
 def region_of_environment(region: str | None) -> str | None:

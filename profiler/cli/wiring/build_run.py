@@ -192,8 +192,6 @@ def _check_options(options: RunOptions) -> None:
         )
     if options.live and options.quiet:
         raise UsageError("--live prints what --quiet does not: omit one of them.")
-    if options.history_file is not None and (options.no_history or not options.history_file):
-        raise UsageError("--history needs a file name and excludes --no-history: omit one of them.")
 
 
 def _warn(stderr: Output, sentences: Iterable[str]) -> None:

@@ -44,12 +44,12 @@ class RunSession:
     def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
         self._clock = clock
         self._options = options
-        self._format = options.output_format
+        self._format: str = "json" if options.as_json else options.output_format
         if self._format == "auto":  # for a person if the report goes to a terminal
             self._format = "human" if os.isatty(_STDERR) and options.output is None else "json"
         self._recorder = None
         if not options.no_history:
-            self._recorder = HistoryRecorder(options.history_file, os.environ, clock, options.words)
+            self._recorder = HistoryRecorder(os.environ, clock, options.words)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
         settings, seconds, endpoint = SettingsReader(os.environ), options.interval_seconds, endpoint_address(os.environ)
@@ -113,8 +113,7 @@ class RunSession:
                 from profiler.cli.run_family import family_of_run  # not for the report as JSON
 
                 wait = recorder.search(partial(family_of_run, report, self._plan.prices, self._options))
-            file = self._options.history_file
-            history = () if file is None else ("--history", file)
+            history = ("--from", "history") if os.environ.get("TASK_PROFILER_FROM") else ()
         from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
 
         report, earlier = (None if wait is None else wait()) or (report, ())

@@ -1,11 +1,11 @@
-"""Builds the source of past runs that the options select, and reads the prices of the environment."""
+"""Parses and opens the sources of past runs that the options select, and reads the prices of the environment."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from profiler.cli.options import SourceOptions, parse_tags, parse_time
+from profiler.cli.options import SOURCE_FAILED, SourceOptions, parse_tags, parse_time
 from profiler.cli.printing import warn
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -16,53 +16,129 @@ from profiler.runs.past_runs.run_source import OpenProgress, RunFilter, RunSourc
 if TYPE_CHECKING:
     from profiler.aws_account.aws_errors import OpenClient
     from profiler.runs.past_runs.log_group_runs import ReadPages
+    from profiler.runs.past_runs.search_runs import IndexedRuns
     from profiler.sizing.prices import PriceOverrides
+
+
+class Source(NamedTuple):
+    """A source of runs: its kind, and its file, address, pattern or cluster; "" for the default history."""
+
+    kind: Literal["history", "file", "search", "logs", "insights"]
+    name: str
+
+
+def parse_source(text: str) -> Source:
+    """Parse what ``--from`` takes. Raises UsageError for a kind without a name."""
+    kind, colon, name = text.partition(":")
+    if not text or (colon and not name and kind in ("history", "logs", "insights")):
+        raise UsageError(f"--from {text!r} has no name: write history:FILE, logs:GLOB or insights:CLUSTER.")
+    match kind:
+        case "http" | "https" | "HTTP" | "HTTPS" if name.startswith("//"):
+            return Source("search", text)
+        case "logs" | "insights" if colon:
+            return Source(kind, name)
+        case "history":
+            return Source("history", name)
+    return Source("file", text)
+
+
+def names_of(options: SourceOptions, kind: str) -> tuple[str, ...]:
+    """The names of the options' sources of this kind."""
+    return tuple(source.name for source in map(parse_source, options.sources) if source.kind == kind)
+
+
+def is_local(options: SourceOptions) -> bool:
+    """Whether all runs are of the local history."""
+    return len(names_of(options, "history")) == len(options.sources)
 
 
 def open_source(
     options: SourceOptions, *, keeps_stacks: bool = False, keeps_notices: bool = False, shows_progress: bool = True
 ) -> RunSource:
-    """Open the source. Raises UsageError if the options name several, TaskProfilerError if it is not there.
+    """Open the sources. Raises UsageError for an invalid one, TaskProfilerError if none can be opened.
 
     Files and log groups are read only once, and keep call stacks and notices about schedules only on request. The
     modules of a source are imported only for that source.
     """
-    _check_only_one(options)
+    sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [Source("history", "")]
+    if options.with_services and not any(source.kind == "insights" for source in sources):
+        raise UsageError("--services is for --from insights:CLUSTER: other sources have the tasks of services.")
     show = _show_progress if shows_progress else no_progress
+
+    def open_one(source: Source) -> RunSource:
+        return _open(source, options, show, keeps_stacks=keeps_stacks, keeps_notices=keeps_notices)
+
+    if len(sources) == 1:
+        return open_one(sources[0])
+    from profiler.runs.past_runs.joined_runs import JoinedRuns  # rarely needed
+
+    opened = []
+    for number, source in enumerate(sources, 1):
+        try:
+            opened.append(open_one(source))
+        except TaskProfilerError as error:
+            if isinstance(error, UsageError) or (number == len(sources) and not opened):
+                raise
+            _report_failure(error)
+    return JoinedRuns(opened, _report_failure)
+
+
+def _open(
+    source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool, keeps_notices: bool
+) -> RunSource:
     now_ns = SystemClock().wall_ns()
-    if options.source is not None:
-        from profiler.runs.past_runs.record_files import FileRuns
+    match source.kind:
+        case "file":
+            from profiler.runs.past_runs.record_files import FileRuns
 
-        return FileRuns(options.source, now_ns, keeps_stacks=keeps_stacks)
-    if options.url is not None:
-        from profiler.cli.wiring.aws_options import search_session
+            return FileRuns(source.name, now_ns, keeps_stacks=keeps_stacks)
+        case "search":
+            return open_search(source.name, options, show)
+        case "logs":
+            from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 
-        session = search_session(options)  # a missing Region is an error before the slow imports
-        from profiler.runs.past_runs.search_runs import IndexedRuns
-        from profiler.search_setup.search_servers import ClusterServer
+            groups, read_pages = log_groups(options, (source.name,)), open_pages(options)
+            return LogGroupRuns(read_pages, groups, now_ns, show, keeps_notices=keeps_notices)
+        case "insights":
+            return _container_insights(source.name, options, now_ns, show)
+    return _open_history(source.name)
 
-        return IndexedRuns(ClusterServer(options.url, session), options.prefix, show)
-    if options.groups:
-        from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 
-        return LogGroupRuns(open_pages(options), log_groups(options), now_ns, show, keeps_notices=keeps_notices)
-    if options.insights:
-        return _container_insights(options, now_ns, show)
+def _report_failure(error: TaskProfilerError) -> None:
+    """Warn about a source that failed beside others. The command's exit code becomes 1: see PastRunsCommand."""
+    import click  # not for `run`
+
+    warn(str(error))
+    click.get_current_context().meta[SOURCE_FAILED] = True
+
+
+def _open_history(file: str) -> RunSource:
     from profiler.runs.history.history_file import history_path
     from profiler.runs.history.run_database import HistoryStore
     from profiler.runs.past_runs.local_history import LocalRuns
 
-    path = history_path(options.history_file, os.environ)
+    path = history_path(os.environ, file)
+    if file and not os.path.lexists(path):
+        raise TaskProfilerError(f"The history file {path} does not exist: check --from.")
     store = HistoryStore(path, SystemClock())
     store.add_abandoned_runs()
-    if options.history_file is not None and not os.path.lexists(path):
-        raise TaskProfilerError(f"The history file {path} does not exist: check --history.")
     return LocalRuns(store)
 
 
-def source_of_advice(options: SourceOptions, source: RunSource) -> RunSource | None:
-    """The source of a whole family's runs; None for log groups, because weeks of logs would be read only for advice."""
-    return None if options.groups else source
+def open_search(url: str, options: SourceOptions, show: OpenProgress = no_progress) -> "IndexedRuns":
+    """Open the forwarder's documents. The last part of the address's path is the prefix of the index names."""
+    from profiler.cli.wiring.aws_options import search_session
+
+    session = search_session(
+        url, options.region, options.profile, os.environ
+    )  # a missing Region is an error before slow imports
+    from profiler.core.index_names import DEFAULT_PREFIX
+    from profiler.runs.past_runs.search_runs import IndexedRuns
+    from profiler.search_setup.search_servers import ClusterServer
+
+    scheme, _, place = url.partition("://")
+    address, _, prefix = place.rpartition("/") if "/" in place else (place, "", "")
+    return IndexedRuns(ClusterServer(f"{scheme}://{address}", session), prefix or DEFAULT_PREFIX, show)
 
 
 def run_filter(options: SourceOptions, *, run: str | None = None, reads_checkpoints: bool = False) -> RunFilter:
@@ -86,22 +162,7 @@ def run_filter(options: SourceOptions, *, run: str | None = None, reads_checkpoi
     )
 
 
-def _check_only_one(options: SourceOptions) -> None:
-    sources = (
-        ("--history", options.history_file is not None),
-        ("--from", options.source is not None),
-        ("--elasticsearch", options.url is not None),
-        ("--log-group", bool(options.groups)),
-        ("--container-insights", bool(options.insights)),
-    )
-    given = [name for name, is_given in sources if is_given]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other: use one source of runs.")
-    if options.with_services and not options.insights:
-        raise UsageError("--services is for --container-insights: other sources have the tasks of services.")
-
-
-def _container_insights(options: SourceOptions, now_ns: int, show: OpenProgress) -> RunSource:
+def _container_insights(cluster: str, options: SourceOptions, now_ns: int, show: OpenProgress) -> RunSource:
     from profiler.aws_account.clusters_and_log_groups import matching_clusters  # only for this source
     from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns, InsightsSelection
     from profiler.settings import SettingsReader
@@ -109,14 +170,13 @@ def _container_insights(options: SourceOptions, now_ns: int, show: OpenProgress)
 
     open_client = _clients(options)
     open_client("logs")  # not by several threads
-    clusters, missing = matching_clusters(open_client, options.insights)
+    clusters = matching_clusters(open_client, cluster)
     selected = InsightsSelection(
         clusters=clusters,
         since_ns=parse_time(options.since or f"{DEFAULT_DAYS}d", now_ns // NS_PER_MS) * NS_PER_MS,
         now_ns=now_ns,
         with_services=options.with_services,
         prices=SettingsReader(os.environ).prices() or PriceOverrides(),
-        missing=missing,
     )
     return ContainerInsightsRuns(open_pages(options), selected, show)
 
@@ -129,11 +189,11 @@ def _show_progress() -> Iterator[Callable[[int, float], None]]:
         yield lambda runs, share: show(format_count(runs, "run"), share)
 
 
-def log_groups(options: SourceOptions) -> tuple[str, ...]:
-    """The log groups of the options. Raises TaskProfilerError if a pattern matches none."""
+def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ...]:
+    """The log groups that match the patterns. Raises TaskProfilerError if a pattern matches none."""
     from profiler.aws_account.clusters_and_log_groups import matching_log_groups  # only for this source
 
-    return matching_log_groups(_clients(options), options.groups)
+    return matching_log_groups(_clients(options), patterns)
 
 
 def open_pages(options: SourceOptions) -> "ReadPages":

@@ -236,7 +236,7 @@ def _command(notice: EndedTask) -> JsonObject | None:
     """
     if notice.outcome.status == "success" or notice.record is None or notice.report_log is None:
         return None
-    words = ("task-profiler", "show", notice.task.id, "--log-group", notice.report_log.group)
+    words = ("task-profiler", "show", notice.task.id, "--from", f"logs:{notice.report_log.group}")
     text = shlex.join(on_one_line(word).replace("`", "") for word in words)  # three backticks would end the block
     return section([f"{_CODE_FENCE}{text.translate(_ESCAPES)}{_CODE_FENCE}"], formatted=True)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import elasticsearch
+from elastic_transport.client_utils import DEFAULT
 
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.invocation import SearchClusterError
@@ -17,11 +18,16 @@ class ElasticsearchCluster(interface.SearchCluster):
 
     engine = "Elasticsearch"
 
-    def __init__(self, url: str, credentials: Credentials) -> None:
+    def __init__(self, url: str, credentials: Credentials, ca_file: str | None = None) -> None:
         headers = interface.authorization(credentials)
         with interface.checked_url(url):
             self._client = elasticsearch.Elasticsearch(
-                url, headers=headers, max_retries=0, retry_on_timeout=False, http_compress=True
+                url,
+                headers=headers,
+                max_retries=0,
+                retry_on_timeout=False,
+                http_compress=True,
+                ca_certs=ca_file or DEFAULT,
             )
 
     def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401  JSON

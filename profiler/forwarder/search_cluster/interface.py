@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct
 
-from profiler.core.aws_signature import NO_SERVERLESS, is_serverless
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.forwarder.documents import STORED_FIELDS, Document, Stored, completed_fields
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
@@ -137,8 +136,11 @@ def checked_url(url: str) -> Iterator[None]:
     """
     if not url.lower().startswith(("https://", "http://")):
         raise SettingsError(_INVALID_URL)
-    if is_serverless(url):
-        raise SettingsError(f"ELASTICSEARCH_URL is not usable. {NO_SERVERLESS}")
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise SettingsError(
+            "ELASTICSEARCH_URL contains credentials: leave them out, and set ELASTICSEARCH_USER and "
+            "ELASTICSEARCH_PASSWORD."
+        )
     try:
         yield
     except (TypeError, ValueError):

@@ -17,15 +17,16 @@ class OpenSearchCluster(interface.SearchCluster):
 
     engine = "OpenSearch"
 
-    def __init__(self, url: str, credentials: Credentials, region: str | None) -> None:
+    def __init__(self, url: str, credentials: Credentials, region: str | None, ca_file: str | None = None) -> None:
         headers, signature = interface.authorization(credentials), None
         if credentials.aws and not headers:  # a function of Lambda always has a Region and a role
-            signature = AwsSignature(open_session(region, None).get_credentials(), region or "", "es")
+            signature = AwsSignature(open_session(region, None).get_credentials(), region or "", credentials.aws)
         with interface.checked_url(url):
             self._client = opensearchpy.OpenSearch(
                 hosts=[url],
                 http_auth=signature,
                 headers=headers,
+                ca_certs=ca_file,
                 connection_class=opensearchpy.RequestsHttpConnection,
                 max_retries=0,
                 retry_on_timeout=False,

@@ -2,21 +2,17 @@
 
 from collections.abc import Mapping
 
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 
 LOCK_TIMEOUT_SECONDS = 5
 
 
-def history_path(option: str | None, environment: Mapping[str, str]) -> str:
-    """The history's file: ``option`` (``--history``), else TASK_PROFILER_HISTORY, else below the XDG data folder.
+def history_path(environment: Mapping[str, str], file: str | None = None) -> str:
+    """The history's file: ``file``, else TASK_PROFILER_HISTORY, else below the XDG data folder.
 
     Raises TaskProfilerError if none of them, nor HOME, is set.
     """
-    if option is not None:
-        if not option:
-            raise UsageError("--history is empty: name a file or leave the option out.")
-        return option
-    named = environment.get("TASK_PROFILER_HISTORY")
+    named = file or environment.get("TASK_PROFILER_HISTORY")
     if named:
         return named
     # The XDG base directory specification requires that relative paths are ignored.
@@ -24,7 +20,7 @@ def history_path(option: str | None, environment: Mapping[str, str]) -> str:
     if not data.startswith("/"):
         if not home.startswith("/"):
             raise TaskProfilerError(
-                "The history has no place because HOME is not set: name a file by --history or TASK_PROFILER_HISTORY."
+                "The history has no place because HOME is not set: name a file by TASK_PROFILER_HISTORY."
             )
         data = f"{home}/.local/share"
     return f"{data.rstrip('/')}/task-profiler/history.sqlite3"

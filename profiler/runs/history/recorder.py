@@ -53,8 +53,7 @@ def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
 class HistoryRecorder:
     """Records one run of the command ``words`` in the history."""
 
-    def __init__(self, option: str | None, environment: Mapping[str, str], clock: Clock, words: Sequence[str]) -> None:
-        self._option = option
+    def __init__(self, environment: Mapping[str, str], clock: Clock, words: Sequence[str]) -> None:
         self._environment = environment
         self._clock = clock
         self._words = words
@@ -99,7 +98,7 @@ class HistoryRecorder:
 
     def _open(self, max_wait_seconds: float) -> "HistoryStore":
         """The history. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
-        path = history_path(self._option, self._environment)
+        path = history_path(self._environment)
         from profiler.runs.history.run_database import HistoryStore  # see the module's docstring
 
         return HistoryStore(path, self._clock, max_wait_seconds)

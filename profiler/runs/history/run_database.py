@@ -126,7 +126,7 @@ class HistoryStore:
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
         if not stat.S_ISREG(os.stat(self.path).st_mode):
-            raise TaskProfilerError(f"{self.path} is not a file: name another with --history.")
+            raise TaskProfilerError(f"{self.path} is not a file: name another by TASK_PROFILER_HISTORY.")
         # SQLite never takes an absolute path for a URI or one of its special names.
         with closing(sqlite3.connect(os.path.join(os.getcwd(), self.path), isolation_level=None)) as connection:
             yield connection
@@ -140,13 +140,14 @@ class HistoryStore:
         ours = _query_int(connection, "PRAGMA application_id") == _APPLICATION_ID and version > 0
         if not ours and (version != 0 or _query_int(connection, "SELECT count(*) FROM sqlite_master")):
             raise TaskProfilerError(
-                f"{self.path} is another program's database and was left untouched: name another file with --history."
+                f"{self.path} is another program's database and was left untouched: name another file by "
+                "TASK_PROFILER_HISTORY."
             )
         if version > _VERSION:
             raise TaskProfilerError(
                 f"{self.path} was written by a newer Task Profiler (its format is {version}, this one knows "
-                f"{_VERSION}) and was left untouched: update Task Profiler, or name another file with "
-                "--history."
+                f"{_VERSION}) and was left untouched: update Task Profiler, or name another file by "
+                "TASK_PROFILER_HISTORY."
             )
         return version == 0
 
@@ -164,7 +165,7 @@ class HistoryStore:
         except OSError as error:
             raise TaskProfilerError(
                 f"{self.path} cannot be opened ({error.strerror or error}): make its folder writable, or name another "
-                "file with --history."
+                "file by TASK_PROFILER_HISTORY."
             ) from error
 
     def keep_running(self, line: bytes, report: Report, points: bytes, command: str | None = None) -> None:
@@ -353,7 +354,7 @@ def _describe_error(error: sqlite3.Error) -> str:
         return _describe_corruption(str(error))
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
-    return f"cannot be used ({error}): make it and its folder writable, or name another file with --history."
+    return f"cannot be used ({error}): make it and its folder writable, or name another file by TASK_PROFILER_HISTORY."
 
 
 def _start(report: Report) -> str:

@@ -40,14 +40,13 @@ _minute_decoder = msgspec.json.Decoder(Minute, strict=False)
 
 
 class InsightsSelection(Struct, frozen=True, kw_only=True):
-    """The clusters to read, and which of their tasks count. ``missing`` are sentences about unknown clusters."""
+    """The clusters to read, and which of their tasks count."""
 
     clusters: tuple[str, ...]
     since_ns: int
     now_ns: int
     with_services: bool = False
     prices: PriceOverrides = PriceOverrides()
-    missing: tuple[str, ...] = ()
 
 
 class ContainerInsightsRuns(RunSource):
@@ -63,7 +62,7 @@ class ContainerInsightsRuns(RunSource):
         self._selected = selected
         self._open_progress = open_progress
         self._lock = Lock()
-        self._notes = list(selected.missing)
+        self._notes: list[str] = []
         self._tasks: dict[tuple[str, str], SeenTask] = {}
         self._ends: dict[tuple[str, str], StoppedTask] = {}
         self._containers: dict[tuple[str, ...], dict[str, str | None]] = {}

@@ -1,6 +1,6 @@
 """The runs of the local history. SQLite selects families, statuses and times."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 
@@ -8,17 +8,14 @@ from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
 from profiler.runs.history.run_database import MAX_RUNS_WITH_STACKS, HistoryStore
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first
+from profiler.runs.past_runs.run_source import ELSEWHERE, PastRun, RunFilter, RunSource, newest_first
 from profiler.runs.step_series import StepSeries
 
 
 class LocalRuns(RunSource):
     """The runs in a history file."""
 
-    elsewhere = (
-        ", or name another source (--from FILE, --elasticsearch URL, --log-group GROUP, --container-insights CLUSTER)"
-    )
-    remedy = f"make one with task-profiler run -- CMD{elsewhere}"
+    remedy = f"make one with task-profiler run -- CMD, or {ELSEWHERE}"
     stacks_remedy = f"only the newest {MAX_RUNS_WITH_STACKS} runs with call stacks keep them"
 
     def __init__(self, history: HistoryStore) -> None:
@@ -44,7 +41,7 @@ class LocalRuns(RunSource):
         found = (PastRun(report=report, command=command) for report, command in self.history.running())
         return newest_first(run for run in found if selection.matches(run.report))
 
-    def steps(self, runs: Iterable[PastRun]) -> Iterator[StepSeries]:
+    def steps(self, runs: Sequence[PastRun]) -> Iterator[StepSeries]:
         return self.history.steps(run.report for run in runs)
 
     def stacks(self, report: Report) -> StacksLine | None:

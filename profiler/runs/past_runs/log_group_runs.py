@@ -48,7 +48,7 @@ class LogGroupRuns(RunSource):
     """The runs whose reports are in the log groups. With ``keeps_notices``, notices about schedules are read, too."""
 
     remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
-
+    reads_families = False  # weeks of logs
     stacks_remedy = "check the retention of the batch's log stream, where their line is before the report"
 
     def __init__(

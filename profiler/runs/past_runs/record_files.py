@@ -103,6 +103,8 @@ def read_lines(source: str) -> Iterator[bytes]:
         else:
             with Path(source).open("rb") as stream:
                 yield from messages(stream)
+    except FileNotFoundError as error:
+        raise TaskProfilerError(f"{source}: no such file; for CloudWatch Logs write logs:{source}") from error
     except OSError as error:
         raise TaskProfilerError(
             f"{source_name(source)} cannot be read ({error.strerror}): name a file of record lines."

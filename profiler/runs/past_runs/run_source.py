@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from profiler.record.record_model import CHECKPOINT, Cost, Record, Report, Repor
 
 if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
+    from profiler.runs.step_series import StepSeries
 
 _WILDCARDS = frozenset("*?[")
 # The containers of one task start within this time of each other.
@@ -31,6 +33,7 @@ USUAL_PERIOD_NS = 60 * NS_PER_SECOND
 LATE_PERIODS = 2.5
 # No writer uses this word, so filters and pages count such a run as unknown.
 LOST = "lost"
+ELSEWHERE = "name another source (--from FILE, https://HOST, logs:GLOB or insights:CLUSTER)"
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
@@ -176,14 +179,15 @@ class RunSource(ABC):
     """A source of past runs.
 
     ``place`` is its name in a sentence. ``remedy`` is the advice if it has no run, ``stacks_remedy`` if it lacks the
-    call stacks of a run that had some, ``elsewhere`` names other sources. ``reading`` is a sentence about the amount
-    and the cost of the reading, which some sources have after the runs.
+    call stacks of a run that had some. ``reading`` is a sentence about the amount
+    and the cost of the reading, which some sources have after the runs. ``reads_families``: reading all runs of a
+    family is not too expensive, so that advice can be based on them.
     """
 
     place: str
     remedy: str
-    elsewhere = ""
     reading: str | None = None
+    reads_families = True
     stacks_remedy = "add the line of type task.stacks, which is before the report in the batch's log stream"
 
     @property
@@ -209,6 +213,12 @@ class RunSource(ABC):
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of one run, as far as the source has them."""
         return run.checkpoints
+
+    def steps(self, runs: Sequence[PastRun]) -> Iterator["StepSeries"]:
+        """The time series of each run that the source has outside the record; empty without one."""
+        from profiler.runs.step_series import StepSeries  # only for the report page
+
+        return repeat(StepSeries(), len(runs))
 
     def stacks(self, report: Report) -> StacksLine | None:  # noqa: ARG002  for sources that have them
         """The call stacks of a run over time; None if the source does not have them."""
@@ -378,7 +388,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
-    list_runs = f"list the runs with task-profiler history and the same source{source.elsewhere}."
+    list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run is not None:
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
     if selection.is_empty:

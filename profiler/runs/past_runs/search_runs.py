@@ -144,12 +144,12 @@ def _in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
 class IndexedRuns(RunSource):
     """The runs in the indices of a prefix."""
 
-    remedy = "check URL and --prefix, and that the forwarder works"
-    stacks_remedy = "they are not indexed, so read the batch's log stream with --log-group"
+    remedy = "check --from https://HOST/PREFIX, and that the forwarder works"
+    stacks_remedy = "they are not indexed, so read the batch's log group with --from logs:GROUP"
 
     def __init__(self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress) -> None:
-        self._server = server
-        self._prefix = prefix
+        self.server = server
+        self.prefix = prefix
         self._open_progress = open_progress
         self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
@@ -258,8 +258,8 @@ class IndexedRuns(RunSource):
 
     def _post(self, kind: str, query: object) -> Mapping[str, Any]:
         """Search all indices of a kind, if any. Raises TaskProfilerError unless a search cluster accepts the search."""
-        path = f"/{quote(self._prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
-        response = self._server.request("POST", path, query)
+        path = f"/{quote(self.prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
+        response = self.server.request("POST", path, query)
         body = response.body if isinstance(response.body, dict) else {}
         hits = body.get("hits")
         rows = hits.get("hits") if isinstance(hits, dict) else None
@@ -267,8 +267,8 @@ class IndexedRuns(RunSource):
             return body
         if not response.ok and ("error" in body or response.status in (401, 403)):
             raise TaskProfilerError(
-                f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check URL, sign-in "
-                "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
+                f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check the address, "
+                "its prefix and the sign-in, and that the index templates are installed (task-profiler kibana import)."
             )
         raise TaskProfilerError(
             f"{response.address} did not answer as Elasticsearch or OpenSearch does (HTTP {response.status}): check "

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.doctor.deployment_checks import stack_finding
 from profiler.aws_account.doctor.findings import Level
-from profiler.aws_account.stack_state import StackState, obstacle, read_state
+from profiler.aws_account.stack_state import StackState, export_lines, obstacle, read_state
 from tests.fake_cloudformation import FakeCloudFormation
 
 
@@ -50,3 +50,12 @@ def test_the_version_is_that_of_the_code_and_an_absent_stack_has_no_parameters_t
     assert state("CREATE_COMPLETE", CodeKey="mine/forwarder.zip").version is None
     assert state("REVIEW_IN_PROGRESS", Notify="failure").parameters == {}
     assert read_state(FakeCloudFormation(), "tp") == StackState(name="tp")
+
+
+def test_the_line_to_export_names_the_cluster_with_its_prefix_or_the_log_groups() -> None:
+    url = {"ElasticsearchUrl": "https://search:9200/", "IndexPrefix": "task", "LogGroups": "/ecs/a"}
+    assert [*export_lines(url)] == ["export TASK_PROFILER_FROM=https://search:9200/"]
+    assert [*export_lines({**url, "IndexPrefix": "team"})] == ["export TASK_PROFILER_FROM=https://search:9200/team"]
+    groups = {"ElasticsearchUrl": "", "LogGroups": "/ecs/a,/ecs/b*"}
+    assert [*export_lines(groups)] == ["export TASK_PROFILER_FROM='logs:/ecs/a logs:/ecs/b*'"]
+    assert [*export_lines({"LogGroups": ""})] == []

@@ -111,7 +111,7 @@ def test_an_empty_region_is_a_mistake(words: tuple[str, ...], cli: Cli) -> None:
 
 def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(cli: Cli) -> None:
     source = ("--from", kept(*GROWN), "--fail-above", "10%")
-    chosen = cli("compare", *BOTH, *source, "--metric", "durationMs", "--format", "json")
+    chosen = cli("compare", *BOTH, *source, "--metric", "durationMs", "--json")
     assert (chosen.code, list(json.loads(chosen.out)["metrics"])) == (0, ["durationMs"])
     unknown = cli("compare", *BOTH, *source, "--metric", "costUsd")
     assert unknown.out.endswith("Known for 0 of 8 runs of A and 0 of 8 runs of B: cost.\n")
@@ -144,7 +144,7 @@ def test_local_runs_have_a_cost_as_if_on_fargate(cli: Cli) -> None:
         replace(one, record=replace(one.record, launch_type="LOCAL", region=None, task_size=None))
         for one in (*nights("1", 400), *nights("2", 400, duration_ms=120_000))
     ]
-    words = (*BOTH, "--from", kept(local), "--format", "json", "--metric", "costUsd")
+    words = (*BOTH, "--from", kept(local), "--json", "--metric", "costUsd")
     assert json.loads(cli("compare", *words).out)["metrics"]["costUsd"]["a"] is None
     priced = json.loads(cli("compare", *words, "--on-fargate", "us-east-1").out)["metrics"]["costUsd"]
     odd = [replace(one, record=replace(one.record, metrics=replace(one.record.metrics, vcpu_size=3))) for one in local]
@@ -235,7 +235,7 @@ def test_a_change_of_the_cpu_wait_is_named_before_the_metrics(cli: Cli) -> None:
     found = cli("compare", *BOTH, "--from", kept(*sets))
     sentence = "Threads that could run waited for a CPU 4 % of the time in A and 35 % in B: other work"
     assert 0 < found.out.index(sentence) < found.out.index("duration")
-    assert sentence in cli("compare", *BOTH, "--format", "json", "--from", kept(*sets)).err
+    assert sentence in cli("compare", *BOTH, "--json", "--from", kept(*sets)).err
     assert "waited for a CPU" not in cli("compare", *BOTH, "--from", kept(waited("1", 4, 1), waited("2", 9, 2))).out
 
 

@@ -155,14 +155,14 @@ def test_the_saving_that_fails_the_check_is_an_option(cli: Cli) -> None:
 
 
 def test_filters_select_the_runs_that_count(cli: Cli) -> None:
-    """--family adds to FAMILY; --last counts the runs that are left."""
+    """--last counts the runs that are left."""
     runs = [report(n, cluster="a" if n % 2 else "b", tags={"team": "x"} if n < 3 else None) for n in range(6)]
     source = kept([*runs, report(9, family="weekly", status="failure"), report(family="hourly")])
 
     def counts(*words: str) -> dict[str, int]:
         return {one["family"]: one["runs"] for one in cli("recommend", "--json", "--from", source, *words).objects}
 
-    assert counts("weekly", "--family", "night*") == {"nightly": 6, "weekly": 1}
+    assert counts("weekly", "night*") == {"nightly": 6, "weekly": 1}
     assert counts("--cluster", "a") == {"nightly": 3}
     assert counts("--cluster", "a", "--last", "2") == {"nightly": 2}
     assert counts("--tag", "team=x") == {"nightly": 3}

@@ -44,7 +44,7 @@ _USUAL = [
     ["true"],
     ["--", "python", "etl.py", "--help"],
     ["--name", "etl", "--interval=0.5", "--format", "text", "--output", "runs.jsonl", "--", "true"],
-    ["--history", "h.sqlite3", "--live", "--label", "team=data", "--label=a=b", "true"],
+    ["--live", "--label", "team=data", "--label=a=b", "true"],
     ["--no-history", "--otlp", "--", "true"],
     ["--stacks", "python", "etl.py"],
     ["--stacks", "moments", "--", "python", "etl.py", "--stacks"],

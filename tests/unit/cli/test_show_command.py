@@ -399,7 +399,7 @@ def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(f
 
 @pytest.mark.usefixtures("here")
 def test_an_id_that_the_local_history_lacks_names_the_other_sources(cli: Cli) -> None:
-    with pytest.raises(TaskProfilerError, match=r"same source, or name another source \(--from FILE, .*--log-group"):
+    with pytest.raises(TaskProfilerError, match=r"same source, or name another source \(--from FILE, .*logs:GLOB"):
         cli("show", "0123abcd")
 
 

@@ -49,8 +49,9 @@ MAX_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
 # Settings that no parameter reaches, and why.
 NOT_REACHED = {
     "ELASTICSEARCH_API_KEY": "a secret: in ElasticsearchSecretId",
-    "ELASTICSEARCH_USERNAME": "goes with the password: in ElasticsearchSecretId",
+    "ELASTICSEARCH_USER": "goes with the password: in ElasticsearchSecretId",
     "ELASTICSEARCH_PASSWORD": "a secret: in ElasticsearchSecretId",
+    "ELASTICSEARCH_CA_FILE": "the file is in a layer of your own",
     "SLACK_SUCCESS_WEBHOOK_URL": "a secret: in SlackSecretId",
     "SLACK_FAILURE_WEBHOOK_URL": "a secret: in SlackSecretId",
     "SLACK_BOT_TOKEN": "a secret: in SlackSecretId",

@@ -138,7 +138,7 @@ def documented_variables() -> tuple[dict[str, str], dict[str, str]]:
 
 def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None:
     read = set()
-    for file in ("function_settings.py", "notifications/channels.py"):
+    for file in ("function_settings.py", "notifications/channels.py", "../core/aws_signature.py"):
         source = (ROOT / "profiler" / "forwarder" / file).read_text()
         named = r'(?:environment\.get\(|text\(|_(?:boolean|number|text)\(\s*environment, )"([A-Z_]+)"'
         calls = re.findall(named, source)
@@ -153,7 +153,7 @@ def test_the_forwarders_defaults_are_those_of_the_tables() -> None:
     log, notice = read_settings({}), read_notice_settings({})
     defaults = {
         "SEARCH_ENGINE": log.engine,
-        "OPENSEARCH_AWS_AUTH": str(log.credentials.aws).lower(),
+        "ELASTICSEARCH_AWS_AUTH": "es for Amazon's domains",
         "INDEX_PREFIX": log.index_prefix,
         "INDEX_PERIOD": log.index_period,
         "FORWARD_LOG_LINES": str(log.forward_log_lines).lower(),

@@ -22,16 +22,22 @@ SECRET = "hunter2-hunter2"
 def test_settings_that_the_test_of_the_deployed_template_does_not_set() -> None:
     environment = {
         "SEARCH_ENGINE": "OpenSearch",
-        "ELASTICSEARCH_USERNAME": "me",
+        "ELASTICSEARCH_USER": "me",
         "ELASTICSEARCH_PASSWORD": SECRET,
         "ELASTICSEARCH_SECRET_ID": "ssm:/x",
-        "OPENSEARCH_AWS_AUTH": "TRUE",
+        "ELASTICSEARCH_AWS_AUTH": "ES",
+        "ELASTICSEARCH_CA_FILE": "/opt/ca.pem",
         "INDEX_PERIOD": "Day",
         "AWS_REGION": "eu-west-1",
     }
-    credentials = Credentials(username="me", password=SECRET, aws=True)
+    credentials = Credentials(username="me", password=SECRET, aws="es")
     assert read_settings(environment) == ForwarderSettings(
-        engine="opensearch", credentials=credentials, secret_id="ssm:/x", region="eu-west-1", index_period="day"
+        engine="opensearch",
+        credentials=credentials,
+        secret_id="ssm:/x",
+        region="eu-west-1",
+        ca_file="/opt/ca.pem",
+        index_period="day",
     )
 
 
@@ -46,7 +52,9 @@ INVALID: list[tuple[Callable[[dict[str, str]], object], dict[str, str], str]] = 
     (read_settings, {"INDEX_PREFIX": "Team A"}, "INDEX_PREFIX"),
     (read_settings, {"INDEX_PERIOD": SECRET}, "must be month or day"),
     (read_settings, {"ELASTICSEARCH_PASSWORD": SECRET}, "set both or neither"),
-    (read_settings, {"OPENSEARCH_AWS_AUTH": "true"}, "SEARCH_ENGINE=opensearch"),
+    (read_settings, {"ELASTICSEARCH_AWS_AUTH": "es"}, "SEARCH_ENGINE=opensearch"),
+    (read_settings, {"ELASTICSEARCH_AWS_AUTH": SECRET}, "ELASTICSEARCH_AWS_AUTH must be es"),
+    (read_settings, {"ELASTICSEARCH_URL": "https://a1.eu-west-1.aoss.amazonaws.com"}, "Serverless is not supported"),
     (read_notice_settings, {"NOTIFY": "failure,never"}, "must be all, or a list of success, failure and running"),
     (read_retry_settings, {"RETRY_MAX_MEMORY_MB": "8 GB"}, "RETRY_MAX_MEMORY_MB must be a number of MiB"),
     (partial(read_export_targets, fetch=str), {**OTLP, "OTLP_AWS_AUTH": "aws"}, "OTLP_AWS_AUTH must be true or false"),

@@ -1,15 +1,18 @@
 """How the commands sign in to a cluster or to Kibana."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import requests
+from boto3 import Session
 
+from profiler.core.aws_signature import AwsSignature, signing_region, signing_service
 from profiler.core.errors import UsageError
 from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
 
 KEY = {"ELASTICSEARCH_API_KEY": "a2V5"}
-NAME = {"ELASTICSEARCH_USERNAME": "me", "ELASTICSEARCH_PASSWORD": "pw"}
+NAME = {"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pw"}
 OF_THE_FUNCTIONS = {"ELASTICSEARCH_SECRET_ID": "search"}
 
 
@@ -19,50 +22,69 @@ def sent(session: requests.Session) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("api_key", "user", "environment", "header"),
+    ("environment", "header"),
     [
-        (None, None, {}, None),
-        (None, None, KEY, "ApiKey a2V5"),
-        (None, None, NAME, "Basic bWU6cHc="),
-        ("b3du", None, KEY, "ApiKey b3du"),
-        (None, "me:pw", KEY, "Basic bWU6cHc="),
-        (None, None, {**OF_THE_FUNCTIONS, **KEY}, "ApiKey a2V5"),
-        (None, "me:pä€", {}, "Basic bWU6cMOk4oKs"),
+        ({}, None),
+        (KEY, "ApiKey a2V5"),
+        (NAME, "Basic bWU6cHc="),
+        ({**OF_THE_FUNCTIONS, **KEY}, "ApiKey a2V5"),
+        ({"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pä€"}, "Basic bWU6cMOk4oKs"),
     ],
 )
-def test_the_sign_in_is_the_given_one_or_the_variables(
-    api_key: str | None, user: str | None, environment: dict[str, str], header: str | None
+def test_the_variables_sign_in_and_a_netrc_does_not_replace_them(
+    environment: dict[str, str], header: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sent(open_session(api_key, user, environment)) == header
-
-
-@pytest.mark.parametrize(
-    ("api_key", "user", "header"), [("b3du", None, "ApiKey b3du"), (None, "me:pw", "Basic bWU6cHc=")]
-)
-def test_a_netrc_does_not_replace_what_was_given(
-    api_key: str | None, user: str | None, header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert sent(open_session(environment)) == header
     netrc = tmp_path / "netrc"
     netrc.write_text("machine search.example.com login other password other\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    assert sent(open_session(api_key, user, {})) == header
+    assert header is None or sent(open_session(environment)) == header
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "service"),
+    [
+        ("https://search-x.eu-west-1.es.amazonaws.com", {}, "es"),
+        ("https://A1.eu-west-1.AOSS.amazonaws.com/team", KEY, "aoss"),
+        ("https://a1.cn-north-1.aoss.amazonaws.com.cn:443", {}, "aoss"),
+        ("https://search-x.eu-west-1.es.amazonaws.com", NAME, None),
+        ("https://search.example.com", {"ELASTICSEARCH_AWS_AUTH": "es", **NAME}, "es"),
+        ("https://proxy.example.com/x.eu-west-1.es.amazonaws.com", {}, None),
+        ("https://x.eu-west-1.es.amazonaws.com.example.com", {}, None),
+    ],
+)
+def test_amazons_addresses_are_signed_without_being_asked(
+    url: str, environment: dict[str, str], service: str | None
+) -> None:
+    assert signing_service(url, environment) == service
+
+
+def test_the_region_of_a_signature_is_the_one_in_the_address() -> None:
+    assert signing_region("https://search-x.eu-west-1.es.amazonaws.com") == "eu-west-1"
+    assert signing_region("https://search.example.com") is None
+
+
+def test_a_collection_gets_the_hash_of_the_body_signed() -> None:
+    signature = AwsSignature(Session("key", "secret").get_credentials(), "eu-west-1", "aoss")
+    headers = signature.sign("POST", "https://a1.eu-west-1.aoss.amazonaws.com/_search", "{}")
+    assert headers["X-Amz-Content-SHA256"] == sha256(b"{}").hexdigest()
+    assert "x-amz-content-sha256" in headers["Authorization"]
 
 
 def test_a_secret_that_only_the_functions_can_read_is_not_passed_over() -> None:
-    with pytest.raises(UsageError, match=r"for the forwarder's functions only: give --api-key, --user or --aws-auth"):
-        open_session(None, None, {"ELASTICSEARCH_SECRET_ID": "search"})
+    with pytest.raises(UsageError, match=r"for the forwarder's functions only: set ELASTICSEARCH_API_KEY"):
+        open_session({"ELASTICSEARCH_SECRET_ID": "search"})
 
 
-@pytest.mark.parametrize("host", ["A1.eu-west-1.AOSS.amazonaws.com", "a1.cn-north-1.aoss.amazonaws.com.cn:443"])
-def test_a_collection_of_opensearch_serverless_is_refused_at_once(host: str) -> None:
+def test_an_address_with_credentials_is_refused_without_them() -> None:
     for server in (ClusterServer, DashboardsServer):
-        with pytest.raises(UsageError, match=r"^OpenSearch Serverless is not supported"):
-            server(f"https://{host}/_dashboards", requests.Session())
-        server(f"https://proxy.example.com/{host}", requests.Session())
+        with pytest.raises(UsageError, match="set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD") as error:
+            server("https://me:hunter2@search.example.com", requests.Session())
+        assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize("key", ["hunter2\n", "“hunter2”"])
 def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(UsageError, match="an invalid character") as error:
-        open_session(key, None, {})
+        open_session({"ELASTICSEARCH_API_KEY": key})
     assert "hunter2" not in str(error.value)

@@ -78,7 +78,7 @@ def test_a_report_and_what_could_not_be_read_are_no_finding() -> None:
     assert findings(schedule(), reports=LastReports(newest_ns={"etl": 1})) == []
     assert findings(schedule(), reports=LastReports(is_known=False)) == []
     (found,) = findings(schedule(), reports=LastReports(unread=frozenset({"/ecs/etl"})))
-    assert (found.level, found.advice) == ("note", "Use --elasticsearch.")
+    assert (found.level, found.advice) == ("note", "Use --from https://HOST.")
     # A service has no report.
     assert findings(schedule(), state="service") == []
 

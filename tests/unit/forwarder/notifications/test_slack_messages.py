@@ -183,7 +183,7 @@ def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     """Alone in a code block. A success has none, nor a run that left nothing to show."""
     log = LogStream(group="/ecs/etl; #`", stream="ecs/batch/0123")
     failed = replace(NOTICE, report_log=log, outcome=replace(NOTICE.outcome, status="failure"))
-    command = "```task-profiler show 0123 --log-group '/ecs/etl; #'```"
+    command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #'```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)
     for other in (replace(NOTICE, report_log=log), replace(failed, report_line=None), replace(failed, report_log=None)):
         assert "task-profiler show" not in text_of(other)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import Status
 from profiler.runs.history import run_database
@@ -242,7 +242,7 @@ class World:
     def __init__(self, history: Path, **environment: str) -> None:
         self.clock = FakeClock()
         self.history = history
-        self.recorder = HistoryRecorder(str(history), environment, self.clock, COMMAND)
+        self.recorder = HistoryRecorder({"TASK_PROFILER_HISTORY": str(history), **environment}, self.clock, COMMAND)
         self.store = HistoryStore(history, self.clock)
         self.built = 0
         self.series: RunSeries | None = None
@@ -336,7 +336,7 @@ def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> N
 
 
 @pytest.mark.parametrize(
-    ("option", "environment", "expected"),
+    ("file", "environment", "expected"),
     [
         ("h", {"TASK_PROFILER_HISTORY": "/env"}, "h"),
         (None, {"TASK_PROFILER_HISTORY": "/env", "XDG_DATA_HOME": "/data"}, "/env"),
@@ -345,12 +345,10 @@ def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> N
         (None, {"XDG_DATA_HOME": "", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
     ],
 )
-def test_where_the_history_is(option: str | None, environment: dict[str, str], expected: str) -> None:
-    assert history_path(option, environment) == expected
+def test_where_the_history_is(file: str | None, environment: dict[str, str], expected: str) -> None:
+    assert history_path(environment, file) == expected
     with pytest.raises(TaskProfilerError, match="HOME"):
-        history_path(None, {"HOME": ""})
-    with pytest.raises(UsageError):
-        history_path("", {"HOME": "/me"})
+        history_path({"HOME": ""})
 
 
 def test_how_many_runs_are_kept() -> None:
@@ -364,7 +362,7 @@ def test_how_many_runs_are_kept() -> None:
 
 def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
-    recorder = HistoryRecorder(str(path), {}, FakeClock(), COMMAND)
+    recorder = HistoryRecorder({"TASK_PROFILER_HISTORY": str(path)}, FakeClock(), COMMAND)
     assert recorder.keeps_runs
     earlier = etl("a" * 32, days_ago=1)
     assert recorder.add(encode(earlier), earlier, None) == ()

@@ -1,0 +1,105 @@
+"""The runs of several sources as one. A source that fails is reported and left out."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from typing import TYPE_CHECKING, TypeVar
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.activity_model import StacksLine
+from profiler.record.record_model import CHECKPOINT, Report, is_sampled_each_minute
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, run_key
+
+if TYPE_CHECKING:
+    from profiler.record.notice_model import ScheduleNoticeLine
+    from profiler.runs.step_series import StepSeries
+
+T = TypeVar("T")
+# The start of a task, which Container Insights has, and the start of its container are closer than this.
+_MAX_DISTANCE_NS = 600 * NS_PER_SECOND
+
+
+class JoinedRuns(RunSource):
+    """The runs of the sources, newest first, each once. ``report_failure`` gets the error of a source that failed.
+
+    The last source raises its error, because then no source is left.
+    """
+
+    def __init__(self, sources: Sequence[RunSource], report_failure: Callable[[TaskProfilerError], None]) -> None:
+        self._sources = list(sources)
+        self._report_failure = report_failure
+        self.place = " and ".join(source.place for source in sources)
+        self.remedy = sources[0].remedy
+        self.stacks_remedy = sources[0].stacks_remedy
+        self.reads_families = all(source.reads_families for source in sources)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return tuple(note for source in self._sources for note in source.notes)
+
+    @property
+    def reading(self) -> str | None:  # type: ignore[override]  # which sources know after the runs
+        return " ".join(source.reading for source in self._sources if source.reading) or None
+
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
+        return self._merged(lambda source: source.runs(selection))
+
+    def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
+        return self._merged(lambda source: source.last_runs(selection, last), newest_first=False)
+
+    def running(self, selection: RunFilter) -> Sequence[PastRun]:
+        return self._all(lambda source: source.running(selection))
+
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        return next((found for source in self._sources if (found := source.checkpoints(run))), ())
+
+    def steps(self, runs: Sequence[PastRun]) -> Iterator["StepSeries"]:
+        for found in zip(*(source.steps(runs) for source in self._sources), strict=True):
+            yield max(found, key=lambda steps: len(steps.ends_ms))
+
+    def stacks(self, report: Report) -> StacksLine | None:
+        return next(iter(self._all(lambda source: filter(None, (source.stacks(report),)))), None)
+
+    def schedule_notices(self, selection: RunFilter) -> Sequence["ScheduleNoticeLine"]:
+        return self._all(lambda source: source.schedule_notices(selection))
+
+    def _merged(
+        self, read: Callable[[RunSource], Iterator[PastRun]], *, newest_first: bool = True
+    ) -> Iterator[PastRun]:
+        each = [self._unless_failed(source, read) for source in self._sources]
+        if newest_first:
+            return _without_copies(merge(*each, key=lambda run: run.started_ns, reverse=True))
+        return _without_copies(sorted((run for runs in each for run in runs), key=lambda run: -run.started_ns))
+
+    def _all(self, read: Callable[[RunSource], Iterable[T]]) -> list[T]:
+        return [item for source in tuple(self._sources) for item in self._unless_failed(source, read)]
+
+    def _unless_failed(self, source: RunSource, read: Callable[[RunSource], Iterable[T]]) -> Iterator[T]:
+        try:
+            yield from read(source)
+        except TaskProfilerError as error:
+            if self._sources == [source]:
+                raise
+            self._sources.remove(source)
+            self._report_failure(error)
+
+
+def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
+    """Leave out a run that another source has, too.
+
+    A report counts before a checkpoint, and both count before what Container Insights knows about the task.
+    """
+    held: dict[str, dict[tuple[str, ...], PastRun]] = {}
+    for run in runs:
+        for task_id in [*held]:
+            if next(iter(held[task_id].values())).started_ns - run.started_ns <= _MAX_DISTANCE_NS:
+                break
+            yield from held.pop(task_id).values()
+        known = held.setdefault(run.report.record.task_id, {})
+        key = () if is_sampled_each_minute(run.report.record) else run_key(run.report)
+        if key:
+            known.pop((), None)
+        if (key not in known and (key or not known)) or (key in known and known[key].report.type == CHECKPOINT):
+            known[key] = run
+    for same_task in held.values():
+        yield from same_task.values()
