@@ -19,7 +19,7 @@ class ClusterServer:
     """Elasticsearch or OpenSearch, and the session of its requests."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
-        self._url = _checked_address(url)
+        self._url = checked_address(url)
         self._session = session
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
@@ -62,13 +62,13 @@ class DashboardsServer(ClusterServer):
         return self._send("POST", path, headers=_XSRF_HEADERS, **options)
 
 
-def _checked_address(url: str) -> str:
+def checked_address(url: str) -> str:
     """Return the address without a final slash.
 
     Raises UsageError if it does not begin with http:// or https://, or contains credentials.
     """
     scheme, separator, rest = url.partition("://")
-    if "@" in rest.partition("/")[0]:
+    if "@" in rest:  # a password may contain a slash
         raise UsageError(
             "The address contains credentials: leave them out, and set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD."
         )

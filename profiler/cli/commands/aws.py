@@ -290,7 +290,12 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
 _name_option = option("--name", "STACK", "Name of the stack.", default=DEFAULT_STACK, callback=stack_name)
 _server_options = add_options(
     option("--url ui_url", "URL", "URL of Kibana or OpenSearch Dashboards."),
-    option("--elasticsearch url", "URL", "URL of Elasticsearch or OpenSearch.", envvar="ELASTICSEARCH_URL"),
+    option(
+        "--elasticsearch url",
+        "URL",
+        "URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).",
+        envvar="ELASTICSEARCH_URL",
+    ),
     option("--prefix", "P", "Prefix of the index names.", default=DEFAULT_PREFIX),
     aws_options,
 )

@@ -220,7 +220,8 @@ def deploy_stack(
         secrets=_secrets(failure_webhook, success_webhook, otlp_headers, credentials),
         tags=dict(parse_tags(tags)),
     )
-    environment = {**os.environ, **dict.fromkeys(_CREDENTIALS, ""), **credentials} if credentials else os.environ
+    others = dict.fromkeys((*_CREDENTIALS, "ELASTICSEARCH_AWS_AUTH"), "") if credentials else {}
+    environment = {**os.environ, **others, **credentials}
     cluster = SearchCluster(url, search_session(url, region, profile, environment)) if url else None
     deploy(request, open_client, cluster, output)
 

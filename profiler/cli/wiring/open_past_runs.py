@@ -129,14 +129,13 @@ def open_search(url: str, options: SourceOptions, show: OpenProgress = no_progre
     """Open the forwarder's documents. The last part of the address's path is the prefix of the index names."""
     from profiler.cli.wiring.aws_options import search_session
 
-    session = search_session(
-        url, options.region, options.profile, os.environ
-    )  # a missing Region is an error before slow imports
+    # A missing Region is an error before the slow imports.
+    session = search_session(url, options.region, options.profile, os.environ)
     from profiler.core.index_names import DEFAULT_PREFIX
     from profiler.runs.past_runs.search_runs import IndexedRuns
-    from profiler.search_setup.search_servers import ClusterServer
+    from profiler.search_setup.search_servers import ClusterServer, checked_address
 
-    scheme, _, place = url.partition("://")
+    scheme, _, place = checked_address(url).partition("://")
     address, _, prefix = place.rpartition("/") if "/" in place else (place, "", "")
     return IndexedRuns(ClusterServer(f"{scheme}://{address}", session), prefix or DEFAULT_PREFIX, show)
 

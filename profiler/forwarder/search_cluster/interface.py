@@ -136,7 +136,7 @@ def checked_url(url: str) -> Iterator[None]:
     """
     if not url.lower().startswith(("https://", "http://")):
         raise SettingsError(_INVALID_URL)
-    if "@" in url.partition("://")[2].partition("/")[0]:
+    if "@" in url:
         raise SettingsError(
             "ELASTICSEARCH_URL contains credentials: leave them out, and set ELASTICSEARCH_USER and "
             "ELASTICSEARCH_PASSWORD."

@@ -67,7 +67,7 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
         ("recommend --max-slowdown -1", "-1.0 is not in the range 0 to 10000."),
         ("recommend --from logs:", "--from 'logs:' has no name: write history:FILE, logs:GLOB or insights:CLUSTER."),
         ("show --from a --from ''", "--from '' has no name"),
-        ("history --from http://me:hunter2@search", "set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD"),
+        ("history --from http://me:hun/ter2@search", "set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD"),
         ("history --from logs:/ecs/jobs --services", "--services is for --from insights:CLUSTER"),
         ("doctor a.json --cluster b", "are different checks: use one of them"),
         ("notify", "Missing argument 'FILE'."),
