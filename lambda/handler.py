@@ -31,15 +31,10 @@ from profiler.forwarder.invocation import (
     SettingsError,
     configure_library_logging,
 )
-from profiler.forwarder.notifications.notification import (
-    Comparison,
-    EndedTask,
-    Idempotently,
-    MemoryRetry,
-    NoticeChannel,
-    TaskNotices,
-    run_idempotently,
-)
+from profiler.forwarder.notifications.idempotency import Idempotently, run_idempotently
+from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry
+from profiler.forwarder.notifications.posting import NoticeChannel
+from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,
     Failure,

@@ -25,7 +25,7 @@ from profiler.core.timestamps import format_datetime
 from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import ForwarderError, PayloadError, attempt, raise_errors
-from profiler.forwarder.notifications.notification import TaskNotices
+from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, Failure, KeepFailures
 from profiler.forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
 from profiler.record.notice_model import NoticeLine

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, PayloadError
-from profiler.forwarder.notifications.notification import TaskNotices
+from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,

@@ -18,13 +18,9 @@ from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, NoticeError, SettingsError
 from profiler.forwarder.notifications.event_details import bus_event
-from profiler.forwarder.notifications.notification import (
-    MAX_AGE,
-    MAX_NOTICES_OF_A_STREAM,
-    Notification,
-    TaskNotices,
-)
+from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import message_of
+from profiler.forwarder.notifications.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.notice_model import NoticeLine, encode_notice

@@ -26,10 +26,10 @@ from profiler.forwarder.notifications.notification import (
     Comparison,
     EndedTask,
     MemoryRetry,
-    NoticeChannel,
     Notification,
     UnusualMeasure,
 )
+from profiler.forwarder.notifications.posting import NoticeChannel
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure

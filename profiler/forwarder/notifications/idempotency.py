@@ -1,0 +1,51 @@
+"""Work that is done once for a key, however often Lambda retries the invocation."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from profiler.core.aws_clients import bounded_config
+from profiler.forwarder.invocation import DeliveryError, InProgressError
+
+_Result = TypeVar("_Result")
+# Runs the work at most once for a key: (key, work).
+Idempotently = Callable[[str, Callable[[], object]], object]
+
+
+def run_idempotently(
+    table: str | None,
+    context: Any,  # noqa: ANN401  Lambda's context
+    key: str,
+    work: Callable[[], _Result],
+) -> _Result:
+    """Run ``work`` unless it succeeded before for this key; return its result, now or of the earlier run.
+
+    The DynamoDB table stores the results for seven days; without one, the work runs each time. An error of the work
+    releases the key, so that a retry runs it again. Powertools derives the time limit of a running attempt from
+    Lambda's context. Raises InProgressError if another invocation is running the work, and DeliveryError if the table
+    cannot be used.
+    """
+    if table is None:
+        return work()
+    from aws_lambda_powertools.utilities import idempotency  # slow to import, and needed only with a table
+    from aws_lambda_powertools.utilities.idempotency import exceptions
+
+    layer = idempotency.DynamoDBPersistenceLayer(
+        table_name=table, key_attr="id", expiry_attr="expiration", boto_config=bounded_config()
+    )
+    config = idempotency.IdempotencyConfig(expires_after_seconds=7 * 24 * 3600, lambda_context=context)
+
+    def run_work(*, notice_key: str) -> _Result:
+        assert notice_key == key  # noqa: S101  Powertools reads the key from the argument
+        return work()
+
+    try:
+        guarded: Callable[..., _Result] = idempotency.idempotent_function(
+            run_work, data_keyword_argument="notice_key", persistence_store=layer, config=config
+        )
+        return guarded(notice_key=key)
+    except exceptions.IdempotencyAlreadyInProgressError as error:
+        raise InProgressError("Another invocation is posting this task's notification.") from error
+    except exceptions.IdempotencyPersistenceLayerError as error:
+        raise DeliveryError(
+            f"The table {table} cannot be used: check IDEMPOTENCY_TABLE and that the function's role may write to it."
+        ) from error

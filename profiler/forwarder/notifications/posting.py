@@ -1,0 +1,64 @@
+"""Posts a notification to each channel, once."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from profiler.forwarder.documents import schedule_notice_id
+from profiler.forwarder.invocation import ForwarderError
+from profiler.forwarder.notifications.idempotency import Idempotently
+from profiler.forwarder.notifications.notification import ChannelKind, EndedTask, Notification
+from profiler.record.notice_model import NoticeLine
+
+
+class NoticeChannel(Struct):
+    """Posts stopped tasks, and notices of running tasks and of schedules.
+
+    ``name`` is a part of the idempotency key: never change it. ``post`` raises DeliveryError if the notification was
+    not accepted; Lambda must retry the event. ``accepts`` is True if the channel is configured for successes, or
+    for everything else; it may raise SettingsError. NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks,
+    except for a channel that is not selective.
+    """
+
+    name: str
+    post: Callable[[Notification, ChannelKind], None]
+    accepts: Callable[[ChannelKind], bool] = lambda _kind: True
+    is_selective: bool = True
+
+
+def notify(
+    channels: Sequence[NoticeChannel],
+    notification: Notification,
+    kind: ChannelKind,
+    once: Idempotently,
+    errors: list[ForwarderError],
+) -> tuple[str, ...]:
+    """Post the notification to each channel that accepts its kind, at most once for each channel.
+
+    A channel that fails does not prevent the others: its error is added to ``errors``. Returns the names of the
+    channels that have the notification, now or since an earlier invocation.
+    """
+    posted = []
+    for channel in channels:
+        try:
+            if channel.accepts(kind):
+                once(f"{notification_key(notification)}#{channel.name}", partial(channel.post, notification, kind))
+                posted.append(channel.name)
+        except ForwarderError as error:
+            errors.append(error)
+    return tuple(posted)
+
+
+def notification_key(notification: Notification) -> str:
+    """Return the key of a notification: a task's end, a kind of notice of a run, or the outcome of a due time.
+
+    Keys are stored for days: never change them.
+    """
+    if isinstance(notification, EndedTask):
+        return notification.task.arn
+    notice = notification.notice
+    if isinstance(notification, NoticeLine):
+        record = notification.record
+        return f"{record.task_arn or record.task_id}#{record.container.name}#{notice.kind}"
+    return f"schedule#{schedule_notice_id(notification)}"
