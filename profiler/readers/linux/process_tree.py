@@ -66,7 +66,7 @@ class ProcessTree:
         self._walked: tuple[int, ...] = ()
         self._last_pid = 0
         self._shared_bytes: dict[tuple[int, int], int] = {}
-        self._names: dict[tuple[int, int, str], str] = {}
+        self._names: dict[tuple[int, int], tuple[proc.ProcessStat, str]] = {}
         # The kernel walks the page tables of the process to compute its PSS: at most this share of one core.
         self._pss_duty_cycle = DutyCycle(0.01)
         self.has_exact_shares = False
@@ -92,9 +92,13 @@ class ProcessTree:
 
     def _readings(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
         several = len(stats) > 1
-        known = self._names
-        keys = [(pid, stat.started_ticks, stat.name) for pid, stat in stats.items()]
-        self._names = {key: known.get(key) or proc.read_name(f"/proc/{key[0]}", key[2]) for key in keys}
+        names = {}
+        for pid, stat in stats.items():
+            before, name = self._names.get((pid, stat.started_ticks), (None, ""))
+            if before is None or proc.may_run_another_program(before, stat):
+                name = proc.read_name(f"/proc/{pid}", stat.name)
+            names[pid, stat.started_ticks] = stat, name
+        self._names = names
         return tuple(self._reading(pid, stat, several=several) for pid, stat in stats.items())
 
     def _reading(self, pid: int, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
@@ -109,7 +113,7 @@ class ProcessTree:
             started_ticks=stat.started_ticks,
             own_cpu_ns=own_cpu_ns(pid, stat.cpu_ticks * self._ns_per_tick),
             children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
-            name=self._names[pid, stat.started_ticks, stat.name],
+            name=self._names[identity][1],
             threads=stat.threads,
             state=stat.state,
             rss_bytes=status.rss_bytes,
