@@ -9,7 +9,7 @@ from profiler.cli.terminal.page_parts import LABEL_WIDTH, label
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
 from profiler.record.units import format_duration, format_percent
-from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, is_long_cpu_wait
+from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, is_cpu_wait_partial, is_long_cpu_wait
 
 # A smaller part is drawn as a part of the others.
 _MIN_PART_PERCENT = 1
@@ -68,9 +68,10 @@ def time_lines(record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
         yield from (line(label("", ""), *row) for row in rows)
         yield from _waits(times, room, glyphs)
     if is_long_cpu_wait(record):
-        percent = format_percent(min(record.metrics.cpu_wait_percent or 0, 100))
+        least = glyphs.at_least if is_cpu_wait_partial(record) else ""
+        percent = least + format_percent(min(record.metrics.cpu_wait_percent or 0, 100))
         duration = format_duration((record.metrics.cpu_wait_seconds or 0) * 1000)
-        yield line(label("CPU wait"), f"{percent:>5}  of the time that threads could run, {duration} in total")
+        yield line(label("CPU wait"), f"{percent:>5}  of the time that threads could run, {least}{duration} in total")
 
 
 def short_legend(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:

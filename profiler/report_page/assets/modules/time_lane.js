@@ -45,11 +45,12 @@ export function partsOf(run) {
 
 function notesOf(run) {
   const hasKinds = isKnown(run.time[3]);
+  const least = run.cpuWaitPartial ? "≥" : "";
   return [
     !hasKinds && "The monitor had no permission to see what kind of waiting the time in \u201cother\u201d was.",
     isKnown(run.cpuWait) &&
-      `Threads waited ${asDuration(run.cpuWaitSeconds * 1000)} in all for a CPU, ` +
-        `${asPercent(run.cpuWait)} of the time in which they could have run.`,
+      `Threads waited ${least}${asDuration(run.cpuWaitSeconds * 1000)} in all for a CPU, ` +
+        `${least}${asPercent(run.cpuWait)} of the time in which they could have run.`,
     isKnown(run.covered) && `Samples cover ${asPercent(run.covered)} of the run.`,
   ].filter(Boolean);
 }
