@@ -203,10 +203,11 @@ class ThreadReader:
         # In this time certainly no thread was blocked.
         busy_ns = sum([one.run_ns / one.steps for one in growth])
         busy_ns += max([one.wait_ns / one.steps for one in growth], default=0.0)
-        if self._last is None or length_ns > busy_ns:
+        is_busy = self._last is not None and 0 < length_ns <= busy_ns
+        if not is_busy:
             self._ask_stale(_Budget(spent_ns, budget_ns), now_ns)
         waits: dict[Wait, int] = {}  # a Counter takes several times as long
-        for process in self._processes.values():
+        for process in () if is_busy else self._processes.values():
             for wait, count in process.waits.items() if process.waits else ():
                 waits[wait] = waits.get(wait, 0) + count
         self._last, self._budget_ns = now, budget_ns - spent_ns()
