@@ -9,6 +9,7 @@ of seconds that it receives. ``DISK_FILE`` is read past the page cache.
 """
 
 import contextlib
+import ctypes
 import itertools
 import json
 import mmap
@@ -18,6 +19,7 @@ import random
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,7 @@ _FIRST_OWN_ARGUMENT = 4
 _WORKERS, _WORKER_SECONDS = 32, 0.005
 _MIN_TURN_SECONDS, _MAX_TURN_SECONDS = 0.01, 0.03
 _PROGRESS_SECONDS, _PROGRESS_CHARACTERS = 0.1, 5000
+_ENTRIES_OFFSET, _READ = 0x10000000, 22  # of an io_uring
 _START_TICKS = 19  # in /proc/self/stat, counted from the state
 
 
@@ -158,6 +161,32 @@ def read_disk(seconds: float) -> None:
             if time.monotonic() >= until:
                 break
     os.close(descriptor)
+
+
+def read_disk_by_ring(seconds: float) -> None:
+    """Read blocks past the page cache by the requests of an io_uring, with its raw system calls."""
+    system_call, parameters = ctypes.CDLL(None).syscall, bytearray(120)
+    ring = system_call(425, 4, (ctypes.c_char * len(parameters)).from_buffer(parameters))
+    if ring < 0:
+        raise RuntimeError("the kernel permits no ring")
+    tail_at, array_at, head_at = (struct.unpack_from("I", parameters, place)[0] for place in (44, 64, 80))
+    descriptor = os.open(sys.argv[3], os.O_RDONLY | os.O_DIRECT)
+    blocks = os.fstat(descriptor).st_size // _BLOCK_BYTES
+    until = time.monotonic() + seconds
+    with mmap.mmap(-1, _BLOCK_BYTES) as buffer, mmap.mmap(ring, 4096) as queues:
+        entries = mmap.mmap(ring, 256, offset=_ENTRIES_OFFSET)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        for number in itertools.count():
+            place = number % blocks * _BLOCK_BYTES
+            entries[:32] = struct.pack("<BBHiQQII", _READ, 0, 0, descriptor, place, address, _BLOCK_BYTES, 0)
+            struct.pack_into("I", queues, array_at + number % 4 * 4, 0)
+            struct.pack_into("I", queues, tail_at, number + 1)
+            system_call(426, ring, 1, 1, 1, None, 0)
+            struct.pack_into("I", queues, head_at, number + 1)
+            if time.monotonic() >= until:
+                break
+    os.close(descriptor)
+    os.close(ring)
 
 
 def wait_for_lock(seconds: float) -> None:
@@ -308,7 +337,7 @@ def grow(_: float) -> None:
 
 
 _FUNCTIONS: tuple[Phase, ...] = (
-    *(compute, compute_half, receive, read_disk, wait_for_lock, sleep, read_pipe, pause, run_child),
+    *(compute, compute_half, receive, read_disk, read_disk_by_ring, wait_for_lock, sleep, read_pipe, pause, run_child),
     *(threads_of_many_kinds, processes_of_many_kinds, computing_process, ask_again, pool_of_one, pool_of_32, grow),
 )
 PHASES: dict[str, Phase] = {

@@ -54,7 +54,7 @@ _KINDS: dict[str, WaitKind] = {
     **dict.fromkeys(("sleep", "compute_half", "pool_of_32", "grow"), "sleep"),
     **dict.fromkeys((f"herd_{threads}" for threads in _HERDS), "sleep"),
     **dict.fromkeys(_BYSTANDERS, "network"),
-    "read_disk": "disk",
+    **dict.fromkeys(("read_disk", "read_disk_by_ring"), "disk"),
     "wait_for_lock": "lock",
     "read_pipe": "pipe",
     "run_child": "child",
@@ -101,7 +101,9 @@ _SCENARIOS = {
     },
     "work beside others": Scenario(phases=dict.fromkeys(_BYSTANDERS, 1), seconds=105),
     "pool of 32 processes": Scenario(phases={"pool_of_32": 1}, seconds=30),
-    "slow disk": Scenario(phases={"read_disk": 2, "sleep": 1}, limits=Limits(has_slow_disk=True), seconds=30),
+    "slow disk": Scenario(
+        phases={"read_disk": 2, "read_disk_by_ring": 2, "sleep": 1}, limits=Limits(has_slow_disk=True), seconds=50
+    ),
     "CPU limit": Scenario(phases={"compute": 3, "receive": 1}, limits=Limits(cpus=0.25), seconds=40),
     "growth until SIGKILL": Scenario(phases={"grow": 1}, limits=Limits(memory_mib=400), modes=("run",), seconds=30),
 }
@@ -224,7 +226,8 @@ def test_each_phase_runs_and_writes_its_truth(tmp_path: Path) -> None:
     assert _KINDS.keys() == known_programs.PHASES.keys() | {"start"}
     truth, disk_file = tmp_path / "truth", tmp_path / "disk"
     disk_file.write_bytes(bytes(1 << 20))
-    names = [name for name in known_programs.PHASES if name not in ("grow", "read_disk")]  # tmpfs may have no O_DIRECT
+    left_out = ("grow", "read_disk", "read_disk_by_ring")  # tmpfs may have no O_DIRECT
+    names = [name for name in known_programs.PHASES if name not in left_out]
     with answering_server() as port:
         program = [sys.executable, known_programs.__file__, str(truth), str(port), str(disk_file)]
         subprocess.run([*program, *(f"{name}:0.02" for name in names)], check=True, timeout=120)
