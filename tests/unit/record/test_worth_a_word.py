@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.cli.styled_text import BLOCKS
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.time_bar import time_lines
+from profiler.cli.terminal.time_bar import short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.record_model import Container, Metrics, Record, Sampling
@@ -62,6 +63,11 @@ def test_a_wait_for_a_cpu_that_was_not_read_to_the_end_is_a_lower_bound_in_all_o
         assert f"{mark}40 %" in shown[-1].text
         assert f"{mark}2.4 s in total" in shown[-1].text
         assert activity_fields(record).get("cpuWaitPartial") == (bool(mark) or None)
+        times = TimeBreakdown(on_cpu_percent=60, waiting_for_cpu_percent=40)
+        record = replace(record, time_breakdown=times)
+        legends = (list(time_lines(record, 80, BLOCKS))[1], short_legend(record, 80, BLOCKS))
+        for legend, name in zip(legends, ("waiting for CPU", "CPU wait"), strict=True):
+            assert [span.text for span in legend if "%" in span.text] == ["on CPU 60 %", f"{name} {mark}40 %"]
 
 
 @pytest.mark.parametrize(
