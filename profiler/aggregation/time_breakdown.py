@@ -268,8 +268,7 @@ def wait_warnings(record: Record) -> tuple[str, ...]:
     if record.sampling is None or not is_cpu_wait_partial(record):
         return ()
     missing = format_percent(100 - (record.sampling.cpu_wait_covered_percent or 0))
-    lacking = f"threads that used {missing} of the CPU time ended before they were read"
-    return (f"The time waiting for a CPU is a lower bound: {lacking}.",)
+    return (f"The time waiting for a CPU is a lower bound: threads ended before {missing} of the CPU time was read.",)
 
 
 def percents_of(parts: Mapping[str, int]) -> dict[str, float]:

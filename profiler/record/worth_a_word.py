@@ -50,7 +50,7 @@ def is_cpu_partial(record: Record) -> bool:
 
 
 def is_cpu_wait_partial(record: Record) -> bool:
-    """Whether waits for a CPU that matter may be missing: a twentieth of the CPU time is of threads that ended unread.
+    """Whether waits for a CPU that matter may be missing: threads ended before a twentieth of the CPU time was read.
 
     If the others' waits are few, so are probably theirs.
     """

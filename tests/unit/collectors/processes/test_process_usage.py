@@ -136,7 +136,7 @@ def test_waits_of_processes_that_are_too_short_to_be_read_make_a_lower_bound() -
     world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2),))  # the threads that are read use half
     record = world.run(60).record()
     assert present(record.sampling).cpu_wait_covered_percent == 50.0
-    assert present(record.monitor).warnings[-1].startswith("The time waiting for a CPU is a lower bound: threads that")
+    assert present(record.monitor).warnings[-1].startswith("The time waiting for a CPU is a lower bound: threads ended")
     assert not present(quarter(FakeThreads()).run(60).record().monitor).warnings
 
 
