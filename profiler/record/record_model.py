@@ -136,7 +136,7 @@ class Sampling(Model, frozen=True, kw_only=True):
     ``duplicates`` counts readings that the source had not refreshed, ``failures`` failed reads, and ``missedTicks``
     sampling times without a reading. ``longestGapMs`` is the longest time between two readings, ``statsPeriodMs`` the
     median time. ``cpuCoveredPercent`` is the share of the run up to the last reading of the CPU time,
-    ``cpuWaitCoveredPercent`` the share of the CPU time that was read, with the waits for a CPU, before its threads ended.
+    ``cpuWaitCoveredPercent`` the share of the CPU time that was read, with the waits for a CPU, before threads ended.
     """
 
     interval_ms: Number | None = None
