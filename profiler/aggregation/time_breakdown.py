@@ -21,7 +21,8 @@ from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
-from profiler.record.units import CPU_SECONDS_DIGITS
+from profiler.record.units import CPU_SECONDS_DIGITS, format_percent
+from profiler.record.worth_a_word import is_cpu_wait_partial
 
 _MIN_SPAN_NS = 10 * NS_PER_SECOND
 _MAX_SPANS = 64
@@ -30,6 +31,9 @@ _MAX_WAITS = 8
 _KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
 # They show nothing in a partial sample: another thread may have shown more.
 _WEAK_KINDS = ("lock", "child", "other")
+# Others show nothing while a thread is on a CPU: what that thread waits for before or after counts, and not who stands
+# by, such as a progress bar that sleeps, or a shell that waits for a job's output.
+_STRONG_KINDS = ("disk", "network")
 _SEEN_WITHOUT_PRIVILEGE = ("disk", "other")
 _OTHER = "other"
 # A sample covers up to this many intervals before it, and this time in any case. The rest is a gap: a pause that
@@ -129,10 +133,12 @@ class _Shown(Struct, frozen=True, gc=False):
 
 
 def _shown(sample: ThreadSample, at_ns: int) -> _Shown | None:
-    """What the sample shows; None if no thread is blocked."""
+    """What the sample shows; None if no thread is blocked, or another thread's wait counts."""
     kinds = {wait.kind for wait in sample.waits}
     kind = next((kind for kind in _KINDS if kind in kinds), None)
     if kind is None or (sample.is_partial and kind in _WEAK_KINDS):
+        return None
+    if sample.has_running and kind not in _STRONG_KINDS:
         return None
     targets = tuple((wait.target, count) for wait, count in sample.waits.items() if wait.kind == kind)
     return _Shown(at_ns, kind, targets, is_hidden=sample.has_refused and kind == _OTHER)
@@ -257,6 +263,14 @@ class _Parts(Struct):
         return round(100 * time_ns / self.length_ns, _PERCENT_DIGITS)
 
 
+def wait_warnings(record: Record) -> tuple[str, ...]:
+    """A sentence if waits for a CPU are missing."""
+    if record.sampling is None or not is_cpu_wait_partial(record):
+        return ()
+    missing = format_percent(100 - (record.sampling.cpu_wait_covered_percent or 0))
+    return (f"The time waiting for a CPU is a lower bound: threads ended before {missing} of the CPU time was read.",)
+
+
 def percents_of(parts: Mapping[str, int]) -> dict[str, float]:
     """Shares in percent with one decimal that add up to 100, by the method of the largest remainder."""
     total = sum(parts.values())
@@ -279,7 +293,7 @@ class TimeAccount:
         self._idle_ns = idle_ns
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._cpu_ns = 0
-        self._wait_ns = 0
+        self._wait_ns = self._run_ns = 0  # of the threads that were read
         self._has_waits = False
         self._sees_calls = False
         self._is_sampled = False
@@ -325,7 +339,11 @@ class TimeAccount:
             cpu_wait_seconds=round(self._wait_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
             cpu_wait_percent=round(100 * self._wait_ns / max(self._wait_ns + cpu_ns, 1), _PERCENT_DIGITS),
         )
-        return replace(record, metrics=metrics, time_breakdown=breakdown)
+        sampling = record.sampling
+        if sampling is not None and cpu_ns:
+            covered = round(min(100 * self._run_ns / cpu_ns, 100.0), _PERCENT_DIGITS)
+            sampling = replace(sampling, cpu_wait_covered_percent=covered)
+        return replace(record, metrics=metrics, sampling=sampling, time_breakdown=breakdown)
 
     def idle_breakdown(self) -> TimeBreakdown | None:
         """The division of the time in which all GPUs were idle, as of the last :meth:`flush`; None without such."""
@@ -365,6 +383,7 @@ class TimeAccount:
         self._sees_calls = self._sees_calls or sample.sees_calls
         self._has_waits = self._has_waits or sample.growth is not None
         self._wait_ns += sum(grown.wait_ns for grown in growth)
+        self._run_ns += sum(grown.run_ns for grown in growth)
         start_ns, run_ns = self._until_ns, max(cpu_ns - self._cpu_ns, 0)
         if start_ns is not None and read_ns <= start_ns:
             return None
@@ -373,7 +392,7 @@ class TimeAccount:
             return None
         covered_ns = min(read_ns - start_ns, self._max_covered_ns)
         shown, length_ns = _shown(sample, read_ns), read_ns - start_ns
-        unknown_ns = length_ns if shown is None and sample.waits else length_ns - covered_ns
+        unknown_ns = length_ns if shown is None and sample.is_partial and sample.waits else length_ns - covered_ns
         step = _Step(start_ns, read_ns, run_ns, covered_ns, unknown_ns, shown)
         self._steps.append(step)
         self._add_waits(step, growth, series)

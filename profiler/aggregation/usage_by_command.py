@@ -49,12 +49,14 @@ class _Total(Struct, frozen=True, gc=False):
     count: int = 0
     cpu_ns: int = 0
 
-    def plus(self, process: ProcessReading) -> "_Total":
-        return _Total(self.count + 1, self.cpu_ns + process.own_cpu_ns)
+    def plus(self, cpu_ns: int) -> "_Total":
+        return _Total(self.count + 1, self.cpu_ns + cpu_ns)
 
 
 class ProcessTotals:
     """Sums up all processes by name. A process that was never seen running is not included.
+
+    What a process used before it executed another program belongs to its name of that time.
 
     ``make_series`` makes the time series of the commands, at the first reading that it has; None for no series.
     """
@@ -69,6 +71,7 @@ class ProcessTotals:
         self._series: SeriesByCommand[_ProcessName] | None = None
         self._held_bytes: dict[_ProcessName, int] = {}
         self._present: dict[tuple[int, int], tuple[_ProcessName, ProcessReading]] = {}
+        self._earlier_ns: dict[tuple[int, int], int] = {}  # the CPU time that present processes used by other names
         self._ended: dict[_ProcessName, _Total] = {}
         self._memory: dict[_ProcessName, TreeMemory] = {}
 
@@ -86,24 +89,28 @@ class ProcessTotals:
         for process in processes:
             identity = process.identity
             name, last = before.get(identity, (None, None))
-            if name is None or last is None or (process.name, process.arguments) != (last.name, last.arguments):
-                if name is not None:
-                    changed.add(name)
-                name = _ProcessName(process.name, self._show_arguments(process))
-            readings.setdefault(name, []).append(process)
-            if process is not last:
-                changed.add(name)
             # A zombie has no memory any more: keep the last reading with its high-water mark.
-            if process is last or (last is not None and process.peak_bytes is None and last.peak_bytes is not None):
-                now[identity] = before[identity]
+            if last is not None and name is not None and (process is last or _has_lost_memory(last, process)):
+                readings.setdefault(name, []).append(process)
+                changed.update((name,) if process is not last else ())
+                now[identity] = name, last
                 continue
+            if name is None or last is None or (process.name, process.arguments) != (last.name, last.arguments):
+                if name is not None and last is not None:
+                    changed.add(name)
+                    self._end(name, last)
+                    self._earlier_ns[identity] = last.own_cpu_ns
+                name = _ProcessName(process.name, self._show_arguments(process))
+            changed.add(name)
+            readings.setdefault(name, []).append(process)
             now[identity] = name, process
             growth_ns = process.own_cpu_ns - (0 if last is None else last.own_cpu_ns)
             if growth_ns > 0:
                 used_ns[name] = used_ns.get(name, 0) + growth_ns
         for identity in before.keys() - now.keys():
             name, process = before[identity]
-            self._ended[name] = self._ended.get(name, _Total()).plus(process)
+            self._end(name, process)
+            self._earlier_ns.pop(identity, None)
             changed.add(name)
         self._add_memory(changed, readings)
         if self._make_series is not None and read_ns is not None:
@@ -113,6 +120,13 @@ class ProcessTotals:
         self._present = now
         if len(self._memory) - len(now) > _MAX_NAMES:
             self._drop_smallest()
+
+    def _end(self, name: _ProcessName, process: ProcessReading) -> None:
+        self._ended[name] = self._ended.get(name, _Total()).plus(self._cpu_ns(process))
+
+    def _cpu_ns(self, process: ProcessReading) -> int:
+        """The CPU time of a process by its present name."""
+        return max(process.own_cpu_ns - self._earlier_ns.get(process.identity, 0), 0)
 
     def _add_memory(
         self, changed: Iterable[_ProcessName], readings: Mapping[_ProcessName, Sequence[ProcessReading]]
@@ -154,7 +168,7 @@ class ProcessTotals:
     def _totals(self) -> Mapping[_ProcessName, _Total]:
         totals = dict(self._ended)
         for name, process in self._present.values():
-            totals[name] = totals.get(name, _Total()).plus(process)
+            totals[name] = totals.get(name, _Total()).plus(self._cpu_ns(process))
         return totals
 
     def _drop_smallest(self) -> None:
@@ -168,6 +182,10 @@ class ProcessTotals:
         by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
         by_peak = sorted(totals, key=lambda name: -(self._memory[name].peak_bytes or 0))[:count]
         return dict.fromkeys(chain.from_iterable(zip(by_cpu, by_peak, strict=True)))
+
+
+def _has_lost_memory(before: ProcessReading, now: ProcessReading) -> bool:
+    return now.peak_bytes is None and before.peak_bytes is not None
 
 
 class OomKillTracker(Struct):

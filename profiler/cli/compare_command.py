@@ -21,7 +21,7 @@ from profiler.core.text import on_one_line, printable
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.record_model import known_peak_source
 from profiler.record.units import format_count, format_percent, format_value
-from profiler.record.worth_a_word import counted_cpu_wait, cpu_wait_percent, is_cpu_partial
+from profiler.record.worth_a_word import counted_cpu_wait, cpu_wait_percent, is_cpu_partial, is_cpu_wait_partial
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange, compare_metrics
 from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
 from profiler.runs.past_runs.run_source import start_ns
@@ -116,9 +116,13 @@ def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     if all(waits):
         a, b = map(median, waits)
         if any(map(median, counted)) and abs(a - b) >= _MIN_WAIT_POINTS:
+            in_a, in_b = (
+                ("at least " if any(map(is_cpu_wait_partial, one.records)) else "") + format_percent(percent)
+                for one, percent in zip(sets, (a, b), strict=True)
+            )
             yield (
-                f"Threads that could run waited for a CPU {format_percent(a)} of the time in A and {format_percent(b)} "
-                "in B: other work on the machine may explain a change in duration."
+                f"Threads that could run waited for a CPU {in_a} of the time in A and {in_b} in B: other work on the "
+                "machine may explain a change in duration."
             )
     partial = sum(is_cpu_partial(record) for one in sets for record in one.records)
     if partial:

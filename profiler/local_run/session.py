@@ -349,7 +349,10 @@ class _Session:
         if details is None:
             return with_collected(record, self._plan.collectors)
         record = replace(record, series=details.processes.with_commands(record.series))
-        record = with_collected(details.time.added_to(record, self._sampler.cpu_ns), self._plan.collectors)
+        from profiler.aggregation.time_breakdown import wait_warnings
+
+        record = details.time.added_to(record, self._sampler.cpu_ns)
+        record = with_collected(with_warnings(record, wait_warnings(record)), self._plan.collectors)
         return with_while_idle(record, details.time.idle_breakdown())
 
     def _result(self, observed: RunObservation, ending: CommandExit) -> RunResult:

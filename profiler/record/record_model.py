@@ -135,7 +135,8 @@ class Sampling(Model, frozen=True, kw_only=True):
 
     ``duplicates`` counts readings that the source had not refreshed, ``failures`` failed reads, and ``missedTicks``
     sampling times without a reading. ``longestGapMs`` is the longest time between two readings, ``statsPeriodMs`` the
-    median time. ``cpuCoveredPercent`` is the share of the run up to the last reading of the CPU time.
+    median time. ``cpuCoveredPercent`` is the share of the run up to the last reading of the CPU time,
+    ``cpuWaitCoveredPercent`` the share of the CPU time that was read, with the waits for a CPU, before threads ended.
     """
 
     interval_ms: Number | None = None
@@ -146,6 +147,7 @@ class Sampling(Model, frozen=True, kw_only=True):
     longest_gap_ms: int | None = None
     stats_period_ms: int | None = None
     cpu_covered_percent: float | None = None
+    cpu_wait_covered_percent: float | None = None
     sources: tuple[str, ...] = field(default_factory=lambda: ())
 
 

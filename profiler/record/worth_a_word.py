@@ -54,6 +54,18 @@ def is_cpu_partial(record: Record) -> bool:
     return covered is not None and covered < MIN_COVERED_PERCENT
 
 
+def is_cpu_wait_partial(record: Record) -> bool:
+    """Whether waits for a CPU that matter may be missing: threads ended before a twentieth of the CPU time was read.
+
+    If the others' waits are few, so are probably theirs.
+    """
+    covered = None if record.sampling is None else record.sampling.cpu_wait_covered_percent
+    waited = record.metrics.cpu_wait_seconds
+    if covered is None or waited is None or covered >= MIN_COVERED_PERCENT:
+        return False
+    return _PERCENT * waited >= _MIN_CPU_WAIT_SECONDS * covered
+
+
 def whole_cpu_seconds(record: Record) -> float | None:
     """The CPU time, for comparisons. Of a part that was not measured, it is that of the rest on average."""
     metrics, used = record.metrics, (record.metrics.vcpu_used or Distribution()).avg

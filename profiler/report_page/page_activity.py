@@ -11,7 +11,7 @@ from typing import Any
 from profiler.record.activity_model import StacksLine, TimeBreakdown
 from profiler.record.hardware import short_processor_name
 from profiler.record.record_model import Metrics, Record, Report
-from profiler.record.worth_a_word import MIN_COVERED_PERCENT, is_long_cpu_wait
+from profiler.record.worth_a_word import MIN_COVERED_PERCENT, is_cpu_wait_partial, is_long_cpu_wait
 from profiler.report_page.page_series import compressed, finite_number, known_column, to_json, without_none
 
 StacksOf = Callable[[Report], StacksLine | None]
@@ -49,6 +49,7 @@ def activity_fields(record: Record) -> dict[str, Any]:
             "covered": None if is_covered else breakdown.covered_percent,
             "cpuWaitSeconds": waited.cpu_wait_seconds,
             "cpuWait": waited.cpu_wait_percent,
+            "cpuWaitPartial": is_cpu_wait_partial(record) or None,
             "processor": short_processor_name(processor.model) if processor and processor.model else None,
             "hasActivity": has_activity(record) or None,
             "stackSource": stacks and stacks.source,

@@ -35,7 +35,7 @@ from profiler.record.record_model import (
     known_peak_source,
 )
 from profiler.record.units import billed_ms
-from profiler.record.worth_a_word import SATURATED_PERCENT, counted_cpu_wait
+from profiler.record.worth_a_word import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
 from profiler.sizing.prices import LEGAL_VCPUS
 from profiler.sizing.run_facts import (
     RunFacts,
@@ -161,7 +161,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
         slowdowns: The bounds of the duration at each vCPU size at which a run would be slower than at the size of
             ``latest``; None if no run has such bounds.
         vcpu_without_slowdown: The largest vCPU requirement of the runs that have no such bounds (schema 1.0).
-        saturated_percent: Of the runs at the current vCPU size; ``cpu_wait_percent`` alike.
+        saturated_percent: Of the runs at the current vCPU size; ``cpu_wait_percent`` alike,
+            and whether it is a lower bound.
         processors: The number of runs on each processor, by its short name, the most frequent first.
         oom_size_mb: The largest memory size at which a run ran out of memory.
         reached_size_mb: The largest at which the usage reached the limit unseen, where a child may have been killed.
@@ -194,6 +195,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     vcpu_without_slowdown: float | None = None
     saturated_percent: float | None = None
     cpu_wait_percent: float | None = None
+    is_cpu_wait_partial: bool = False
     processors: tuple[tuple[str, int], ...] = ()
     oom_size_mb: float | None = None
     reached_size_mb: float | None = None
@@ -302,6 +304,7 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         # Runs at another vCPU size do not show how busy the task is now.
         saturated_percent=_mean_percent(records_now, lambda record: record.metrics.vcpu_saturated_percent),
         cpu_wait_percent=_mean_percent(records_now, counted_cpu_wait),
+        is_cpu_wait_partial=any(map(is_cpu_wait_partial, records_now)),
         processors=tuple(Counter(short_processor_name(model) for model in processors if model).most_common()),
         oom_size_mb=max_known(*(oom_size_mb(run.record) for run in killed)),
         reached_size_mb=max_known(*map(reached_size_mb, records)),

@@ -144,7 +144,8 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
             f" although the task {rarely if saturated else 'was never saturated'}: it shares its CPU with others, or "
             "its threads run in short bursts"
         )
-    yield f"Threads that could run waited for a CPU {format_percent(waited)} of the time{although}."
+    least = "at least " if evidence.is_cpu_wait_partial else ""
+    yield f"Threads that could run waited for a CPU {least}{format_percent(waited)} of the time{although}."
 
 
 def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:

@@ -220,4 +220,7 @@ test("the time has the parts that are worth a name, and small ones count as othe
     ],
   );
   assert.deepEqual(partsOf({}), []);
+  const waits = (cpuWaitPartial) => partsOf({ time: [60, 40], cpuWaitPartial }).map(({ share }) => share);
+  assert.deepEqual(waits(true), ["60 %", "≥40 %"]);
+  assert.deepEqual(waits(), ["60 %", "40 %"]);
 });

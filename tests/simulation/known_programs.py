@@ -9,16 +9,20 @@ of seconds that it receives. ``DISK_FILE`` is read past the page cache.
 """
 
 import contextlib
+import ctypes
 import itertools
 import json
 import mmap
+import multiprocessing
 import os
 import random
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +36,9 @@ _GROWTH_BYTES, _GROWTH_PAUSE_SECONDS = 1 << 20, 0.1
 _HOLD_SECONDS = 600
 _FIRST_OWN_ARGUMENT = 4
 _WORKERS, _WORKER_SECONDS = 32, 0.005
+_MIN_TURN_SECONDS, _MAX_TURN_SECONDS = 0.01, 0.03
+_PROGRESS_SECONDS, _PROGRESS_CHARACTERS = 0.1, 5000
+_ENTRIES_OFFSET, _READ = 0x10000000, 22  # of an io_uring
 _START_TICKS = 19  # in /proc/self/stat, counted from the state
 
 
@@ -84,6 +91,65 @@ def receive(seconds: float) -> None:
         connection.recv(1)
 
 
+def ask_again(seconds: float, most_on_cpu: float = _MAX_TURN_SECONDS, most_waiting: float = _MAX_TURN_SECONDS) -> None:
+    """Compute for 10 ms or more, then wait in recv for an answer, again and again."""
+    until, randomness = time.monotonic() + seconds, random.Random(1)
+    with socket.create_connection(_server()) as connection:
+        while time.monotonic() < until:
+            _spin(randomness.uniform(_MIN_TURN_SECONDS, most_on_cpu))
+            connection.sendall(f"{randomness.uniform(_MIN_TURN_SECONDS, most_waiting)}\n".encode())
+            connection.recv(1)
+
+
+def _ask_beside(bystander: Callable[[], object], work: Phase) -> Phase:
+    """The work, beside a thread that calls the bystander again and again."""
+
+    def phase(seconds: float) -> None:
+        has_ended = False
+
+        def stand_by() -> None:
+            while not has_ended:
+                bystander()
+
+        thread = threading.Thread(target=stand_by)
+        thread.start()
+        work(seconds)
+        has_ended = True
+        thread.join()
+
+    return phase
+
+
+def _show_progress() -> None:
+    """One step of a progress bar, of a tenth of a second."""
+    bar = "".join("#" for _ in range(_PROGRESS_CHARACTERS))
+    Path(os.devnull).write_text(bar)
+    time.sleep(_PROGRESS_SECONDS)
+
+
+def _ask_in_shell(script: str, seconds: float) -> int:
+    """The work as a program of a shell's script, which waits for it."""
+    with tempfile.NamedTemporaryFile() as truth:
+        program = [sys.executable, __file__, truth.name, *sys.argv[2:4], f"ask_again:{seconds}"]
+        subprocess.run(["sh", "-c", script, "sh", *program], check=True)
+        waits = [json.loads(line).get("wait_seconds", 0.0) for line in truth.read().splitlines()]
+    return int(1e9 * sum(waits))
+
+
+def _ask_in_process(seconds: float) -> int:
+    ask_again(seconds)
+    return cpu_wait_ns()
+
+
+def pool_of_one(seconds: float) -> int:
+    """The work in the only process of a pool, whose parent has threads that wait for pipes and locks."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        waited_ns = pool.apply(_ask_in_process, (seconds,))
+        pool.close()
+        pool.join()
+    return int(waited_ns)
+
+
 def read_disk(seconds: float) -> None:
     """Read blocks past the page cache."""
     descriptor = os.open(sys.argv[3], os.O_RDONLY | os.O_DIRECT)
@@ -95,6 +161,32 @@ def read_disk(seconds: float) -> None:
             if time.monotonic() >= until:
                 break
     os.close(descriptor)
+
+
+def read_disk_by_ring(seconds: float) -> None:
+    """Read blocks past the page cache by the requests of an io_uring, with its raw system calls."""
+    system_call, parameters = ctypes.CDLL(None).syscall, bytearray(120)
+    ring = system_call(425, 4, (ctypes.c_char * len(parameters)).from_buffer(parameters))
+    if ring < 0:
+        raise RuntimeError("the kernel permits no ring")
+    tail_at, array_at, head_at = (struct.unpack_from("I", parameters, place)[0] for place in (44, 64, 80))
+    descriptor = os.open(sys.argv[3], os.O_RDONLY | os.O_DIRECT)
+    blocks = os.fstat(descriptor).st_size // _BLOCK_BYTES
+    until = time.monotonic() + seconds
+    with mmap.mmap(-1, _BLOCK_BYTES) as buffer, mmap.mmap(ring, 4096) as queues:
+        entries = mmap.mmap(ring, 256, offset=_ENTRIES_OFFSET)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        for number in itertools.count():
+            place = number % blocks * _BLOCK_BYTES
+            entries[:32] = struct.pack("<BBHiQQII", _READ, 0, 0, descriptor, place, address, _BLOCK_BYTES, 0)
+            struct.pack_into("I", queues, array_at + number % 4 * 4, 0)
+            struct.pack_into("I", queues, tail_at, number + 1)
+            system_call(426, ring, 1, 1, 1, None, 0)
+            struct.pack_into("I", queues, head_at, number + 1)
+            if time.monotonic() >= until:
+                break
+    os.close(descriptor)
+    os.close(ring)
 
 
 def wait_for_lock(seconds: float) -> None:
@@ -245,10 +337,17 @@ def grow(_: float) -> None:
 
 
 _FUNCTIONS: tuple[Phase, ...] = (
-    *(compute, compute_half, receive, read_disk, wait_for_lock, sleep, read_pipe, pause, run_child),
-    *(threads_of_many_kinds, processes_of_many_kinds, computing_process, pool_of_32, grow),
+    *(compute, compute_half, receive, read_disk, read_disk_by_ring, wait_for_lock, sleep, read_pipe, pause, run_child),
+    *(threads_of_many_kinds, processes_of_many_kinds, computing_process, ask_again, pool_of_one, pool_of_32, grow),
 )
 PHASES: dict[str, Phase] = {
+    "ask_beside_heartbeat": _ask_beside(partial(time.sleep, _PROGRESS_SECONDS), ask_again),
+    "ask_rarely_beside_heartbeat": _ask_beside(
+        partial(time.sleep, _PROGRESS_SECONDS), partial(ask_again, most_on_cpu=0.05, most_waiting=_MIN_TURN_SECONDS)
+    ),
+    "ask_beside_progress": _ask_beside(_show_progress, ask_again),
+    "ask_in_substitution": partial(_ask_in_shell, 'out=$("$@")'),
+    "ask_in_pipeline": partial(_ask_in_shell, '"$@" | tee /dev/null'),
     **{phase.__name__: phase for phase in _FUNCTIONS},
     **{f"herd_{threads}": partial(_herd, threads) for threads in (128, 300, 600, 2400)},
 }

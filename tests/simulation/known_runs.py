@@ -92,8 +92,9 @@ class OwnTask(Task):
 
 class _Answers(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        time.sleep(float(self.request.recv(64)))
-        self.request.sendall(b".")
+        while request := self.request.recv(64):
+            time.sleep(float(request))
+            self.request.sendall(b".")
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -103,7 +104,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextlib.contextmanager
 def answering_server() -> Iterator[int]:
-    """Serve on a free port of the loopback interface; answers after the number of seconds that a client sends."""
+    """Serve on a free port of the loopback interface; answers each request, a number of seconds, after this time."""
     with _Server(("127.0.0.1", 0), _Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1]

@@ -18,6 +18,8 @@ from msgspec import Struct
 
 from profiler.core.timestamps import parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StacksLine, TimeBreakdown, WaitKind
+from profiler.record.record_model import decode
+from profiler.record.worth_a_word import is_cpu_wait_partial
 from tests.simulation import known_programs
 from tests.simulation.known_runs import (
     MODES,
@@ -39,13 +41,20 @@ _PROGRAM_FILE = " (known_programs.py)"
 _QUICK_DIVISOR = 4 if os.environ.get("QUICK") else 1
 _HERDS = (128, 300, 600, 2400)
 
+# A thread or a process computes and waits for the network in turn, beside others that only wait.
+_BYSTANDERS = (
+    *("ask_again", "ask_beside_heartbeat", "ask_rarely_beside_heartbeat", "ask_beside_progress"),
+    *("ask_in_substitution", "ask_in_pipeline", "pool_of_one"),
+)
+
 # What a phase waits for, where it is not on a CPU.
 _KINDS: dict[str, WaitKind] = {
     **dict.fromkeys(("start", "compute", "pause"), "other"),
     **dict.fromkeys(("receive", "threads_of_many_kinds", "processes_of_many_kinds", "computing_process"), "network"),
     **dict.fromkeys(("sleep", "compute_half", "pool_of_32", "grow"), "sleep"),
     **dict.fromkeys((f"herd_{threads}" for threads in _HERDS), "sleep"),
-    "read_disk": "disk",
+    **dict.fromkeys(_BYSTANDERS, "network"),
+    **dict.fromkeys(("read_disk", "read_disk_by_ring"), "disk"),
     "wait_for_lock": "lock",
     "read_pipe": "pipe",
     "run_child": "child",
@@ -60,6 +69,7 @@ _OWN_FUNCTIONS = {
     "processes_of_many_kinds": {"_in_processes", "receive", "sleep", "pause"},
     "computing_process": {"_in_processes", "_spin", "compute", "receive"},
     **{f"herd_{threads}": {"_herd", "work"} for threads in _HERDS},
+    **{name: {"ask_again", "_spin", "stand_by", "_show_progress", "_ask_in_shell", name} for name in _BYSTANDERS},
     "pool_of_32": {"pool_of_32", "_in_processes", "_compute_together", "_sleep_until"},
 }
 _PARTS = ("onCpu", "waitingForCpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
@@ -89,8 +99,11 @@ _SCENARIOS = {
         f"{threads} threads that wake together": Scenario(phases={f"herd_{threads}": 1}, seconds=40)
         for threads in _HERDS
     },
+    "work beside others": Scenario(phases=dict.fromkeys(_BYSTANDERS, 1), seconds=105),
     "pool of 32 processes": Scenario(phases={"pool_of_32": 1}, seconds=30),
-    "slow disk": Scenario(phases={"read_disk": 2, "sleep": 1}, limits=Limits(has_slow_disk=True), seconds=30),
+    "slow disk": Scenario(
+        phases={"read_disk": 2, "read_disk_by_ring": 2, "sleep": 1}, limits=Limits(has_slow_disk=True), seconds=50
+    ),
     "CPU limit": Scenario(phases={"compute": 3, "receive": 1}, limits=Limits(cpus=0.25), seconds=40),
     "growth until SIGKILL": Scenario(phases={"grow": 1}, limits=Limits(memory_mib=400), modes=("run",), seconds=30),
 }
@@ -171,12 +184,50 @@ def test_the_record_says_what_the_programs_did(mode: Mode) -> None:
     assert 100 * right >= _MIN_RIGHT_PERCENT * everything
 
 
+# 600 threads wake together once a second and end. The program writes down the sum of what they waited for a CPU.
+_HERD_PROGRAM = """
+import sys, threading, time
+sys.setswitchinterval(600)
+began, waited_ns = time.monotonic(), []
+def waited():
+    with open("/proc/thread-self/schedstat") as counters:
+        waited_ns.append(int(counters.read().split()[1]))
+def work():
+    for second in (1, 2, 3):
+        time.sleep(max(began + second - time.monotonic(), 0))
+        sum(range(3000))
+    waited()
+threads = [threading.Thread(target=work) for _ in range(600)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+waited()
+with open(sys.argv[1], "w") as truth:
+    truth.write(str(sum(waited_ns) / 1e9))
+"""
+
+
+@pytest.mark.accuracy
+def test_what_the_threads_of_a_herd_waited_is_complete_or_a_lower_bound(tmp_path: Path) -> None:
+    truth, output = tmp_path / "truth", tmp_path / "report.json"
+    options = ("--output", str(output), "--history", str(tmp_path / "history.sqlite3"))
+    program = (sys.executable, "-c", _HERD_PROGRAM, str(truth))
+    subprocess.run([sys.executable, "-m", "profiler", "run", *options, "--", *program], check=True, timeout=120)
+    record, waited = decode(output.read_bytes().splitlines()[-1]).record, float(truth.read_text())
+    said = present(record.metrics.cpu_wait_seconds)
+    sys.stdout.write(f"\nherd: {said:.2f} s of {waited:.2f} s, partial: {is_cpu_wait_partial(record)}\n")
+    assert said <= waited * 1.03
+    assert is_cpu_wait_partial(record) or said >= waited * 0.97
+
+
 @pytest.mark.slow
 def test_each_phase_runs_and_writes_its_truth(tmp_path: Path) -> None:
     assert _KINDS.keys() == known_programs.PHASES.keys() | {"start"}
     truth, disk_file = tmp_path / "truth", tmp_path / "disk"
     disk_file.write_bytes(bytes(1 << 20))
-    names = [name for name in known_programs.PHASES if name not in ("grow", "read_disk")]  # tmpfs may have no O_DIRECT
+    left_out = ("grow", "read_disk", "read_disk_by_ring")  # tmpfs may have no O_DIRECT
+    names = [name for name in known_programs.PHASES if name not in left_out]
     with answering_server() as port:
         program = [sys.executable, known_programs.__file__, str(truth), str(port), str(disk_file)]
         subprocess.run([*program, *(f"{name}:0.02" for name in names)], check=True, timeout=120)

@@ -193,7 +193,7 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
         for curve, texts in _curves(record, view.glyphs)
     ]
     times = record.time_breakdown
-    legend = () if times is None else short_legend(times, room, view.glyphs)
+    legend = () if times is None else short_legend(record, room, view.glyphs)
     longest = max((*(len(text) for _, text in rows), length(legend)), default=0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):

@@ -18,7 +18,7 @@ from profiler.record.units import (
     format_task_size,
     format_vcpu,
 )
-from profiler.record.worth_a_word import is_long_cpu_wait, is_near_limit, wait_in_words
+from profiler.record.worth_a_word import is_cpu_wait_partial, is_long_cpu_wait, is_near_limit, wait_in_words
 
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
@@ -99,7 +99,8 @@ def _waited_for_cpu(record: Record) -> str | None:
         return None
     metrics = record.metrics
     waited_ms = (metrics.cpu_wait_seconds or 0) * 1000
-    waited = f"its threads waited {format_duration(waited_ms)} in total for a CPU"
+    least = "at least " if is_cpu_wait_partial(record) else ""
+    waited = f"its threads waited {least}{format_duration(waited_ms)} in total for a CPU"
     if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
         threads = format_count(metrics.max_pids, "thread")
         return f"{waited}: up to {threads} shared {format_vcpu(metrics.vcpu_size)}, perhaps with other programs."

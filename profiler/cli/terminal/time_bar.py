@@ -9,7 +9,7 @@ from profiler.cli.terminal.page_parts import LABEL_WIDTH, label
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
 from profiler.record.units import format_duration, format_percent
-from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, is_long_cpu_wait
+from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, is_cpu_wait_partial, is_long_cpu_wait
 
 # A smaller part is drawn as a part of the others.
 _MIN_PART_PERCENT = 1
@@ -61,22 +61,24 @@ def time_lines(record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
     if times is not None and _parts(times):
         yield line(label("Time", "bold"), *time_bar(times, room, glyphs))
         rows: list[list[Span]] = [[]]
-        for entry in (*_entries(_parts(times), glyphs), *_seen(times)):
+        for entry in (*_entries(_parts(times), record, glyphs), *_seen(times)):
             if rows[-1] and length((*rows[-1], _GAP, *entry)) > room:
                 rows.append([])
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
         yield from (line(label("", ""), *row) for row in rows)
         yield from _waits(times, room, glyphs)
     if is_long_cpu_wait(record):
-        percent = format_percent(min(record.metrics.cpu_wait_percent or 0, 100))
+        least = glyphs.at_least if is_cpu_wait_partial(record) else ""
+        percent = least + format_percent(min(record.metrics.cpu_wait_percent or 0, 100))
         duration = format_duration((record.metrics.cpu_wait_seconds or 0) * 1000)
-        yield line(label("CPU wait"), f"{percent:>5}  of the time that threads could run, {duration} in total")
+        yield line(label("CPU wait"), f"{percent:>5}  of the time that threads could run, {least}{duration} in total")
 
 
-def short_legend(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
+def short_legend(record: Record, width: int, glyphs: Glyphs) -> Line:
     """The largest parts that fit, and whether only a part of the run was seen."""
+    times = record.time_breakdown or TimeBreakdown()
     by_share = sorted(_parts(times), key=lambda part: -part[1])
-    first, *others = _entries(by_share, glyphs) or [()]
+    first, *others = _entries(by_share, record, glyphs) or [()]
     spans: list[Span] = []
     for entry in (first, *_seen(times), *others):
         short = [Span(span.text.replace("waiting for CPU", "CPU wait"), span.style) for span in entry]
@@ -118,10 +120,14 @@ def time_bar(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
     return line(*spans)
 
 
-def _entries(parts: Iterable[tuple[_Kind, float]], glyphs: Glyphs) -> list[Line]:
+def _entries(parts: Iterable[tuple[_Kind, float]], record: Record, glyphs: Glyphs) -> list[Line]:
     """The characters with their names and percentages."""
+    marks = {"waiting_for_cpu_percent": glyphs.at_least} if is_cpu_wait_partial(record) else {}
     return [
-        (Span(f"{kind.glyph(glyphs)} ", kind.style), Span(f"{kind.name} {format_percent(percent)}"))
+        (
+            Span(f"{kind.glyph(glyphs)} ", kind.style),
+            Span(f"{kind.name} {marks.get(kind.field, '')}{format_percent(percent)}"),
+        )
         for kind, percent in parts
     ]
 

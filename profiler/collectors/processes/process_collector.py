@@ -24,7 +24,7 @@ from profiler.aggregation.task_record import (
     with_peak,
     within_total,
 )
-from profiler.aggregation.time_breakdown import IdleBetween, never_idle
+from profiler.aggregation.time_breakdown import IdleBetween, never_idle, wait_warnings
 from profiler.aggregation.time_series import with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
 from profiler.collectors.collector import failure_warnings
@@ -308,7 +308,8 @@ class ProcessCollector:
             if tracked is None or not tracked.batch.has_data:
                 return RecordPart(source=name, warnings=stopped)
             values = _processes_values(record, tracked.batch, is_current=not stopped)
-            warnings = (*tracked.batch.comparison.warnings(), *stopped)
+            lower_bounds = wait_warnings(replace(record, **values))
+            warnings = (*tracked.batch.comparison.warnings(), *lower_bounds, *stopped)
             while_idle = tracked.batch.time.idle_breakdown()
             return RecordPart(values=values, source=name, warnings=warnings, while_idle=while_idle)
 

@@ -54,7 +54,7 @@ class TrackedProcess:
             if memory_facts != self._memory_facts:
                 self._memory_facts = memory_facts
                 self._status = proc.parse_status(self._read("status"))
-            if before is None or stat.name != before.name:
+            if before is None or proc.may_run_another_program(before, stat):
                 if self._with_arguments:
                     self._name, self._arguments = stat.name, proc.read_arguments(self._folder)
                 else:

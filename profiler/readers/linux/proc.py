@@ -17,7 +17,7 @@ _MAX_CMDLINE_BYTES = 4096
 _MAX_NUMBER_BYTES = 40  # with spaces before it
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
 _STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
-_USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
+_USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT, _STACK = 11, 12, 13, 14, 17, 19, 21, 25
 # Positions in /proc/PID/net/dev after the name of the interface.
 _RECEIVED, _SENT = 0, 8
 _DEAD_STATES = (b"Z", b"X")  # the parent has not waited for the process yet
@@ -31,7 +31,8 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     """``/proc/PID/stat``. The values of children count those that the process has waited for.
 
     ``name`` has at most 15 bytes. ``is_exiting`` is true from the moment a process frees its memory, before it is a
-    zombie, ``is_forked`` until a process executes a program: so long it shares pages with its parent.
+    zombie, ``is_forked`` until a process executes a program: so long it shares pages with its parent. ``stack_start``
+    is an address that changes when a process executes a program; 0 if it is not readable for this user.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     resident_pages: int
     is_exiting: bool
     is_forked: bool
+    stack_start: int
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
@@ -78,7 +80,7 @@ def parse_stat(text: bytes) -> ProcessStat | None:
     """Parse ``/proc/PID/stat``; None if the text is empty (the process has ended) or malformed."""
     name_ends = text.rfind(b")")
     fields = text[name_ends + 1 :].split()
-    if len(fields) <= _RESIDENT:
+    if len(fields) <= _STACK:
         return None
     try:
         flags = int(fields[_FLAGS])
@@ -95,9 +97,16 @@ def parse_stat(text: bytes) -> ProcessStat | None:
             resident_pages=int(fields[_RESIDENT]),
             is_exiting=fields[_STATE] in _DEAD_STATES or bool(flags & _PF_EXITING),
             is_forked=bool(flags & _PF_FORKNOEXEC),
+            stack_start=int(fields[_STACK]),
         )
     except ValueError:
         return None
+
+
+def may_run_another_program(before: ProcessStat, now: ProcessStat) -> bool:
+    """Whether a process has executed a program since, which causes page faults; at its end, its name remains."""
+    has_another_stack = now.stack_start != before.stack_start if now.stack_start else now.faults != before.faults
+    return now.name != before.name or (has_another_stack and not now.is_exiting)
 
 
 def parse_status(text: bytes) -> ProcessStatus:

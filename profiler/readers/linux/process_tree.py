@@ -128,7 +128,7 @@ class ProcessTree:
         if stat is None:
             return None
         before = None if process is None else process.reading
-        if process is not None and _program(process.stat) != _program(stat):
+        if process is not None and _has_another_program(process.stat, stat):
             before = None
         self._processes[pid] = _Process(ran_ns, stat, before)
         return stat
@@ -216,9 +216,9 @@ def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> i
     return min_known(process.peak_bytes, of_parent) or 0
 
 
-def _program(stat: proc.ProcessStat) -> tuple[int, str, bool]:
-    """What changes with the program of a process."""
-    return stat.started_ticks, stat.name, stat.is_forked
+def _has_another_program(before: proc.ProcessStat, now: proc.ProcessStat) -> bool:
+    is_same_process = (before.started_ticks, before.is_forked) == (now.started_ticks, now.is_forked)
+    return not is_same_process or proc.may_run_another_program(before, now)
 
 
 def list_children(pid: int, threads: int) -> tuple[int, ...]:

@@ -57,7 +57,7 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     the present waits of the blocked threads, with their number. Threads whose system call was not read are missing,
     because no thread can have been blocked for long, or because there are too many. ``has_refused``: the system calls
     of a process are not readable. ``sees_calls``: any was readable so far. ``is_partial``: threads whose system call is
-    readable are missing, because they were running or there are too many.
+    readable are missing, because there are too many. ``has_running``: one of them was on a CPU, or waited for one.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
@@ -65,6 +65,7 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     has_refused: bool = False
     sees_calls: bool = False
     is_partial: bool = False
+    has_running: bool = False
 
 
 class _Moment(Struct, frozen=True, gc=False):
@@ -202,10 +203,11 @@ class ThreadReader:
         # In this time certainly no thread was blocked.
         busy_ns = sum([one.run_ns / one.steps for one in growth])
         busy_ns += max([one.wait_ns / one.steps for one in growth], default=0.0)
-        if self._last is None or length_ns > busy_ns:
+        is_busy = self._last is not None and 0 < length_ns <= busy_ns
+        if not is_busy:
             self._ask_stale(_Budget(spent_ns, budget_ns), now_ns)
         waits: dict[Wait, int] = {}  # a Counter takes several times as long
-        for process in self._processes.values():
+        for process in () if is_busy else self._processes.values():
             for wait, count in process.waits.items() if process.waits else ():
                 waits[wait] = waits.get(wait, 0) + count
         self._last, self._budget_ns = now, budget_ns - spent_ns()
@@ -227,17 +229,14 @@ class ThreadReader:
         self._processes = {}
 
     def _sample(self, waits: Mapping[Wait, int]) -> ThreadSample:
+        shown = [(pid, process) for pid, process in self._processes.items() if not process.is_refused]
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
             waits=waits,
-            has_refused=self._has_refused and any(process.is_refused for process in self._processes.values()),
+            has_refused=self._has_refused and len(shown) < len(self._processes),
             sees_calls=self._sees_calls,
-            is_partial=self._sees_calls
-            and any(
-                process.is_running or pid in self._changed or pid in self._stale
-                for pid, process in self._processes.items()
-                if not process.is_refused
-            ),
+            is_partial=self._sees_calls and any(pid in self._changed or pid in self._stale for pid, _ in shown),
+            has_running=self._sees_calls and any(process.is_running for _, process in shown),
         )
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
@@ -273,7 +272,7 @@ class ThreadReader:
         self._turns += max(_IN_TURN, -(-sum([process.reading.threads for process in changed]) // _MAX_TURNS))
         for process in changed:
             if not process.is_refused:
-                process.waits, process.seen = {}, ()
+                process.waits, process.seen, process.is_running = {}, (), False
             if budget.is_spent:
                 continue
             if not process.is_refused or process.reading.threads == 1 or is_required:

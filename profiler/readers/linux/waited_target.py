@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -17,6 +17,9 @@ from profiler.core.files import open_or_none
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
+
+if TYPE_CHECKING:
+    from profiler.readers.linux.io_uring import Rings
 
 _UNIX_SOCKET = "unix socket"
 # A table of a host with many thousand sockets is read up to here.
@@ -35,7 +38,9 @@ _UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
 _V4_BYTES = 4
 _UNKNOWN = None, -math.inf
 # How to find the target of a wait from a call's arguments; a wait without a target has only its kind.
-Action = Literal["file", "socket", "accept", "poll", "select", "epoll", "record lock", "disk", "sleep", "lock", "child"]
+Action = Literal[
+    "file", "socket", "accept", "poll", "select", "epoll", "ring", "record lock", "disk", "sleep", "lock", "child"
+]
 
 _ACTIONS: Mapping[Action, str] = {
     "file": "read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 fsync fdatasync syncfs ftruncate "
@@ -45,6 +50,7 @@ _ACTIONS: Mapping[Action, str] = {
     "poll": "poll ppoll",
     "select": "select pselect6",
     "epoll": "epoll_wait epoll_pwait epoll_pwait2",
+    "ring": "io_uring_enter",
     "record lock": "fcntl",
     "disk": "sync msync io_getevents io_pgetevents",
     "sleep": "nanosleep clock_nanosleep",
@@ -52,7 +58,7 @@ _ACTIONS: Mapping[Action, str] = {
     # A thread in vfork waits until the child has executed its program.
     "child": "wait4 waitid clone clone3 vfork",
 }
-_SINCE_2019 = "clone3=435 epoll_pwait2=441 futex_waitv=449 futex_wait=455"
+_SINCE_2019 = "io_uring_enter=426 clone3=435 epoll_pwait2=441 futex_waitv=449 futex_wait=455"
 _X86_64 = (
     "read=0 write=1 poll=7 pread64=17 pwrite64=18 readv=19 writev=20 select=23 msync=26 nanosleep=35 sendfile=40 "
     "connect=42 accept=43 sendto=44 recvfrom=45 sendmsg=46 recvmsg=47 clone=56 vfork=58 wait4=61 semop=65 fcntl=72 "
@@ -239,6 +245,7 @@ class Wait(Struct, frozen=True):
 
 
 _OTHER = Wait("other")
+_REQUESTED_KINDS = ("disk", "network", "pipe", "sleep", "child")
 
 
 class WaitResolver:
@@ -251,6 +258,7 @@ class WaitResolver:
         self._folder = proc_folder
         self.sockets = Sockets(proc_folder, own_cpu_ns)
         self._own_pairs: dict[tuple[int, str], bool] = {}
+        self._rings: Rings | None = None
 
     def resolve(self, pid: int, call: SystemCall, now_ns: int) -> Wait:
         """The wait of a thread of the process in this call; ``other`` if it is unknown."""
@@ -263,8 +271,9 @@ class WaitResolver:
                 return Wait("lock") if call.int_argument(1) in (7, 38) else _OTHER
             case "accept":
                 return Wait("network")
-            case "file" | "socket":
-                return self._wait_for(pid, self._link(pid, call.int_argument(0)), now_ns)
+            case "file" | "socket" | "ring":
+                links = self._requested if action == "ring" else self._links
+                return self._wait_for_one(pid, links(pid, call.int_argument(0)), now_ns)
             case "poll" | "select" | "epoll":
                 descriptors, has_timeout = self._watched(pid, name, call)
                 if descriptors is not None:
@@ -287,6 +296,24 @@ class WaitResolver:
             path = without_surrogates(link.removesuffix(" (deleted)"))
             return Wait("disk", path if len(path) <= _MAX_PATH_CHARS else f"{path[: _MAX_PATH_CHARS - 1]}…")
         return Wait(_ANONYMOUS_KINDS.get(link, "other"))
+
+    def _links(self, pid: int, descriptor: int) -> Sequence[str]:
+        return [self._link(pid, descriptor)]
+
+    def _requested(self, pid: int, ring: int) -> Sequence[str]:
+        """The links of what a ring's requests are for."""
+        if self._rings is None:
+            from profiler.readers.linux.io_uring import Rings  # few programs have one
+
+            self._rings = Rings(self._folder, self._link)
+        return self._rings.links(pid, ring)
+
+    def _wait_for_one(self, pid: int, links: Sequence[str], now_ns: int) -> Wait:
+        """The wait for any of these: for files first."""
+        waits = [self._wait_for(pid, link, now_ns) for link in dict.fromkeys(links)]
+        kind = next((kind for kind in _REQUESTED_KINDS if any(wait.kind == kind for wait in waits)), _OTHER.kind)
+        found = [wait for wait in waits if wait.kind == kind]
+        return found[0] if len(found) == 1 else Wait(kind)
 
     def _find(self, pid: int, links: Iterable[str], now_ns: int) -> list[Socket]:
         """The sockets of the links. A socket that is in no table, such as one of another protocol, has no peer."""

@@ -2,18 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.time_breakdown import RecentWaits, TimeAccount
+from profiler.aggregation.time_breakdown import RecentWaits, TimeAccount, wait_warnings
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
-from profiler.record.record_model import Container, Metrics, Record
+from profiler.record.record_model import Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds
 from tests.values import present
 
@@ -44,9 +45,9 @@ class Run:
         self.account.finish(START_NS + seconds(self.at), seconds(self.cpu), last, self.series)
         return self
 
-    def record(self, duration: float | None = None) -> Record:
+    def record(self, duration: float | None = None, sampling: Sampling | None = None) -> Record:
         metrics = Metrics(duration_ms=None if duration is None else 1000 * duration)
-        record = Record(task_id="t", container=Container(name="c"), metrics=metrics)
+        record = Record(task_id="t", container=Container(name="c"), metrics=metrics, sampling=sampling)
         self.account.flush(self.series)
         return self.account.added_to(record, seconds(self.cpu))
 
@@ -188,6 +189,41 @@ def test_threads_that_wait_for_other_threads_show_nothing_if_not_all_were_asked(
     assert Run().step(Wait(kind), is_partial=True).parts == {"other" if is_weak else kind: 100.0}
 
 
+def worker_beside(bystander: Wait, on_cpu: tuple[float, float], waiting: tuple[float, float]) -> tuple[Run, float]:
+    """A minute in which a thread computes and waits for the network in turn, and the share of the latter in percent."""
+    run, randomness = Run(), Random(1)
+    now = computed = reported = 0.0
+    while now < 60:
+        for is_waiting, limits in ((False, on_cpu), (True, waiting)):
+            ends = now + randomness.uniform(*limits)
+            for at in range(int(now) + 1, int(ends) + 1):
+                used = computed + (0 if is_waiting else at - now)
+                run.step(bystander, *([NETWORK] if is_waiting else []), run=used - reported, has_running=not is_waiting)
+                reported = used
+            computed += 0 if is_waiting else ends - now
+            now = ends
+    return run, 100 * (1 - reported / run.at)
+
+
+@pytest.mark.parametrize("kind", ["sleep", "pipe", "child", "lock"])
+@pytest.mark.parametrize("turns", [((0.01, 0.03), (0.01, 0.03)), ((0.03, 0.03), (0.01, 0.01)), ((0.3, 3), (0.1, 2))])
+def test_who_stands_by_does_not_take_the_wait_of_the_thread_that_works(
+    kind: str, turns: tuple[tuple[float, float], tuple[float, float]]
+) -> None:
+    run, network_percent = worker_beside(Wait(kind), *turns)
+    assert run.parts == {
+        "on_cpu": pytest.approx(100 - network_percent, abs=0.1),
+        "network": pytest.approx(network_percent, abs=0.1),
+    }
+
+
+def test_a_thread_on_a_cpu_hides_no_disk_and_no_network() -> None:
+    run = Run().step(Wait("sleep")).step(NETWORK, Wait("sleep"), run=0.5, has_running=True)
+    assert run.parts == {"on_cpu": 25.0, "network": 25.0, "sleep": 50.0}
+    run = Run().step(NETWORK).step(Wait("sleep"), run=0.5, has_running=True).step(Wait("sleep")).step(Wait("sleep"))
+    assert run.parts == {"on_cpu": 12.5, "network": 37.5, "sleep": 50.0}
+
+
 def test_before_the_first_kind_the_next_one_counts_however_late_it_is() -> None:
     run = Run()
     for _ in range(200):
@@ -241,6 +277,32 @@ def test_a_process_that_cannot_be_asked_for_long_hides_the_kinds() -> None:
     assert run.step(Wait("other"), has_refused=True, length=0.1).breakdown.network_percent is not None
     made = run.step(Wait("other"), has_refused=True).breakdown
     assert (made.network_percent, made.other_percent) == (None, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("used", "read", "waited", "covered", "warned"),
+    [
+        (1.0, 0.96, 5, 96.0, None),
+        (1.0, 0.42, 5, 42.0, "58 %"),
+        (1.0, 0.0, 0, 0.0, "100 %"),
+        (1.0, 0.5, 0.04, 50.0, None),
+        (0.5, 0.6, 5, 100.0, None),
+        (0.0, 0.0, 0, None, None),
+    ],
+)
+def test_waits_of_threads_that_ended_before_they_were_read_make_a_lower_bound(
+    used: float, read: float, waited: float, covered: float | None, warned: str | None
+) -> None:
+    run = Run()
+    added = ThreadSample(growth=(ThreadGrowth(seconds(read), seconds(waited)),), sees_calls=True)
+    run.account.add(START_NS + seconds(1), seconds(used), added)
+    run.cpu = used
+    record = run.record(sampling=Sampling())
+    assert present(record.sampling).cpu_wait_covered_percent == covered
+    start = "The time waiting for a CPU is a lower bound: threads ended before"
+    expected = () if warned is None else (f"{start} {warned} of the CPU time was read.",)
+    assert wait_warnings(record) == expected
+    assert run.record().sampling is None
 
 
 def test_a_kernel_without_counters() -> None:
@@ -357,16 +419,15 @@ STEPS = st.tuples(
     st.floats(0, 3),
     st.lists(st.floats(0, 5), max_size=3),
     st.floats(0.001, 4),
-    st.booleans(),
-    st.booleans(),
+    *[st.booleans()] * 3,
 )
 
 
 @given(steps=st.lists(STEPS, min_size=1, max_size=100), sees_calls=st.booleans(), asks_between=st.booleans())
 def test_any_run_is_divided_completely(*, steps: list[Any], sees_calls: bool, asks_between: bool) -> None:
     run, again = Run(points=5), Run(points=5)
-    for waits, used, waited, length, refused, partial in steps:
-        sample = {"has_refused": refused, "sees_calls": sees_calls, "is_partial": partial}
+    for waits, used, waited, length, refused, partial, running in steps:
+        sample = {"has_refused": refused, "sees_calls": sees_calls, "is_partial": partial, "has_running": running}
         for each in (run, again):
             each.step(*waits, run=used, wait=waited, length=length, **sample)
         if asks_between:

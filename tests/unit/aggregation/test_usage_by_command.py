@@ -104,6 +104,21 @@ def test_cpu_time_is_that_between_two_readings_of_a_process_also_of_a_zombie_or_
     }
 
 
+def test_what_a_process_used_before_it_executed_another_program_belongs_to_the_old_name() -> None:
+    readings = (
+        process(1, "python3 load.py", cpu=0.25, mark=30),
+        process(1, "python3 load.py", cpu=0.5, mark=60),
+        process(1, "python3 export.py", cpu=1.25, mark=20),
+        process(1, "python3", cpu=1.5, mark=None),
+        process(1, "python3", cpu=1.5, mark=None),
+    )
+    totals = with_series([[reading] for reading in readings])
+    for _ in range(2):
+        found = {one.name: (one.count, one.cpu_seconds, one.max_memory_used_mb) for one in totals.top()}
+        assert found == {"python3 load.py": (1, 0.5, 60), "python3 export.py": (1, 0.75, 20)}
+        totals.add([])
+
+
 def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> None:
     totals = with_series([[process(pid, f"p{pid}", cpu=pid / 10, mark=100 - pid) for pid in range(20)]])
     assert list(commands(totals, 1)) == ["p19", "p18", "p17", "p16", "p3", "p2", "p1", "p0", "other"]

@@ -237,6 +237,10 @@ def test_a_change_of_the_cpu_wait_is_named_before_the_metrics(cli: Cli) -> None:
     assert 0 < found.out.index(sentence) < found.out.index("duration")
     assert sentence in cli("compare", *BOTH, "--json", "--from", kept(*sets)).err
     assert "waited for a CPU" not in cli("compare", *BOTH, "--from", kept(waited("1", 4, 1), waited("2", 9, 2))).out
+    unread = Sampling(cpu_wait_covered_percent=40)
+    partial = [replace(one, record=replace(one.record, sampling=unread)) for one in sets[1]]
+    found = cli("compare", *BOTH, "--from", kept(sets[0], partial))
+    assert "waited for a CPU 4 % of the time in A and at least 35 % in B: other" in found.out
 
 
 def test_cpu_time_that_was_not_measured_to_the_end_is_compared_by_its_average(cli: Cli) -> None:

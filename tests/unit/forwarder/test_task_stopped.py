@@ -310,7 +310,7 @@ def test_the_command_in_the_notification_reads_the_log_group_that_has_the_run(
     world = World({BATCH_STREAM: [report(f"task.{kind}")]}, definition(monitor, container("batch")))
     world.handle(report_wait_seconds=0.0)
     shown = json.dumps(ended_task_message(world.notice, kibana_url=None).blocks)
-    assert f"task-profiler show {task().id} --log-group {group}`" in shown
+    assert f"task-profiler show {task().id} --from logs:{group}`" in shown
 
 
 def test_reports_of_other_containers_and_tasks_are_ignored() -> None:

@@ -1,13 +1,16 @@
 """From which limit on a wait or an idle time is worth a word; the names of families."""
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from profiler.cli.styled_text import BLOCKS
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.time_bar import time_lines
+from profiler.cli.terminal.time_bar import short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
-from profiler.record.record_model import Container, Metrics, Record
+from profiler.record.record_model import Container, Metrics, Record, Sampling
 from profiler.record.worth_a_word import counted_cpu_wait, idle_vcpu, is_long_cpu_wait
 from profiler.report_page.page_activity import activity_fields
 from tests.runs import report
@@ -47,6 +50,24 @@ def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none(
     assert (at_the_end is not None) is is_long
     assert bool(list(time_lines(record, 80, BLOCKS))) is is_long
     assert ("cpuWait" in activity_fields(record)) is is_long
+
+
+def test_a_wait_for_a_cpu_that_was_not_read_to_the_end_is_a_lower_bound_in_all_outputs() -> None:
+    metrics = Metrics(duration_ms=10_000, cpu_wait_percent=40, cpu_wait_seconds=2.4)
+    partial: dict[str, Any]
+    for covered, mark, words in ((94.9, "≥", "at least "), (95, "", ""), (None, "", "")):
+        partial = {"metrics": metrics, "sampling": Sampling(cpu_wait_covered_percent=covered)}
+        record = Record(task_id="a", container=Container(name="b"), status="success", **partial)
+        assert f"waited {words}2.4 s" in str(next_step(record, (), BLOCKS, ""))
+        (shown,) = time_lines(record, 80, BLOCKS)
+        assert f"{mark}40 %" in shown[-1].text
+        assert f"{mark}2.4 s in total" in shown[-1].text
+        assert activity_fields(record).get("cpuWaitPartial") == (bool(mark) or None)
+        times = TimeBreakdown(on_cpu_percent=60, waiting_for_cpu_percent=40)
+        record = replace(record, time_breakdown=times)
+        legends = (list(time_lines(record, 80, BLOCKS))[1], short_legend(record, 80, BLOCKS))
+        for legend, name in zip(legends, ("waiting for CPU", "CPU wait"), strict=True):
+            assert [span.text for span in legend if "%" in span.text] == ["on CPU 60 %", f"{name} {mark}40 %"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.record_model import Metrics, Processor, Report, SlowdownBounds
+from profiler.record.record_model import Metrics, Processor, Report, Sampling, SlowdownBounds
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
@@ -159,6 +159,9 @@ def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_c
         assert f"{waits} used all of its vCPUs for only {share} % of it: {shared}" in text
     assert f"{waits} was never saturated: {shared}" in reasons(waiting(14.2))
     assert "waited for a CPU 14 % of the time." in reasons(waiting(14.2, saturated=90))
+    half = measured(saturated=90, metrics={"cpu_wait_percent": 14.2, "cpu_wait_seconds": 600})
+    half = replace(half, record=replace(half.record, sampling=Sampling(cpu_wait_covered_percent=50)))
+    assert "waited for a CPU at least 14 % of the time." in reasons(half)
     assert "waited" not in reasons(waiting(9.9))
     assert "waited" not in reasons(waiting(None))
     assert "waited" not in reasons(report(0, metrics={"cpu_wait_percent": 50.0, "vcpu_saturated_percent": None}))

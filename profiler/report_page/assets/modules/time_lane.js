@@ -34,22 +34,26 @@ const TARGET_COLUMNS = [
   { name: "Share of the time", className: "number", show: ([, , percent]) => asPercent(percent) },
 ];
 
-/** Returns the parts that are worth a name: { kind, name, percent }. Small ones count as other, as in a terminal. */
+/** Returns the parts that are worth a name: { kind, name, percent, share }. Small ones count as other, as in a terminal. */
 export function partsOf(run) {
   const parts = PARTS.map(([kind, name], at) => ({ kind, name, percent: run.time?.[at] ?? 0 }));
   const other = parts.pop();
   const isLarge = ({ percent }) => percent >= MIN_PART_PERCENT;
   const rest = total(parts.filter((part) => !isLarge(part)).map(({ percent }) => percent));
-  return [...parts, { ...other, percent: other.percent + rest }].filter(isLarge);
+  const isLeast = (kind) => kind === "waitingForCpu" && run.cpuWaitPartial;
+  return [...parts, { ...other, percent: other.percent + rest }]
+    .filter(isLarge)
+    .map((part) => ({ ...part, share: `${isLeast(part.kind) ? "≥" : ""}${asPercent(part.percent)}` }));
 }
 
 function notesOf(run) {
   const hasKinds = isKnown(run.time[3]);
+  const least = run.cpuWaitPartial ? "≥" : "";
   return [
     !hasKinds && "The monitor had no permission to see what kind of waiting the time in \u201cother\u201d was.",
     isKnown(run.cpuWait) &&
-      `Threads waited ${asDuration(run.cpuWaitSeconds * 1000)} in all for a CPU, ` +
-        `${asPercent(run.cpuWait)} of the time in which they could have run.`,
+      `Threads waited ${least}${asDuration(run.cpuWaitSeconds * 1000)} in all for a CPU, ` +
+        `${least}${asPercent(run.cpuWait)} of the time in which they could have run.`,
     isKnown(run.covered) && `Samples cover ${asPercent(run.covered)} of the run.`,
   ].filter(Boolean);
 }
@@ -63,22 +67,22 @@ export function timeLane(run) {
   const bar = element(
     "div",
     { className: "time-bar", attributes: { "aria-hidden": "true" } },
-    ...parts.map(({ kind, name, percent }) =>
+    ...parts.map(({ kind, name, percent, share }) =>
       element(
         "span",
         {
-          title: `${name} ${asPercent(percent)}`,
+          title: `${name} ${share}`,
           style: { "flex-grow": String(percent), ...tone(kind) },
         },
-        ...(percent >= (isNarrow() ? 17 : 8) ? [element("i", { textContent: asPercent(percent) })] : []),
+        ...(percent >= (isNarrow() ? 17 : 8) ? [element("i", { textContent: share })] : []),
       ),
     ),
   );
   const list = element(
     "ul",
     { className: "legend" },
-    ...parts.map(({ kind, name, percent }) =>
-      element("li", { style: tone(kind) }, `${name} `, element("b", { textContent: asPercent(percent) })),
+    ...parts.map(({ kind, name, share }) =>
+      element("li", { style: tone(kind) }, `${name} `, element("b", { textContent: share })),
     ),
   );
   return [

@@ -273,6 +273,17 @@ def test_the_first_process_is_the_eldest_that_came_from_outside(machine: FakePro
     assert machine.source().read().main_pid == 20
 
 
+def test_a_script_that_executes_another_one_has_the_name_of_the_new_one(machine: FakeProc) -> None:
+    machine.process(7, arguments=("load.py",))
+    source = machine.source()
+    names = [source.read().processes[0].name]
+    machine.process(7, arguments=("export.py",), faults=30)
+    names += [source.read().processes[0].name]
+    machine.process(7, state="Z", faults=40)
+    names += [source.read().processes[0].name]
+    assert names == ["python3 load.py", "python3 export.py", "python3 export.py"]
+
+
 def test_arguments_are_read_only_if_enabled(machine: FakeProc) -> None:
     machine.process(7, arguments=("job.py", "--day", "1"))
     assert [process.arguments for process in machine.source().read().processes] == [()]

@@ -164,6 +164,15 @@ def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
         assert (record.series is None) == (record.status == "running")
 
 
+def test_waits_of_processes_that_are_too_short_to_be_read_make_a_lower_bound() -> None:
+    world = World(FakeThreads())
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2),))  # the threads that are read use half
+    record = world.run(60).record()
+    assert present(record.sampling).cpu_wait_covered_percent == 50.0
+    assert present(record.monitor).warnings[-1].startswith("The time waiting for a CPU is a lower bound: threads ended")
+    assert not present(quarter(FakeThreads()).run(60).record().monitor).warnings
+
+
 def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     stats = Series(started_at=format_ms(START_NS), step_ms=4000, vcpu_used=(0.4,) * 15)
     coarse = present(base().sampling)

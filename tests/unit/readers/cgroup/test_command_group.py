@@ -158,7 +158,7 @@ def test_a_group_that_could_not_be_joined_is_removed(tmp_path: Path) -> None:
     assert (own.has_cpu_accounting, own.memory(), own.contains(_OWN_PID)) == (True, None, False)
 
 
-_STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9\n"
+_STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9 9 9 9 9\n"
 
 
 @pytest.mark.parametrize(

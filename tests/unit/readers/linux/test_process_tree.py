@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -99,6 +100,23 @@ def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(monkey
         present(process.stdout).readline()
         assert present(tree.read()[0].rss_bytes) > present(again.rss_bytes) + 30 * _MIB
         process.kill()
+
+
+def test_a_script_that_executes_another_one_has_the_name_of_the_new_one(tmp_path: Path) -> None:
+    first, second = tmp_path / "load.py", tmp_path / "export.py"
+    execute = f"os.execv(sys.executable, ['python3', {str(second)!r}])"
+    first.write_text(f"import os, sys; print(flush=True); input(); {execute}")
+    second.write_text("print(flush=True); input()")
+    tree, names = ProcessTree(os.getpid(), (), lambda: 0), []
+    with subprocess.Popen([sys.executable, first], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(2):
+            present(process.stdout).readline()
+            names += [reading.name.partition(" ")[2] for reading in tree.read()]
+            present(process.stdin).write("\n")
+            present(process.stdin).flush()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        names += [reading.name.partition(" ")[2] for reading in tree.read()]  # of the zombie
+    assert names == ["load.py", "export.py", "export.py"]
 
 
 _WAITING = "import os; print(flush=True); os.read(0, 1); held = bytearray(40 << 20); print(flush=True); os.read(0, 9)"

@@ -106,17 +106,25 @@ def test_a_thread_on_a_cpu_waits_for_nothing(machine: FakeMachine) -> None:
     machine.thread(7, 8, call=LOCKED)
     sample = machine.read(process(state="R", threads=2))
     assert sample.waits == {Wait("lock"): 1}
-    assert (sample.sees_calls, sample.is_partial) == (True, True)
+    assert (sample.sees_calls, sample.is_partial, sample.has_running) == (True, False, True)
     machine.thread(7, run=2)
-    assert not machine.read(process(cpu=2, threads=2), at=3).is_partial
+    assert not machine.read(process(cpu=2, threads=2), at=3).has_running
+
+
+def test_a_thread_that_was_on_a_cpu_at_an_earlier_reading_may_be_on_none_now(machine: FakeMachine) -> None:
+    machine.thread(7, call="running\n", state="R")
+    assert machine.read(process(state="R")).has_running
+    machine.thread(7, run=2)
+    assert not machine.read(process(cpu=2), at=2).has_running  # nobody is asked
 
 
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
     machine.thread(7, run=1)
-    machine.read(process())
+    machine.thread(8, run=1, call=LOCKED)  # it stands by
+    machine.read(process(), process(8))
     machine.thread(7, run=2)
-    assert machine.read(process(cpu=2), at=2).waits == Counter([])
-    assert machine.read(process(cpu=2), at=2.5).waits == Counter([Wait("sleep")])
+    assert machine.read(process(cpu=2), process(8), at=2).waits == Counter([])
+    assert machine.read(process(cpu=2), process(8), at=2.5).waits == Counter([Wait("sleep"), Wait("lock")])
 
 
 @pytest.mark.parametrize(("state", "expected"), [("D", [Wait("disk")]), ("S", [Wait("other")]), ("R", [])])

@@ -1,0 +1,72 @@
+"""Which files, sockets and pipes the requests of an io_uring are for: the last entries of its queue.
+
+The queue is in the memory of the process, which other processes cannot read on older kernels: then nothing is known.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from profiler.readers.linux import proc
+
+_FIELD = re.compile(rb"^(\w+):\s*(\w+)", re.MULTILINE)
+_REGISTERED_FILE = re.compile(rb"^\s+(\d+): (.+)$", re.MULTILINE)
+# In a line of /proc/PID/maps: where the queue begins, and the ring's inode.
+_QUEUE = re.compile(rb"^(\w+)-\w+ \S+ 10000000 \S+ (\d+) +anon_inode:\[io_uring\]", re.MULTILINE)
+_ENTRY_BYTES, _OPERATION, _FLAGS, _DESCRIPTOR = 64, 0, 1, slice(4, 8)
+_HAS_REGISTERED_FILE = 1
+_MAX_REQUESTS = 8
+_MAX_KNOWN_RINGS = 256
+
+
+class Rings:
+    """Finds what the requests of rings are for. ``link_of`` returns the link of a process's descriptor."""
+
+    def __init__(self, proc_folder: str, link_of: Callable[[int, int], str]) -> None:
+        self._folder = proc_folder
+        self._link_of = link_of
+        self._queues: dict[tuple[int, int], int] = {}  # the addresses, by pid and inode
+
+    def links(self, pid: int, ring: int) -> Sequence[str]:
+        """The links of the requests that are not completed, as far as they are readable."""
+        info = proc.read(f"{self._folder}/{pid}/fdinfo/{ring}") or b""
+        fields = dict(_FIELD.findall(info))
+        try:
+            inode, mask, taken, completed = (
+                int(fields[name], 0) for name in (b"ino", b"SqMask", b"CachedSqHead", b"CachedCqTail")
+            )
+        except (KeyError, ValueError):
+            return ()
+        address = self._queue(pid, inode)
+        if address is None:
+            return ()
+        # One request that completes again and again has more completions than the queue had requests.
+        count = min(taken - completed, mask + 1, _MAX_REQUESTS)
+        if count <= 0:
+            return ()
+        entries = self._entries(pid, address, mask, range(taken - count, taken))
+        if not entries:  # the program does not use them in their order
+            entries = self._entries(pid, address, mask, range(min(mask + 1, _MAX_REQUESTS)))
+        registered = dict(_REGISTERED_FILE.findall(info.partition(b"UserBufs:")[0]))
+        links = []
+        for entry in entries:
+            descriptor = int.from_bytes(entry[_DESCRIPTOR], "little", signed=True)
+            if entry[_FLAGS] & _HAS_REGISTERED_FILE:
+                links.append(registered.get(b"%d" % descriptor, b"").decode(errors="surrogateescape"))
+            elif descriptor >= 0:
+                links.append(self._link_of(pid, descriptor))
+        return links
+
+    def _entries(self, pid: int, address: int, mask: int, numbers: Iterable[int]) -> list[bytes]:
+        """The entries of the queue that have been used, as far as they are readable."""
+        places = (address + (number & mask) * _ENTRY_BYTES for number in numbers)
+        entries = (proc.read_beginning(f"{self._folder}/{pid}/mem", _ENTRY_BYTES, place) for place in places)
+        return [entry for entry in entries if len(entry) == _ENTRY_BYTES and entry[_OPERATION]]
+
+    def _queue(self, pid: int, inode: int) -> int | None:
+        """The address of a ring's queue in the memory of the process."""
+        if (pid, inode) not in self._queues:
+            if len(self._queues) >= _MAX_KNOWN_RINGS:
+                self._queues.clear()
+            maps = proc.read(f"{self._folder}/{pid}/maps") or b""
+            self._queues.update({(pid, int(found)): int(start, 16) for start, found in _QUEUE.findall(maps)})
+        return self._queues.get((pid, inode))

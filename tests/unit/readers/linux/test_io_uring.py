@@ -1,0 +1,145 @@
+"""What a thread waits for that waits for the requests of an io_uring: from a folder like /proc, and of a real ring."""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from profiler.readers.linux import proc
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.thread_times import ThreadReader
+from profiler.readers.linux.waited_target import SystemCall, Wait, WaitResolver, calls_of
+from tests import fakes
+from tests.values import present
+
+PID, RING, INODE, QUEUE = 7, 3, 4711, 4096
+DESCRIPTORS = {5: "/data/orders.bin", 6: "socket:[80]", 7: "pipe:[88]", 8: "/data/lines.bin", 9: "/dev/pts/0"}
+REGISTERED, UNUSED = 1, (0, 0)
+
+
+class FakeRing:
+    """The folder of a process with a ring whose queue has eight entries."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / str(PID)
+        for name in ("fd", "fdinfo", "net"):
+            (self.folder / name).mkdir(parents=True)
+        for number, link in DESCRIPTORS.items():
+            (self.folder / "fd" / str(number)).symlink_to(link)
+        (self.folder / "maps").write_text(
+            "00400000-00401000 r-xp 10000000 fe:00 99                         /usr/bin/job\n"
+            "00002000-00003000 rw-s 10000000 00:10 4712                       anon_inode:[io_uring]\n"
+            f"00001000-00002000 rw-s 10000000 00:10 {INODE}                     anon_inode:[io_uring]\n"
+            f"00003000-00004000 rw-s 00000000 00:10 {INODE}                     anon_inode:[io_uring]\n"
+        )
+        self.resolver = WaitResolver(calls_of("x86_64"), str(folder), lambda: 0)
+
+    def waits(self, requests: Sequence[tuple[int, int]], completed: int = 0, *, has_memory: bool = True) -> Wait:
+        """The wait after these requests, which have a descriptor and flags, of which some are completed."""
+        queue = bytearray(8 * 64)
+        for number, (descriptor, flags) in enumerate(requests):
+            if (descriptor, flags) != UNUSED:
+                struct.pack_into("<BBHi", queue, number % 8 * 64, 22, flags, 0, descriptor)
+        (self.folder / "mem").write_bytes(bytes(QUEUE if has_memory else 0) + queue)
+        (self.folder / "fdinfo" / str(RING)).write_text(
+            f"pos:\t0\nino:\t{INODE}\nSqMask:\t0x7\nSqHead:\t{len(requests)}\nCachedSqHead:\t{len(requests)}\n"
+            f"CachedCqTail:\t{completed}\nUserFiles:\t2\n    0: /data/first.bin\n    1: /data/second.bin\n"
+            "UserBufs:\t1\n    1: 0x7f8000000000/4096\nPollList:\n  op=22, task_works=0\n"
+        )
+        return self.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0)
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> FakeRing:
+    return FakeRing(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("requests", "completed", "expected"),
+    [
+        ([(5, 0)], 0, Wait("disk", "/data/orders.bin")),
+        ([(6, 0)], 0, Wait("network")),
+        ([(7, 0)], 0, Wait("pipe")),
+        ([(9, 0)], 0, Wait("other")),
+        ([(-1, 0)], 0, Wait("other")),  # as of a timeout
+        ([(6, 0), (7, 0), (5, 0)], 0, Wait("disk", "/data/orders.bin")),
+        ([(5, 0), (8, 0)], 0, Wait("disk")),
+        ([(5, 0), (6, 0)], 1, Wait("network")),
+        ([(5, 0)] * 8 + [(6, 0)], 8, Wait("network")),  # in the place of the first one
+        ([(5, 0), (-1, 0)], 1, Wait("other")),
+        ([(5, 0), UNUSED], 1, Wait("disk", "/data/orders.bin")),  # the entries are not used in their order
+        ([(5, 0)], 1, Wait("other")),
+        ([(5, 0)], 30, Wait("other")),  # a request that completes again and again
+        ([(1, REGISTERED)], 0, Wait("disk", "/data/second.bin")),
+        ([(2, REGISTERED)], 0, Wait("other")),
+    ],
+)
+def test_the_wait_for_requests_that_are_not_completed(
+    ring: FakeRing, requests: Sequence[tuple[int, int]], completed: int, expected: Wait
+) -> None:
+    assert ring.waits(requests, completed) == expected
+
+
+def test_a_ring_that_is_not_readable_shows_nothing(ring: FakeRing) -> None:
+    assert ring.waits([(5, 0)], has_memory=False) == Wait("other")
+    (ring.folder / "maps").unlink()
+    other = WaitResolver(calls_of("x86_64"), str(ring.folder.parent), lambda: 0)
+    assert other.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0) == Wait("other")
+    (ring.folder / "fdinfo" / str(RING)).write_text("pos:\t0\nSqThread:\t-1\n")  # of an old kernel
+    assert ring.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0) == Wait("other")
+
+
+# Reads its standard input by a ring: the raw system calls io_uring_setup and io_uring_enter, with two shared mappings.
+_READS_BY_RING = """
+import ctypes, mmap, struct
+call = ctypes.CDLL(None, use_errno=True).syscall
+parameters = bytearray(120)
+ring = call(425, 4, (ctypes.c_char * 120).from_buffer(parameters))
+if ring < 0:
+    raise SystemExit(3)
+array, tail = struct.unpack_from("I", parameters, 64)[0], struct.unpack_from("I", parameters, 44)[0]
+queues = mmap.mmap(ring, 4096, offset=0)
+entries = mmap.mmap(ring, 256, offset=0x10000000)
+buffer = ctypes.create_string_buffer(64)
+entries[:32] = struct.pack("<BBHiQQII", 22, 0, 0, 0, 0, ctypes.addressof(buffer), 64, 0)
+struct.pack_into("I", queues, array, 0)
+struct.pack_into("I", queues, tail, 1)
+print("ready", flush=True)
+call(426, ring, 1, 1, 1, None, 0)
+"""
+
+
+def wait_of_ring(pid: int) -> Wait | None:
+    """What the thread of a process waits for, as soon as it waits."""
+    reader, until = ThreadReader(time.thread_time_ns), time.monotonic() + 30
+    while not (proc.read(f"/proc/{pid}/syscall") or b"").startswith(b"426 "):
+        assert time.monotonic() < until
+    stat = present(proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b""))
+    reading: ProcessReading = fakes.process(pid, state=stat.state, own_cpu_ns=1)
+    sample = present(reader.read([reading], time.monotonic_ns()))
+    reader.close()
+    return next(iter(sample.waits), None)
+
+
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="has no table of calls")
+def test_a_real_ring() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connected:
+        peer = f"127.0.0.1:{server.getsockname()[1]}"
+        for given, expected in ((subprocess.PIPE, Wait("pipe")), (connected.fileno(), Wait("network", peer))):
+            program = (sys.executable, "-c", _READS_BY_RING)
+            with subprocess.Popen(program, stdin=given, stdout=subprocess.PIPE, text=True) as process:
+                try:
+                    if not present(process.stdout).readline():
+                        pytest.skip("the kernel permits no ring")
+                    wait = wait_of_ring(process.pid)
+                finally:
+                    process.kill()
+            if wait == Wait("other"):
+                pytest.skip("the kernel lets nobody read the queue of a ring")
+            assert wait == expected
