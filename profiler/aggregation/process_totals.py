@@ -1,6 +1,6 @@
 """The totals of several processes from successive readings, and the peak of their control group."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -9,6 +9,7 @@ from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.units import MIB
 
+_ZOMBIE = "Z"  # the state of an ended process for which its parent has not waited
 # The kernel rounds the CPU time of children to whole ticks, user and system time separately.
 _MAX_ROUNDING_NS = 20_000_000
 # A group's high-water mark includes all page cache, but memory used does not include what no process maps. At the
@@ -20,34 +21,82 @@ _CHARGE_BATCH_BYTES = 256 * 1024
 _MAX_MISSING_SHARE, _MAX_MISSING_BYTES = 0.05, 4 * MIB
 
 
+class _Gone(Struct, frozen=True):
+    """The processes that ended in a step, each with its parent before, and what was estimated of their CPU time.
+
+    ``has_adopted``: this process has waited for children of a process that had ended.
+    """
+
+    processes: Sequence[tuple[ProcessReading, ProcessReading | None]] = ()
+    handed_over_ns: int = 0
+    unreaped_ns: int = 0
+    has_adopted: bool = False
+
+
 class TreeCpu(Struct):
-    """The CPU time of a tree, computed from readings of its processes. It never falls and includes ended processes."""
+    """The CPU time of a tree, computed from readings of its processes. It never falls and includes ended processes.
+
+    ``has_lost``: no process waited for one of the ended processes, so what it used after its last reading is unknown.
+    """
 
     total_ns: int = 0
+    has_lost: bool = False
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
     _reaped_ns: int = 0
     _unreaped_ns: int = 0
+    _gone: _Gone = _Gone()
 
-    def add(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
+    def add(self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False) -> int:
         """Add a reading of all processes of the tree; returns the tree's total in nanoseconds.
 
         ``reaped_ns`` is the CPU time of all children that this process itself has waited for so far. The CPU time of a
-        process that has ended is normally part of the children's time of the parent that waited for it. If no process
-        waited for it (its parent ignores SIGCHLD), its last known value is kept.
+        process that has ended is normally part of the children's time of the parent that waited for it, as are its page
+        faults. If no process waited for it (its parent ignores SIGCHLD), its last known value is kept.
         """
         now = {process.identity: process for process in processes}
         before = self._previous
-        gone = [_cpu_ns(process) for identity, process in before.items() if identity not in now]
+        by_pid = {process.pid: process for process in before.values()}
+        gone = [
+            (process, by_pid.get(process.parent_pid)) for identity, process in before.items() if identity not in now
+        ]
         handed_over_ns = max(reaped_ns - self._reaped_ns, 0) + sum(
             max(process.children_cpu_ns - before[identity].children_cpu_ns, 0)
             for identity, process in now.items()
             if identity in before
         )
-        self._unreaped_ns += max(sum(gone) - len(gone) * _MAX_ROUNDING_NS - handed_over_ns, 0)
+        unreaped_ns = _unreaped_ns([process for process, _ in gone], handed_over_ns)
+        self._unreaped_ns += unreaped_ns
+        self._settle({**before, **now})
+        has_adopted = reaped_ns > self._reaped_ns
+        self._gone = _Gone(gone, handed_over_ns=handed_over_ns, unreaped_ns=unreaped_ns, has_adopted=has_adopted)
+        if is_last:
+            self._settle(now)
         self._previous, self._reaped_ns = now, reaped_ns
         present_ns = sum(_cpu_ns(process) for process in now.values())
         self.total_ns = max(self.total_ns, present_ns + reaped_ns + self._unreaped_ns)
         return self.total_ns
+
+    def _settle(self, latest: Mapping[tuple[int, int], ProcessReading]) -> None:
+        """Correct the estimate of the last step: a parent that waited for a child since has its page faults.
+
+        In the step itself the parent may have been read before it waited.
+        """
+        last, lost, unknown = self._gone, list[ProcessReading](), list[ProcessReading]()
+        for process, parent in last.processes:
+            after = None if parent is None else latest.get(parent.identity)
+            is_orphan = after is not None and after.state == _ZOMBIE and last.has_adopted
+            if parent is None or after is None or is_orphan or not process.faults:
+                unknown.append(process)
+            elif after.children_faults == parent.children_faults:
+                lost.append(process)
+        if len(unknown) < len(last.processes):
+            self.has_lost = self.has_lost or bool(lost)
+            unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_ns(unknown, last.handed_over_ns)
+            self._unreaped_ns += unreaped_ns - last.unreaped_ns
+
+
+def _unreaped_ns(gone: Sequence[ProcessReading], handed_over_ns: int) -> int:
+    return max(sum(map(_cpu_ns, gone)) - len(gone) * _MAX_ROUNDING_NS - handed_over_ns, 0)
 
 
 def _cpu_ns(process: ProcessReading) -> int:

@@ -1,11 +1,12 @@
 """The batch's processes by command: totals, time series, and out-of-memory kills."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
@@ -27,6 +28,8 @@ _KEPT_PER_RANKING = 100
 _MAX_KILLED_SHOWN = 5
 
 _Kill = Literal["in container", "on host", "main process"]
+# A reading of a process with the name of its entry.
+_Named = tuple["_ProcessName", ProcessReading]
 # How the arguments of a process are shown; None hides them.
 ShowArguments = Callable[[ProcessReading], str | None]
 
@@ -69,6 +72,7 @@ class ProcessTotals:
         self._show_arguments = show_arguments
         self._make_series = make_series
         self._series: SeriesByCommand[_ProcessName] | None = None
+        self._read_ns: int | None = None
         self._held_bytes: dict[_ProcessName, int] = {}
         self._present: dict[tuple[int, int], tuple[_ProcessName, ProcessReading]] = {}
         self._earlier_ns: dict[tuple[int, int], int] = {}  # the CPU time that present processes used by other names
@@ -89,29 +93,24 @@ class ProcessTotals:
         for process in processes:
             identity = process.identity
             name, last = before.get(identity, (None, None))
-            # A zombie has no memory any more: keep the last reading with its high-water mark.
-            if last is not None and name is not None and (process is last or _has_lost_memory(last, process)):
-                readings.setdefault(name, []).append(process)
-                changed.update((name,) if process is not last else ())
-                now[identity] = name, last
-                continue
-            if name is None or last is None or (process.name, process.arguments) != (last.name, last.arguments):
+            kept = process if last is None else _with_memory_of(process, last)
+            if name is None or last is None or (kept.name, kept.arguments) != (last.name, last.arguments):
                 if name is not None and last is not None:
                     changed.add(name)
                     self._end(name, last)
                     self._earlier_ns[identity] = last.own_cpu_ns
-                name = _ProcessName(process.name, self._show_arguments(process))
-            changed.add(name)
+                name = _ProcessName(kept.name, self._show_arguments(kept))
+            if process is not last:
+                changed.add(name)
             readings.setdefault(name, []).append(process)
-            now[identity] = name, process
-            growth_ns = process.own_cpu_ns - (0 if last is None else last.own_cpu_ns)
+            now[identity] = name, kept
+            growth_ns = kept.own_cpu_ns - (0 if last is None else last.own_cpu_ns)
             if growth_ns > 0:
                 used_ns[name] = used_ns.get(name, 0) + growth_ns
-        for identity in before.keys() - now.keys():
-            name, process = before[identity]
-            self._end(name, process)
-            self._earlier_ns.pop(identity, None)
-            changed.add(name)
+        ended = before.keys() - now.keys()
+        if ended:
+            changed.update(self._count_ended(ended, now, read_ns, used_ns))
+        self._read_ns = read_ns
         self._add_memory(changed, readings)
         if self._make_series is not None and read_ns is not None:
             self._series = self._series or self._make_series()
@@ -127,6 +126,25 @@ class ProcessTotals:
     def _cpu_ns(self, process: ProcessReading) -> int:
         """The CPU time of a process by its present name."""
         return max(process.own_cpu_ns - self._earlier_ns.get(process.identity, 0), 0)
+
+    def _count_ended(
+        self,
+        ended: Collection[tuple[int, int]],
+        now: Mapping[tuple[int, int], _Named],
+        read_ns: int | None,
+        used_ns: dict[_ProcessName, int],
+    ) -> Iterable[_ProcessName]:
+        """Count the processes that ended since the last reading; returns their names."""
+        before = self._present
+        for identity in ended:
+            name, process = before[identity]
+            self._end(name, process)
+            self._earlier_ns.pop(identity, None)
+        step_ns = None if read_ns is None or self._read_ns is None else read_ns - self._read_ns
+        for name, unread_ns in _unread_ns(before, now, step_ns):
+            self._ended[name] = replace(self._ended[name], cpu_ns=self._ended[name].cpu_ns + unread_ns)
+            used_ns[name] = used_ns.get(name, 0) + unread_ns
+        return {before[identity][0] for identity in ended}
 
     def _add_memory(
         self, changed: Iterable[_ProcessName], readings: Mapping[_ProcessName, Sequence[ProcessReading]]
@@ -184,8 +202,39 @@ class ProcessTotals:
         return dict.fromkeys(chain.from_iterable(zip(by_cpu, by_peak, strict=True)))
 
 
-def _has_lost_memory(before: ProcessReading, now: ProcessReading) -> bool:
-    return now.peak_bytes is None and before.peak_bytes is not None
+def _with_memory_of(process: ProcessReading, last: ProcessReading) -> ProcessReading:
+    """The reading; a zombie has no memory any more, and keeps the last reading's with its high-water mark."""
+    if process.peak_bytes is not None or last.peak_bytes is None:
+        return process
+    return replace(last, own_cpu_ns=process.own_cpu_ns, children_cpu_ns=process.children_cpu_ns)
+
+
+def _unread_ns(
+    before: Mapping[tuple[int, int], _Named], now: Mapping[tuple[int, int], _Named], step_ns: int | None
+) -> Iterator[tuple[_ProcessName, int]]:
+    """What processes of one name used between their last reading and their end: their parent has it after its wait.
+
+    No process can have used more than the step on each of its threads: the rest is of children that were never seen.
+    """
+    gone: dict[tuple[int, int], list[_Named]] = {}
+    by_pid = {process.pid: process for _, process in before.values()}
+    for identity in before.keys() - now.keys():
+        parent: ProcessReading | None = before[identity][1]
+        for _ in by_pid:  # up to the nearest that did not end
+            parent = by_pid.get(parent.parent_pid) if parent is not None and parent.parent_pid else None
+            if parent is not None and parent.identity in now:
+                break
+        if parent is not None and parent.identity in now:
+            gone.setdefault(parent.identity, []).append(before[identity])
+    for identity, children in gone.items():
+        names = {name for name, _ in children}
+        if len(names) == 1:
+            known_ns = sum([one.own_cpu_ns + one.children_cpu_ns for _, one in children])
+            unread_ns = now[identity][1].children_cpu_ns - before[identity][1].children_cpu_ns - known_ns
+            if step_ns is not None:
+                unread_ns = min(unread_ns, step_ns * sum([one.threads for _, one in children]))
+            if unread_ns > 0:
+                yield names.pop(), unread_ns
 
 
 class OomKillTracker(Struct):

@@ -31,6 +31,7 @@ from profiler.readers.cgroup.hierarchy import Limits
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
     Container,
+    Distribution,
     MemoryKills,
     Metrics,
     Monitor,
@@ -41,7 +42,7 @@ from profiler.record.record_model import (
     Sampling,
     with_warnings,
 )
-from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, mebibytes
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, mebibytes
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -214,6 +215,7 @@ def build_run_record(
     if series is not None:
         series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
     metrics = _metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit)
+    processes = _within_cpu(observed.processes, observed.cpu_ns)
     is_one = ending is not None and ending.was_only_process and len(observed.processes) == 1
     record = replace(
         _base_record(identity, end, observed.started_ns, observed.finished_ns, monitor),
@@ -222,7 +224,7 @@ def build_run_record(
         memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
         sampling=sampling,
         metrics=metrics,
-        processes=within_total(observed.processes, metrics.max_memory_used_mb, is_one=is_one),
+        processes=within_total(processes, metrics.max_memory_used_mb, is_one=is_one),
         series=None if series is None else series.values(),
     )
     if not observed.usage.samples and observed.peak.source == "sampled":
@@ -233,6 +235,16 @@ def build_run_record(
     return apply_placement(
         record, placement, is_named=identity.is_named, started_ns=observed.started_ns, finished_ns=finished_ns
     )
+
+
+def _within_cpu(processes: tuple[Process, ...], cpu_ns: int) -> tuple[Process, ...]:
+    """The processes with at most the CPU time of all: the kernel rounds the time of children, and of the start."""
+    excess = sum([process.cpu_seconds or 0 for process in processes]) - cpu_ns / NS_PER_SECOND
+    if excess <= 0:
+        return processes
+    first, *others = processes  # the one with the most
+    cpu_seconds = round(max((first.cpu_seconds or 0) - excess, 0), CPU_SECONDS_DIGITS)
+    return (replace(first, cpu_seconds=cpu_seconds), *others)
 
 
 def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
@@ -291,6 +303,12 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float |
         measured = replace(measured, cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS))
     if ending is None or observed.duration_ns is None:
         return measured
+    # Too short for a rate between two samples.
+    if measured.vcpu_used is None and observed.usage.samples and observed.duration_ns:
+        vcpu = observed.cpu_ns / observed.duration_ns
+        percent = None if not sizes.vcpu else Distribution(avg=round(100 * vcpu / sizes.vcpu, 3))
+        average = Distribution(avg=round(vcpu, VCPU_DIGITS))
+        measured = replace(measured, vcpu_used=average, cpu_utilization_percent=percent)
     measured = with_cpu_demand(
         measured,
         observed.demand,

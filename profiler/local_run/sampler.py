@@ -339,17 +339,28 @@ class CommandSampler:
             self.cpu_ns = max(self.cpu_ns, counted_ns)
         return None if counted_ns is None else self.cpu_ns
 
+    def sample_ended(self, reaped_ns: int) -> tuple[ProcessReading, ...]:
+        """The processes before the ended command is waited for: it still has its own CPU time."""
+        ended = self._tree.read()
+        self._add_cpu(ended, reaped_ns)
+        return ended
+
+    @property
+    def has_lost_children(self) -> bool:
+        """Whether the CPU time of a process is known only up to its last reading."""
+        return self._cpu.has_lost and not self._cgroup.has_cpu_accounting
+
     def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
         """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still run."""
         leftover = self._tree.read()
         self.max_processes = max(self.max_processes, len(leftover) + 1)
         self.survivors = tuple(process for process in leftover if process.rss_bytes is not None)
         return ContainerSample(
-            read_ns=read_ns, cpu_ns=self._clamp_to_capacity(self._add_cpu(leftover, reaped_ns), read_ns)
+            read_ns=read_ns, cpu_ns=self._clamp_to_capacity(self._add_cpu(leftover, reaped_ns, is_last=True), read_ns)
         )
 
-    def _add_cpu(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
-        tree_ns = max(self._cpu.add(processes, reaped_ns) - self._startup_cpu_ns, 0)
+    def _add_cpu(self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False) -> int:
+        tree_ns = max(self._cpu.add(processes, reaped_ns, is_last=is_last) - self._startup_cpu_ns, 0)
         self.cpu_ns = max(self.cpu_ns, tree_ns, self._cgroup.cpu_ns() or 0)
         return self.cpu_ns
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from profiler.sizing.prices import PriceOverrides
 
 _CHILDREN_ARE_LOST = (
-    "The command ignores SIGCHLD: the CPU time of its children is known only up to the last sample before their end."
+    "A process ignores the end of its children: their CPU time is known only up to the last sample before their end."
 )
 _MEMORY_IS_UNSURE = (
     "The memory peak may have been up to {}: how many pages the processes share could not be read often enough."
@@ -190,6 +190,8 @@ class _Session:
         details = self._details if self._sampler.max_processes else None
         # This must come before the command is reaped.
         last_threads = None if details is None else details.threads.read_last(finished_ns)
+        if details is not None:
+            details.processes.add(self._sampler.sample_ended(supervisor.reaped.cpu_ns), self._read_ns(finished_ns))
         ending = supervisor.finish()
         final = self._sampler.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns)
         if details is not None and last_threads is not None:
@@ -327,6 +329,10 @@ class _Session:
 
     def _record(self, observed: RunObservation, placement: Placement | None, warnings: tuple[str, ...]) -> Record:
         own, details = self._prepared.own_cgroup, self._details
+        is_cpu_partial = self._are_children_lost(observed.ending)
+        if is_cpu_partial:
+            listed_ns = round(NS_PER_SECOND * sum([process.cpu_seconds or 0 for process in observed.processes]))
+            observed = replace(observed, cpu_ns=max(observed.cpu_ns, listed_ns))
         if details is not None:
             details.time.flush(observed.usage.series)
         record = build_run_record(
@@ -344,6 +350,8 @@ class _Session:
             min_series_step_ms=self._min_series_step_ms,
             max_series_steps=2 * self._plan.series_points,
         )
+        if record.sampling is not None and is_cpu_partial:
+            record = replace(record, sampling=replace(record.sampling, cpu_covered_percent=0.0))
         if self._notices is not None:
             record = replace(record, notices=self._notices.raised)
         if details is None:
@@ -355,13 +363,16 @@ class _Session:
         record = with_collected(with_warnings(record, wait_warnings(record)), self._plan.collectors)
         return with_while_idle(record, details.time.idle_breakdown())
 
+    def _are_children_lost(self, ending: CommandExit | None) -> bool:
+        ignores = ending is not None and ending.ignored_sigchld and not self._prepared.own_cgroup.has_cpu_accounting
+        return ignores or self._sampler.has_lost_children
+
     def _result(self, observed: RunObservation, ending: CommandExit) -> RunResult:
         plan = self._plan
-        children_are_lost = ending.ignored_sigchld and not self._prepared.own_cgroup.has_cpu_accounting
         warnings = self._warnings
         if self._samples.failures:
             warnings += ("The command's processes could not be read in /proc.",)
-        if children_are_lost:
+        if self._are_children_lost(ending):
             warnings += (_CHILDREN_ARE_LOST,)
         bound_bytes = self._sampler.memory_bound_bytes
         is_unsure = observed.peak.source == "sampled" and lacks_memory(observed.peak.size_bytes or 0, bound_bytes)

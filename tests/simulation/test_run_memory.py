@@ -15,14 +15,10 @@ from pathlib import Path
 import pytest
 
 from profiler.record.record_model import Record, decode
-from tests.simulation.known_runs import Limits, OwnTask, can_limit, control_group
+from tests.simulation.known_runs import WITHOUT_GROUPS, Limits, OwnTask, can_limit, control_group
 from tests.values import present
 
 _MIB = 2**20
-_READ_ONLY_GROUPS = (
-    "while read -r _ _ _ _ place _; do case $place in /sys/fs/cgroup*)"
-    ' mount -o remount,bind,ro "$place";; esac; done < /proc/self/mountinfo; exec "$@"'
-)
 # Waits until it has been moved into its group, in which the kernel counts what it then reads.
 _MOVED = ("sh", "-c", 'echo $$ > "$0.pid"; read -r _ < "$0.moved"; exec "$@"')
 # Four processes that hold for some seconds what they have read or written.
@@ -81,7 +77,7 @@ def _profiled(program: str, folder: Path) -> tuple[Record, float]:
         memory = next(one for one in folders if one.parent.name == "memory")
         command = (*_MOVED, str(base), sys.executable, "-c", program, str(table))
         run = (sys.executable, "-m", "profiler", "run", "--no-history", "--output", str(output), "--", *command)
-        process = subprocess.Popen(["unshare", "--mount", "sh", "-ec", _READ_ONLY_GROUPS, "sh", *run])
+        process = subprocess.Popen([*WITHOUT_GROUPS, *run])
         (memory / "cgroup.procs").write_text(Path(f"{base}.pid").read_text())
         Path(f"{base}.moved").write_text("\n")
         while process.poll() is None:

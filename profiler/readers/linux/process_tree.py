@@ -27,7 +27,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that share them
     (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither file nor shared memory. ``name``
     has the script of an interpreter, unless the ``arguments`` are read. ``state`` is the letter of the main thread's
-    state. ``is_forked``: the process has not executed a program. ``faults`` counts page faults.
+    state. ``is_forked``: the process has not executed a program. ``faults`` counts page faults, and ``children_faults``
+    those of the children that it has waited for.
     """
 
     pid: int
@@ -46,6 +47,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     parent_pid: int = 0
     is_forked: bool = False
     faults: int = 0
+    children_faults: int = 0
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -115,6 +117,7 @@ class ProcessTree:
             parent_pid=stat.parent_pid,
             is_forked=stat.is_forked,
             faults=stat.faults,
+            children_faults=stat.children_faults,
         )
         process.reading = reading if before is None or before != reading else before
         return process.reading

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeMemory
+from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeCpu, TreeMemory
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.process_tree import ProcessReading
 from tests.fakes import process
@@ -209,3 +209,24 @@ def test_anonymous_memory_that_was_freed_between_two_readings_is_not_missing() -
     assert total.uncounted_bytes == 9 * MIB
     assert GroupPeak(size_bytes=310 * MIB, uncounted_bytes=total.uncounted_bytes).is_process_peak()
     assert not GroupPeak(size_bytes=100 * MIB, uncounted_bytes=total.uncounted_bytes).is_process_peak()
+
+
+def _parent(waited_ns: int, waited_faults: int) -> ProcessReading:
+    return process(1, children_cpu_ns=waited_ns, children_faults=waited_faults)
+
+
+def test_a_child_for_which_nobody_waited_is_lost_with_all_its_known_time() -> None:
+    cpu, child = TreeCpu(), process(2, own_cpu_ns=10**8, parent_pid=1, faults=9)
+    cpu.add([_parent(0, 0), child], 0)
+    cpu.add([_parent(0, 0)], 0)
+    assert not cpu.has_lost, "its parent may have waited for it after it was read"
+    assert cpu.add([_parent(0, 0)], 0) == 10**8
+    assert cpu.has_lost
+
+
+def test_a_child_for_which_the_parent_waited_is_not_lost() -> None:
+    cpu, child = TreeCpu(), process(2, own_cpu_ns=10**8, parent_pid=1, faults=9)
+    cpu.add([_parent(0, 0), child], 0)
+    cpu.add([_parent(0, 0)], 0)
+    assert cpu.add([_parent(2 * 10**8, 9)], 0, is_last=True) == 2 * 10**8
+    assert not cpu.has_lost

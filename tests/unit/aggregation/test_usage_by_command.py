@@ -99,7 +99,7 @@ def test_cpu_time_is_that_between_two_readings_of_a_process_also_of_a_zombie_or_
     found = commands(with_series([first, later, [later[0], zombie, later[2]]]), 3)
     assert found == {
         "java": ProcessSeries(command="java", vcpu_used=(0, 1, 0), memory_used_mb=(0, 7, 7)),
-        "worker": ProcessSeries(command="worker", vcpu_used=(0.5, 0, 0), memory_used_mb=(5, 0, 0)),
+        "worker": ProcessSeries(command="worker", vcpu_used=(0.5, 0.25, 0), memory_used_mb=(5, 0, 0)),
         "sh": ProcessSeries(command="sh", vcpu_used=(0.25, 0, 0), memory_used_mb=(11, 1, 1)),
     }
 
