@@ -115,7 +115,7 @@ def test_what_a_process_used_before_it_executed_another_program_belongs_to_the_o
     totals = with_series([[reading] for reading in readings])
     for _ in range(2):
         found = {one.name: (one.count, one.cpu_seconds, one.max_memory_used_mb) for one in totals.top()}
-        assert found == {"python3 load.py": (1, 0.5, 60), "python3 export.py": (1, 0.75, 20)}
+        assert found == {"python3 load.py": (1, 0.5, 60), "python3 export.py": (1, 1, 20)}
         totals.add([])
 
 
