@@ -18,7 +18,7 @@ from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.what_if import idle_gpu_hours_per_month, runs_per_month
-from profiler.task_definitions.definition_files import apply_size, read_definition_file
+from profiler.task_definitions.definition_files import apply_size, read_definition_file, target_of
 
 _COLUMNS = (
     Column("Runs", is_right=True, rank=2),
@@ -58,8 +58,11 @@ def recommend_sizes(
     overrides = price_overrides(on_fargate)
     source = open_source(options)
     families_evidence = _read_evidence(source, selection, last, on_fargate)
-    target = None if definition is None else definition.target
-    advices = [advise(evidence, policy, overrides, target) for evidence in families_evidence]
+    targets = {
+        evidence.family.name: None if definition is None else target_of(definition.definition_of(evidence.family.name))
+        for evidence in families_evidence
+    }
+    advices = [advise(evidence, policy, overrides, targets[evidence.family.name]) for evidence in families_evidence]
     if definition is not None and len(advices) > 1:
         raise UsageError(
             "--apply takes one family: name it before the options; --account and --task-region select one of several "
@@ -73,7 +76,7 @@ def recommend_sizes(
     if definition is not None:
         if not advices:
             raise TaskProfilerError(f"{definition.path} was not changed: no run of its family was measured.")
-        warn(apply_size(definition, advices[0].choice.size))
+        warn(apply_size(definition, advices[0].evidence.family.name, advices[0].choice.size))
     return 3 if check and _has_problem(advices, min_saving_percent) else 0
 
 

@@ -59,7 +59,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     log_group: str | None = None
     report_stream: ReportStream | None = None
     default_report_stream: ReportStream = "batch"
-    region: str | Mapping[str, object] | None = None
+    region: str | None = None
     settings: Mapping[str, str] = {}
 
 
@@ -68,7 +68,7 @@ def add_monitor(
     options: AddMonitorOptions,
     *,
     revision_arn: str | None = None,
-    stack_region: Mapping[str, object] | None = None,
+    stack_region: str | None = None,
 ) -> ChangedDefinition:
     """Add the monitor to a definition, or upgrade an existing one. A definition that is as requested does not change.
 

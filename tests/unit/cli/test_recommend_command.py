@@ -211,6 +211,32 @@ def test_apply_writes_the_size_and_keeps_the_form_of_the_file(cli: Cli, *, has_s
     assert Path("task.json").stat().st_mode & 0o777 == 0o640
 
 
+TEMPLATE = """\
+Resources:
+  Nightly:
+    Type: AWS::ECS::TaskDefinition
+    Properties: {Family: nightly, Cpu: 1024, Memory: '2048', ContainerDefinitions: [{Name: batch}]}  # small
+  Weekly:
+    Type: AWS::ECS::TaskDefinition
+    Properties: {Family: weekly, Cpu: 1024, Memory: '2048', ContainerDefinitions: [{Name: batch}]}
+"""
+
+
+def test_apply_takes_yaml_and_the_definition_of_the_family_in_a_template(cli: Cli) -> None:
+    source = kept([report(), report(family="weekly", peak_mb=4000), report(family="other")])
+    Path("t.yaml").write_text(TEMPLATE)
+    done = cli("recommend", "nightly", "--apply", "t.yaml", "--from", source)
+    assert done.err == "task-profiler: t.yaml has 0.25 vCPU, 512 MB now.\n"
+    assert Path("t.yaml").read_text() == TEMPLATE.replace("1024, Memory: '2048'", "256, Memory: '512'", 1)
+    with pytest.raises(TaskProfilerError, match="several task definitions, but none of the family other"):
+        cli("recommend", "other", "--apply", "t.yaml", "--from", source)
+    Path("t.yml").write_text("family: nightly\ncontainerDefinitions: [{name: batch}]\nmemory: '2048'\n")
+    cli("recommend", "--apply", "t.yml", "--from", source)
+    assert Path("t.yml").read_text() == (
+        "cpu: '256'\nfamily: nightly\ncontainerDefinitions: [{name: batch}]\nmemory: '512'\n"
+    )
+
+
 def test_applying_again_changes_nothing(cli: Cli) -> None:
     text = definition(cpu=".25 vCPU", memory="0.5 GB")
     assert "task.json has the recommended size already." in apply(cli, text, "--from", kept([report()])).err
