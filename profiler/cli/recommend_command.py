@@ -76,7 +76,8 @@ def recommend_sizes(
     if definition is not None:
         if not advices:
             raise TaskProfilerError(f"{definition.path} was not changed: no run of its family was measured.")
-        warn(apply_size(definition, advices[0].evidence.family.name, advices[0].choice.size))
+        for sentence in apply_size(definition, advices[0].evidence.family.name, advices[0].choice.size):
+            warn(sentence)
     return 3 if check and _has_problem(advices, min_saving_percent) else 0
 
 

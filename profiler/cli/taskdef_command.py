@@ -103,7 +103,7 @@ def remove_monitor_from(
 
     def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
         removed = remove_monitor(definition, image)
-        notes = removed.notes if removed.had_monitor else ("There is no monitor: nothing was removed.",)
+        notes = removed.notes if removed.old_monitor else ("There is no monitor: nothing was removed.",)
         return replace(removed, notes=notes)
 
     if files:

@@ -86,8 +86,8 @@ def write_definition(path: Path, content: bytes, *, remedy: str) -> None:
         raise TaskProfilerError(f"{path} cannot be written ({error.strerror}): {remedy}.") from error
 
 
-def apply_size(file: DefinitionFile, family: str, size: TaskSize) -> str:
-    """Write the size of the family into the file and return a sentence about the result.
+def apply_size(file: DefinitionFile, family: str, size: TaskSize) -> tuple[str, ...]:
+    """Write the size of the family into the file and return sentences about the result.
 
     The file is not touched if it already has this size. Only the size changes in it; a response of ECS becomes the
     definition in it. Raises TaskProfilerError if the definition cannot have this size.
@@ -99,6 +99,6 @@ def apply_size(file: DefinitionFile, family: str, size: TaskSize) -> str:
 
     changed = change_text(file.data, str(file.path), change)
     if not changed.is_changed:
-        return f"{file.path} has the recommended size already."
+        return (f"{file.path} has the recommended size already.",)
     write_definition(file.path, changed.after, remedy="make it writable")
-    return f"{file.path} has {format_task_size(size.vcpu, size.memory_mb) or '-'} now."
+    return f"{file.path} has {format_task_size(size.vcpu, size.memory_mb) or '-'} now.", *changed.notes

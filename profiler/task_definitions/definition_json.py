@@ -7,6 +7,7 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.timestamps import json_moment_ns
+from profiler.task_definitions.containers import Container
 from profiler.task_definitions.text_tree import read_json
 
 # Fields that DescribeTaskDefinition returns and RegisterTaskDefinition does not accept.
@@ -39,17 +40,20 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
 
 
 class ChangedDefinition(Struct, frozen=True, kw_only=True):
-    """A definition after the monitor was added or removed, and notes for the user.
+    """A definition after a change, and notes for the user.
 
     ``changes`` are the notes that name a change of an existing monitor. ``batch`` is the container's name, empty if
-    unknown.
+    unknown. ``containers`` are those after the change, if it concerns the monitor, which was ``old_monitor`` and
+    becomes ``monitor``.
     """
 
     definition: Mapping[str, object]
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     batch: str = ""
-    had_monitor: bool = False
+    containers: tuple[Container, ...] = ()
+    old_monitor: Container | None = None
+    monitor: Container | None = None
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
