@@ -16,7 +16,8 @@ from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import as_number
 from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, Evidence, smaller_vcpus
-from profiler.sizing.prices import LARGEST, LEGAL_SIZES, PriceOverrides, prices
+from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
+from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.run_facts import vcpu_limit
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import max_known, mean_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
@@ -36,7 +37,6 @@ from profiler.record.record_model import (
 )
 from profiler.record.units import billed_ms
 from profiler.record.worth_a_word import SATURATED_PERCENT, counted_cpu_wait
-from profiler.sizing.prices import LEGAL_VCPUS
 from profiler.sizing.run_facts import (
     RunFacts,
     facts_of,
@@ -86,7 +86,7 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Ma
 
 def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
     """Return Fargate's vCPU sizes below the current one; without a current size, all."""
-    return [vcpu for vcpu in LEGAL_VCPUS if current_vcpu is None or vcpu < current_vcpu]
+    return [vcpu for vcpu in VCPU_SIZES if current_vcpu is None or vcpu < current_vcpu]
 
 
 def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:

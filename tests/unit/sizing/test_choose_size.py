@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.sizing.advice import as_json
 from profiler.sizing.choose_size import DeploymentTarget
-from profiler.sizing.prices import Size
+from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.run_facts import facts_of, oom_size_mb
 from tests.runs import report, slowdown
 from tests.unit.sizing.test_what_if import GB, Need, advice, families, reasons, runs_of, size

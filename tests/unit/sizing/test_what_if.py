@@ -14,7 +14,8 @@ from profiler.record.record_model import Metrics, Processor, Report, SlowdownBou
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
-from profiler.sizing.prices import LEGAL_SIZES, PriceOverrides, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of, vcpu_limit
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
