@@ -12,10 +12,11 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.rollout import Action, PlannedFamily, Rollout, RolloutRequest, plan_addition
 from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.sizing.resize_policy import ResizeAction
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 
 MonitorState = Literal["current", "outdated", "missing", "wrapper", "service", "impossible", "unknown"]
-_STATES: dict[Action, MonitorState] = {
+_STATES: dict[Action | ResizeAction, MonitorState] = {
     "up to date": "current",
     "update monitor": "outdated",
     "add monitor": "missing",

@@ -16,6 +16,7 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import AIRFLOW, SCHEDULE, starter_notes, starters_of_families
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
+from profiler.sizing.resize_policy import Resize, ResizeAction
 from profiler.task_definitions.containers import Container, monitor_of, needs_put, read_containers
 from profiler.task_definitions.definition_difference import Difference, Part, difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
@@ -43,10 +44,11 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     ``started_by`` is empty if no task was seen, and no schedule. ``streams`` are the ARNs of the log streams that the
     task role must allow. ``log_group`` is the one of the monitor's own stream; None: it uses the batch's. ``pinned``
     targets start another revision than the plan's last, and ``unmonitored`` are those of them without a monitor.
+    ``resize`` is the decision on the size, if the plan is about it.
     """
 
     family: str
-    action: Action
+    action: Action | ResizeAction
     notes: tuple[str, ...] = ()
     document: TaskDefinitionDocument | None = None
     definition: Mapping[str, object] = {}
@@ -59,10 +61,11 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     log_group: str | None = None
     pinned: tuple[ScheduledTarget, ...] = ()
     unmonitored: tuple[ScheduledTarget, ...] = ()
+    resize: Resize | None = None
 
     @property
     def is_new_revision(self) -> bool:
-        return self.action in ("add monitor", "update monitor", "remove monitor")
+        return self.action in ("add monitor", "update monitor", "remove monitor", "resize", "revert")
 
     @property
     def revision_arn(self) -> str:

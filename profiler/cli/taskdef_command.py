@@ -238,7 +238,7 @@ def _roll_out(
         on_problem=warn,
     )
     families = rollout.families()
-    planned = _with_progress("Reading task definitions", rollout.plan(families), len(families))
+    planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
     _print_plan(planned, prints_policy=request.print_policy, as_json=as_json, adds=adds)
     for sentence in sorted(paths.problems if paths is not None else ()):
         warn(sentence)
@@ -253,7 +253,7 @@ def _roll_out(
     elif request.attach_policy:
         warn("No policy was attached: --yes attaches it without a new revision, --register with one.")
     if request.register:
-        planned, before = _with_progress("Registering", map(rollout.register, planned), len(planned)), planned
+        planned, before = with_progress("Registering", map(rollout.register, planned), len(planned)), planned
         if attaches:
             changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
             rollout.attach_policies(rollout.policies(changed))
@@ -270,7 +270,8 @@ def _roll_out(
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
 
 
-def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
+def with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
+    """Take the steps, and show how many of them are done."""
     done: list[PlannedFamily] = []
     with progress_row() as show:
         show(title, 0)

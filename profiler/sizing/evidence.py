@@ -261,6 +261,10 @@ class Families:
         families = sorted(self._families.items(), key=lambda family: family[0].order)
         return {key: evidence_of_runs(key, self._newest(runs), self._on_fargate) for key, runs in families}
 
+    def runs(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+        """The last runs of each family, in the order of time."""
+        return {key: self._newest(runs) for key, runs in self._families.items()}
+
     def _newest(self, runs: Mapping[tuple[str, str, str], RunFacts]) -> Sequence[RunFacts]:
         return sorted(runs.values(), key=lambda run: (run.began_ns, run.key))[-self._last :]
 

@@ -86,7 +86,7 @@ class Verdict(Struct, frozen=True, kw_only=True, rename="camel"):
 class Resize(Struct, frozen=True, kw_only=True):
     """The decision on a family. ``size`` is the new one; of action ``none``, the one that would be better.
 
-    ``saving_usd_per_month`` is negative for a larger size.
+    ``saving_usd_per_month`` is negative for a larger size, and ``usd_per_month`` what the runs cost now.
     """
 
     action: ResizeAction
@@ -94,6 +94,7 @@ class Resize(Struct, frozen=True, kw_only=True):
     runs: int
     size: TaskSize | None = None
     saving_usd_per_month: float | None = None
+    usd_per_month: float | None = None
     verdict: Verdict | None = None
 
 
@@ -204,12 +205,14 @@ class _Case(Struct, frozen=True, kw_only=True):
         usd = None if monthly is None or saved is None else round(saved * monthly, 2)
         action, reason = _change(advice, policy.min_saving_percent)
         is_shown = action == "resize" or not advice.choice.is_fargate
+        mean_usd = _mean_usd(window, self.price_overrides)
         return replace(
             none,
             action=action,
             reason=reason,
             size=advice.choice.size if is_shown else None,
             saving_usd_per_month=usd if action == "resize" else None,
+            usd_per_month=None if monthly is None or mean_usd is None else round(monthly * mean_usd, 2),
         )
 
 

@@ -24,19 +24,27 @@ READ_ONLY = frozenset(
         "taskDefinitionArn",
     }
 )
+_STACK_TAG = "aws:cloudformation:stack-name"
 
 
 class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     """A definition that RegisterTaskDefinition accepts, and its origin.
 
     ``is_from_ecs`` is True if it was read from a response of ECS, whose text differs from the definition.
-    ``arn`` and ``registered_ns`` are then the revision's ARN and time, if the response contains them.
+    ``arn`` and ``registered_ns`` are then the revision's ARN and time, if the response contains them, and ``stack`` the
+    stack of CloudFormation that owns it.
     """
 
     definition: Mapping[str, object]
     is_from_ecs: bool = False
     arn: str | None = None
     registered_ns: int | None = None
+    stack: str | None = None
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The tags by their keys."""
+        return tags_of(self.definition.get("tags"))
 
 
 class ChangedDefinition(Struct, frozen=True, kw_only=True):
@@ -77,7 +85,13 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
         is_from_ecs=is_answer,
         arn=arn,
         registered_ns=registered_ns,
+        stack=tags_of(outer.get("tags")).get(_STACK_TAG),
     )
+
+
+def tags_of(tags: object) -> Mapping[str, str]:
+    """The tags of a list by their keys."""
+    return {str(tag.get("key")): str(tag.get("value")) for tag in mappings(tags)}
 
 
 def check_definition(definition: Mapping[str, object], source_name: str) -> None:

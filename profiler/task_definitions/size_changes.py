@@ -11,8 +11,10 @@ from profiler.record.record_model import TaskSize
 from profiler.task_definitions.containers import Container, read_containers, roles_of, task_memory_mb
 from profiler.task_definitions.definition_json import ChangedDefinition
 
-# Of the tags in which a revision remembers the size before.
+# The tags in which a revision remembers the size before.
 TAG_PREFIX = "task-profiler:"
+RESIZED_FROM, REVERTED_FROM = f"{TAG_PREFIX}resized-from", f"{TAG_PREFIX}reverted-from"
+_MAX_TAGS = 50
 _CPU_UNITS = 1024
 _CONTAINER_SIZES = ("cpu", "memory", "memoryReservation")
 _LEAST_CPU_UNITS = 2  # of a container
@@ -118,6 +120,29 @@ def _fitting(amounts: Mapping[str, int], floors: Mapping[str, int], available: i
         range(max(amounts.values(), default=0) + 1), available, key=lambda one: sum(limited(one).values())
     )
     return None if limit == 0 else limited(limit - 1)
+
+
+def with_size_of(definition: Mapping[str, object], old: Mapping[str, object]) -> ChangedDefinition:
+    """Give the definition the size of an old revision, and the limits that its containers had there."""
+    limits = {one.get("name"): _only(one, _CONTAINER_SIZES) for one in mappings(old.get("containerDefinitions"))}
+    containers = [
+        _without(one, _CONTAINER_SIZES) | limits.get(one.get("name"), _only(one, _CONTAINER_SIZES))
+        for one in mappings(definition.get("containerDefinitions"))
+    ]
+    size = _only(old, ("cpu", "memory"))
+    return ChangedDefinition(definition={**definition, **size, "containerDefinitions": containers})
+
+
+def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:
+    """Remember the size before in a tag, in place of an earlier one. Raises TaskProfilerError if there are too many."""
+    tags = [tag for tag in mappings(definition.get("tags")) if tag.get("key") not in (RESIZED_FROM, REVERTED_FROM)]
+    if len(tags) >= _MAX_TAGS:
+        raise TaskProfilerError(f"It has {_MAX_TAGS} tags, so the tag {key} cannot be added: remove a tag.")
+    return {**definition, "tags": [*tags, {"key": key, "value": value}]}
+
+
+def _only(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+    return {name: item for name, item in value.items() if name in names}
 
 
 def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:

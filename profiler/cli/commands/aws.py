@@ -8,6 +8,8 @@ import click
 from profiler.cli import run_monitor_process
 from profiler.cli.options import (
     CommandGroup,
+    Number,
+    PastRunsCommand,
     Quantity,
     StacksCommand,
     WholeNumber,
@@ -19,7 +21,9 @@ from profiler.cli.options import (
     flag,
     implemented_in,
     json_format_option,
+    last_option,
     option,
+    past_run_options,
     repeatable,
     report_stream_option,
     sign_in_options,
@@ -117,6 +121,44 @@ def remove_monitor() -> None:
 
     The result is the definition before add-monitor. FAMILY, as --family, and --cluster print a plan for the families
     in ECS, and --register carries it out. IAM policies and log groups are not removed.
+    """
+
+
+@taskdef.command("resize", cls=PastRunsCommand, epilog="Example: task-profiler taskdef resize --scheduled")
+@click.argument("globs", metavar="[FAMILY]...", nargs=-1)
+@past_run_options
+@repeatable("--cluster clusters", "NAME", "Families of tasks in this cluster, and of schedules that start tasks there.")
+@flag("--scheduled", "Only families that an EventBridge rule or schedule starts.")
+@flag("--register", "Register the planned revisions.")
+@flag(
+    "--update-schedules",
+    "With --register: move pinned EventBridge rules and schedules to the new revision, if theirs differs only by the "
+    "size.",
+)
+@last_option(10_000, 50, "Use the N newest runs of each family for its size.")
+@option(
+    "--max-slowdown max_slowdown_percent",
+    "PERCENT",
+    "How much longer a run may take than at the current size.",
+    type=Number(0, 10_000),
+    default=25,
+)
+@option(
+    "--memory-margin memory_margin_percent",
+    "PERCENT",
+    "Margin above the required memory.",
+    type=Number(0, 10_000),
+    default=20,
+)
+@option("--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10)
+@option("--min-runs", "N", "Change a size only after N runs.", type=WholeNumber(1, 10_000), default=20)
+@flag("--json as_json", "Print one JSON object for each family, and one for all.")
+@implemented_in("profiler.cli.resize_command", "resize_families")
+def resize() -> None:
+    """Give families the size that their past runs call for, and judge the last change.
+
+    FAMILY can be a shell pattern; the default is all families with runs. This prints a plan; --register carries it out.
+    A revision remembers the size before. Its runs are judged: if it was too small, the old size comes back.
     """
 
 
