@@ -17,6 +17,10 @@ ACCOUNT = "123456789012"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
 MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
 OLD, NEW = (1.0, 2048), (0.25, 512)
+FIXED = (
+    "The containers reserve 2000 MiB, more than the 512 MiB recommended for the task, which ECS refuses: lower their "
+    "memory or memoryReservation first."
+)
 STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
 KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
 
@@ -185,11 +189,7 @@ def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
             "none",
             "It has 50 tags, so the tag task-profiler:resized-from cannot be added: remove a tag.",
         ),
-        "fixed": (
-            "none",
-            "The containers reserve 2000 MiB, more than the 512 MiB recommended for the task, which ECS refuses: "
-            "lower their memory or memoryReservation first.",
-        ),
+        "fixed": ("none", FIXED),
         "api": ("none", "a service runs it"),
     }
     assert rows["fixed"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
