@@ -43,7 +43,7 @@ class Account:
         """Runs after those that the family has."""
         start = sum(one.record.family == family for one in self._reports)
         for number in range(start, start + count):
-            known = {"family": family, "revision": str(revision), "task_id": f"{family}-{number}"}
+            known: dict[str, Any] = {"family": family, "revision": str(revision), "task_id": f"{family}-{number}"}
             self._reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
         self.file.write_bytes(lines(self._reports))
 
