@@ -9,6 +9,7 @@ from profiler.aws_account.rollout import PlannedFamily
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
+from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
@@ -39,7 +40,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     describe: Callable[[str], bytes]
 
     def plan(self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()) -> PlannedFamily:
-        """Plan the size of a family. A family that is left alone gets the reason. Raises TaskProfilerError."""
+        """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
         runs, size = self._runs(family, document.arn), definition_size(document.definition)
         decision = self._decision(family, document, runs, size)
         left_alone = _left_alone(document, decision)
@@ -54,7 +55,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         return PlannedFamily(
             family=family,
             action=decision.action,
-            notes=changed.notes,
+            notes=(as_sentence(decision.reason), *changed.notes),
             document=document,
             definition=changed.definition,
             resize=decision,

@@ -106,6 +106,11 @@ def _decision(planned: PlannedFamily) -> Resize:
     return Resize(action="none", reason=reason, runs=0)
 
 
+def _notes(planned: PlannedFamily) -> tuple[str, ...]:
+    """What else is to be known; the first note is the reason."""
+    return planned.notes[1:] if planned.resize is not None else ()
+
+
 def _present(planned: PlannedFamily) -> TaskSize:
     return TaskSize() if planned.document is None else definition_size(planned.document.definition)
 
@@ -122,7 +127,7 @@ def _row(planned: PlannedFamily) -> Mapping[str, object]:
         "runs": decision.runs,
         "savingUsdPerMonth": decision.saving_usd_per_month,
         "verdict": decision.verdict,
-        "notes": planned.notes,
+        "notes": _notes(planned),
     }
 
 
@@ -152,7 +157,7 @@ def _sum(amounts: Iterable[float | None]) -> float:
 
 def _print_plan(planned: Sequence[PlannedFamily], *, is_registered: bool) -> None:
     rows = [_cells(one, _decision(one)) for one in planned]
-    found = ((one.family, note, "") for one in planned if one.resize is not None for note in one.notes)
+    found = ((one.family, note, "") for one in planned for note in _notes(one))
     width = table_width()
     write_lines([*table(_COLUMNS, rows, width=width), *sentences_about(found, width), EMPTY])
     total = _total(planned)

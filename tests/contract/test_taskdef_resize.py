@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
+from profiler.aws_account.registered_definitions import TaskDefinitions
+from profiler.aws_account.resize_plan import SizePlans
+from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.record.record_model import Report
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.run_facts import facts_of
 from tests.aws import FakeAws, fake_aws, start_by_schedule
+from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.runs import lines, report
 
@@ -32,7 +39,7 @@ class Account:
         self.aws, self.file = aws, folder / "runs.jsonl"
         self.ecs = aws.client("ecs")
         self.ecs.create_cluster(clusterName="jobs")
-        self._reports: list[Report] = []
+        self.reports: list[Report] = []
 
     def family(self, name: str, size: tuple[float, int] = OLD, **more: Any) -> None:
         units, memory = str(round(size[0] * 1024)), str(size[1])
@@ -41,11 +48,11 @@ class Account:
 
     def runs(self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any) -> None:
         """Runs after those that the family has."""
-        start = sum(one.record.family == family for one in self._reports)
+        start = sum(one.record.family == family for one in self.reports)
         for number in range(start, start + count):
             known: dict[str, Any] = {"family": family, "revision": str(revision), "task_id": f"{family}-{number}"}
-            self._reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
-        self.file.write_bytes(lines(self._reports))
+            self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
+        self.file.write_bytes(lines(self.reports))
 
     def resize(self, *words: str) -> CompletedProcess[str]:
         return run_here(self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words)
@@ -194,6 +201,53 @@ def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
     }
     assert rows["fixed"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
     assert total["changes"] == 0
+
+
+def test_a_revision_that_is_registered_meanwhile_waits_for_its_runs(account: Account) -> None:
+    """A deployment between the plan and the call: nothing is known about it yet."""
+    account.family("nightly")
+    account.runs("nightly", 25)
+    runs, clients = [facts_of(one) for one in account.reports], account.aws.client
+    definitions = TaskDefinitions(clients("ecs"))
+    plans = SizePlans(
+        runs={runs[0].family: runs},
+        policy=ResizePolicy(),
+        price_overrides=PriceOverrides(),
+        describe=definitions.describe,
+    )
+    steps: list[str] = []
+    request = RolloutRequest(globs=("nightly",), register=True)
+    rollout = Rollout(
+        open_client=clients,
+        request=request,
+        plan_change=plans.plan,
+        part="size",
+        on_step=steps.append,
+        on_problem=steps.append,
+    )
+    (planned,) = rollout.plan(rollout.families())
+    assert planned.action == "resize"
+    account.family("nightly", containerDefinitions=[{**BATCH, "image": "etl:27"}])
+    assert rollout.register(planned).action == "none"
+    assert steps == [
+        "nightly changed meanwhile, so it is planned again from nightly:2: none No run of revision 2 is known yet."
+    ]
+    assert account.described("nightly")[0]["revision"] == 2
+
+
+def test_a_family_that_ecs_refuses_is_named_and_the_others_are_done(account: Account) -> None:
+    for name in ("nightly", "weekly"):
+        account.family(name)
+        account.runs(name, 25)
+    with AwsProxy(account.aws.url) as proxy:
+        proxy.failing = {"nightly"}
+        environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
+        done = run_here(environment, "taskdef", "resize", "--from", str(account.file), "--register")
+    assert done.returncode == 1
+    assert "nightly: No revision was registered" in done.stderr
+    assert done.stderr.endswith("1 registered, 1 failed.\n")
+    again = account.resize("--register")
+    assert (again.returncode, again.stderr) == (0, "task-profiler: 1 registered.\n")
 
 
 def test_a_mistake_is_a_sentence(account: Account) -> None:
