@@ -16,7 +16,7 @@ from profiler.record.units import format_task_size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import Resize, ResizePolicy, SizeBefore, SizedRevision, decide, size_before
 from profiler.sizing.run_facts import RunFacts
-from profiler.task_definitions.containers import task_memory_mb
+from profiler.task_definitions.containers import read_containers, task_memory_mb
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
 from profiler.task_definitions.size_changes import (
     RESIZED_FROM,
@@ -43,7 +43,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
         runs, size = self._runs(family, document.arn), definition_size(document.definition)
         decision = self._decision(family, document, runs, size)
-        left_alone = _left_alone(document, decision)
+        left_alone = _left_alone(document, decision) or _limit_of_a_kill(document, decision, runs)
         if left_alone is not None:
             decision = replace(decision, action="none", reason=left_alone)
         changed = ChangedDefinition(definition=document.definition)
@@ -125,6 +125,21 @@ def _left_alone(document: TaskDefinitionDocument, decision: Resize) -> str | Non
         size = decision.size
         values = "" if size is None else f": set {format_task_size(size.vcpu, size.memory_mb)} in its template"
         return f"the stack {document.stack} of CloudFormation owns it{values}"
+    return None
+
+
+def _limit_of_a_kill(document: TaskDefinitionDocument, decision: Resize, runs: Sequence[RunFacts]) -> str | None:
+    """Why another size of the task would not help: a run was killed at the present limit of its container."""
+    size_mb = task_memory_mb(document.definition) or 0
+    for container in read_containers(document.definition) if decision.action == "resize" else ():
+        limit_mb = container.memory_mb or size_mb
+        killed = (run.record for run in runs if run.record.likely_out_of_memory)
+        limits = (one.metrics.memory_size_mb for one in killed if one.container.name == container.name)
+        if limit_mb < size_mb and limit_mb in limits:
+            return (
+                f"a run was killed at the limit of {limit_mb} MiB of the container {container.name!r}, not of the "
+                "task: raise this limit first"
+            )
     return None
 
 

@@ -250,6 +250,17 @@ def test_a_family_that_ecs_refuses_is_named_and_the_others_are_done(account: Acc
     assert (again.returncode, again.stderr) == (0, "task-profiler: 1 registered.\n")
 
 
+def test_a_limit_of_a_container_at_which_a_run_was_killed_is_named(account: Account) -> None:
+    account.family("nightly", containerDefinitions=[{**BATCH, "memory": 450}])
+    account.runs("nightly", 24)
+    account.runs("nightly", 1, metrics={"memory_size_mb": 450}, **KILLED)
+    rows, total = account.rows("--register")
+    assert rows["nightly"]["reason"] == (
+        "a run was killed at the limit of 450 MiB of the container 'batch', not of the task: raise this limit first"
+    )
+    assert total["changes"] == 0
+
+
 def test_a_mistake_is_a_sentence(account: Account) -> None:
     account.family("nightly")
     account.runs("nightly", 1)
