@@ -37,6 +37,7 @@ from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_container import STACKS_VARIABLE
 from profiler.task_definitions.permissions import policy
+from profiler.task_definitions.text_tree import decoded
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
@@ -343,7 +344,7 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
         for note in changed.notes:
             warn(note if len(files) == 1 else f"{file}: {note}")
         if is_terminal(STDERR):
-            old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
+            old, new = (decoded(text, file).splitlines() for text in (changed.before, changed.after))
             rows = difflib.unified_diff(old, new, source_name(file), f"{source_name(file)} (new)", lineterm="")
             write_lines((line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows), STDERR)
         if out is not None:

@@ -101,7 +101,7 @@ def taskdef() -> None:
 def add_monitor() -> None:
     """Add the monitor container to the task definition in FILE, and print the new definition.
 
-    FILE has the format that register-task-definition reads or describe-task-definition prints, or is
+    FILE (JSON or YAML) has the format that register-task-definition reads or describe-task-definition prints, or is
     a CloudFormation template; - is standard input. Other containers and the task's size are not
     changed. An existing monitor is upgraded. Repeating the command changes nothing.
 
