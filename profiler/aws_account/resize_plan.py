@@ -32,12 +32,15 @@ _CPU_UNITS = 1024
 
 
 class SizePlans(Struct, frozen=True, kw_only=True):
-    """Plans the size of each family. ``describe`` reads a revision."""
+    """Plans the size of each family, of a revision or of a definition in a file. ``describe`` reads an older revision.
+
+    A file has none of them.
+    """
 
     runs: Mapping[FamilyKey, Sequence[RunFacts]]
     policy: ResizePolicy
     price_overrides: PriceOverrides
-    describe: Callable[[str], bytes]
+    describe: Callable[[str], bytes] = str.encode
 
     def plan(self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
@@ -63,18 +66,22 @@ class SizePlans(Struct, frozen=True, kw_only=True):
 
     def _runs(self, family: str, arn: str | None) -> Sequence[RunFacts]:
         account, region = arn_account(arn), arn_region(arn)
-        found = [
-            run
+        found = {
+            key: runs
             for key, runs in self.runs.items()
-            if key.name == family and key.account_id in (None, account) and key.region in (None, region)
-            for run in runs
-        ]
-        return sorted(found, key=lambda run: (run.began_ns, run.key))
+            if key.name == family
+            and (arn is None or (key.account_id in (None, account) and key.region in (None, region)))
+        }
+        if arn is None and len(found) > 1:
+            raise TaskProfilerError(f"The runs of {family} are of several accounts or Regions: use a source with one.")
+        return sorted((run for runs in found.values() for run in runs), key=lambda run: (run.began_ns, run.key))
 
     def _decision(
         self, family: str, document: TaskDefinitionDocument, runs: Sequence[RunFacts], size: TaskSize
     ) -> Resize:
-        number, tags = (document.arn or "").rpartition(":")[2], document.tags
+        if document.arn is None:
+            return decide(runs, SizedRevision(revision=None, size=size), self.policy, self.price_overrides)
+        number, tags = document.arn.rpartition(":")[2], document.tags
         revision = SizedRevision(
             revision=number,
             size=size,
@@ -105,6 +112,8 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
         needs_mb = _needs_mb(runs, self.policy.size.memory_margin_percent)
         changed = with_size(present, decision.size or TaskSize(), needs_mb)
+        if document.arn is None:
+            return changed
         return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
 
 

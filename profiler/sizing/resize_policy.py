@@ -51,13 +51,13 @@ def size_before(tag: str | None) -> SizeBefore | None:
 
 
 class SizedRevision(Struct, frozen=True, kw_only=True):
-    """The newest revision of a family, and the sizes that it remembers.
+    """The newest revision of a family, and the sizes that it remembers; of a file, without a ``revision``.
 
     ``overwritten`` is the size of an earlier revision that a plan had registered, if this one is not from a plan and
     has the size before it.
     """
 
-    revision: str
+    revision: str | None
     size: TaskSize
     resized_from: SizeBefore | None = None
     reverted_from: SizeBefore | None = None
@@ -102,9 +102,10 @@ def decide(
     runs: Sequence[RunFacts], revision: SizedRevision, policy: ResizePolicy, price_overrides: PriceOverrides
 ) -> Resize:
     """Decide on a family by its runs, in the order of time."""
-    own = [run for run in runs if run.record.revision == revision.revision]
+    own = [run for run in runs if revision.revision in (None, run.record.revision)]
     case = _Case(runs=runs, own=own, revision=revision, policy=policy, price_overrides=price_overrides)
-    none = Resize(action="none", reason=f"no run of revision {revision.revision} is known yet", runs=len(runs))
+    of_revision = "" if revision.revision is None else f" of revision {revision.revision}"
+    none = Resize(action="none", reason=f"no run{of_revision} is known yet", runs=len(runs))
     if not own:
         return none
     seen = size_of(own[-1].record)

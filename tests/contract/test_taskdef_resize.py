@@ -261,8 +261,37 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_named(account: Acco
     assert total["changes"] == 0
 
 
-def test_a_mistake_is_a_sentence(account: Account) -> None:
+TEMPLATE = """\
+Resources:
+  Nightly:
+    Type: AWS::ECS::TaskDefinition
+    Properties: {Family: nightly, Cpu: 1024, Memory: '2048', ContainerDefinitions: [{Name: batch, Memory: 1900}]}  # one
+  Weekly:
+    Type: AWS::ECS::TaskDefinition
+    Properties: {Family: weekly, Cpu: 1024, Memory: '2048', ContainerDefinitions: [{Name: batch}]}
+"""
+PLAIN = '{"family":"nightly","cpu":"1 vCPU","memory":"2048","containerDefinitions":[{"name":"batch"}]}'
+
+
+def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_path: Path) -> None:
+    account.runs("nightly", 25, revision=9)
+    account.runs("weekly", 3)
+    template, plain = tmp_path / "jobs.yaml", tmp_path / "nightly.json"
+    template.write_text(TEMPLATE)
+    plain.write_text(PLAIN)
+    done = account.resize("--apply", str(template), "--apply", str(plain))
+    assert (done.returncode, done.stderr.count("was changed")) == (0, 2)
+    assert "2 of 3 families" in done.stdout
+    sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace("1900", "512")
+    assert template.read_text() == sized
+    assert plain.read_text() == PLAIN.replace('"1 vCPU"', '"256"').replace('"2048"', '"512"')
+    again = account.resize("--apply", str(template), "--json")
+    assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
+
+
+@pytest.mark.parametrize("words", ["--update-schedules", "nightly --apply a.json", "--register --apply a.json"])
+def test_a_mistake_is_a_sentence(account: Account, words: str) -> None:
     account.family("nightly")
     account.runs("nightly", 1)
-    done = account.resize("--update-schedules")
+    done = account.resize(*words.split())
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

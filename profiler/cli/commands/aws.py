@@ -152,6 +152,7 @@ def remove_monitor() -> None:
 )
 @option("--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10)
 @option("--min-runs", "N", "Change a size only after N runs.", type=WholeNumber(1, 10_000), default=20)
+@repeatable("--apply files", "FILE", "Write the sizes to the task definitions in FILE, and call nothing in ECS.")
 @flag("--json as_json", "Print one JSON object for each family, and one for all.")
 @implemented_in("profiler.cli.resize_command", "resize_families")
 def resize() -> None:
