@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, terminal_columns, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import PlaceColumn, family_labels, place_columns
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_task_size, format_usd
@@ -18,7 +17,6 @@ from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.what_if import idle_gpu_hours_per_month, runs_per_month
-from profiler.task_definitions.definition_files import apply_size, read_definition_file, target_of
 
 _COLUMNS = (
     Column("Runs", is_right=True, rank=2),
@@ -48,36 +46,19 @@ def recommend_sizes(
     as_lines: bool,
     check: bool,
     min_saving_percent: float,
-    definition_file: str | None,
 ) -> int:
     """Recommend task sizes based on past runs."""
-    definition = None if definition_file is None else read_definition_file(Path(definition_file))
     named = (*names, *options.families)
-    families = named or (definition.families if definition is not None else ())
-    selection = run_filter(replace(options, families=families))
+    selection = run_filter(replace(options, families=named))
     overrides = price_overrides(on_fargate)
     source = open_source(options)
     families_evidence = _read_evidence(source, selection, last, on_fargate)
-    targets = {
-        evidence.family.name: None if definition is None else target_of(definition.definition_of(evidence.family.name))
-        for evidence in families_evidence
-    }
-    advices = [advise(evidence, policy, overrides, targets[evidence.family.name]) for evidence in families_evidence]
-    if definition is not None and len(advices) > 1:
-        raise UsageError(
-            "--apply takes one family: name it before the options; --account and --task-region select one of several "
-            "families of the same name."
-        )
+    advices = [advise(evidence, policy, overrides) for evidence in families_evidence]
     if as_lines:
         write_json_lines(map(as_json, advices))
     elif advices:
-        explained = advices if families or with_sizes else ()
+        explained = advices if named or with_sizes else ()
         write_lines(_table(advices, explained, terminal_columns(), with_sizes=with_sizes))
-    if definition is not None:
-        if not advices:
-            raise TaskProfilerError(f"{definition.path} was not changed: no run of its family was measured.")
-        for sentence in apply_size(definition, advices[0].evidence.family.name, advices[0].choice.size):
-            warn(sentence)
     return 3 if check and _has_problem(advices, min_saving_percent) else 0
 
 
