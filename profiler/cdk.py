@@ -15,22 +15,11 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY, ReportStream
+from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, MONITOR_REPOSITORY, ReportStream
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
-from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, REPORT_STREAM_VARIABLE, Container, needs_put
-from profiler.task_definitions.monitor_container import (
-    DEFAULT_STREAM_PREFIX,
-    GPU_VARIABLES,
-    MULTILINE_OPTIONS,
-    PTRACE_USER,
-    RESERVATION_MB,
-    STACKS_VARIABLE,
-    STOP_TIMEOUT_SECONDS,
-    USER,
-    MonitorContainer,
-    StacksAccess,
-)
+from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, Container, environment_of, needs_put
+from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, MonitorContainer, OwnLog, StacksAccess
 
 _ID = "TaskMonitor"
 
@@ -82,32 +71,40 @@ class TaskMonitor:
             )
         driver = batch.log_driver_config
         options = dict(driver.options or {}) if driver is not None and driver.log_driver == AWSLOGS else {}
-        variables = GPU_VARIABLES if self._gpu else {}
-        if self._stacks is not None:
-            variables = {**variables, STACKS_VARIABLE: self._stacks}
-            resource = task_definition.node.default_child
-            if task_definition.pid_mode is None and isinstance(resource, ecs.CfnTaskDefinition):
-                resource.pid_mode = "task"
-        if self._report_stream != "batch":
-            variables = {**variables, REPORT_STREAM_VARIABLE: self._report_stream}
-        environment = {CONTAINER_VARIABLE: batch.container_name} | variables | self._environment
-        if options and self._log_group is None:
-            kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
-            logging = ecs.GenericLogDriver(log_driver=AWSLOGS, options=kept)
-            if needs_put(environment):
-                _allow_put(task_definition, batch, options)
-        else:
-            group = self._log_group or logs.LogGroup(task_definition, f"{_ID}LogGroup")
+        resource = task_definition.node.default_child
+        if (
+            self._stacks is not None
+            and task_definition.pid_mode is None
+            and isinstance(resource, ecs.CfnTaskDefinition)
+        ):
+            resource.pid_mode = "task"
+        group = self._log_group
+        if group is None and not options:
+            group = logs.LogGroup(task_definition, f"{_ID}LogGroup")
+        report_stream = {} if self._report_stream == "batch" else {REPORT_STREAM_VARIABLE: self._report_stream}
+        own = MonitorContainer(
+            image="",
+            batch=Container(name=batch.container_name, log_driver=AWSLOGS if options else None, log_options=options),
+            uses_gpu=self._gpu,
+            own_log=None if group is None else OwnLog(group=group.log_group_name),
+            stacks=self._stacks,
+            settings=report_stream | self._environment,
+        )
+        monitor: Mapping[str, Any] = own.definition()
+        if group is not None:
             logging = ecs.LogDrivers.aws_logs(log_group=group, stream_prefix=DEFAULT_STREAM_PREFIX)
-            environment[LOG_GROUP_VARIABLE] = group.log_group_name
-        self._add(task_definition, batch, logging, environment)
+        else:
+            logging = ecs.GenericLogDriver(log_driver=AWSLOGS, options=monitor["logConfiguration"]["options"])
+            if needs_put(environment_of(monitor)):
+                _allow_put(task_definition, batch, options)
+        self._add(task_definition, batch, logging, monitor)
 
     def _add(
         self,
         task_definition: ecs.TaskDefinition,
         batch: ecs.ContainerDefinition,
         logging: ecs.LogDriver,
-        environment: dict[str, str],
+        monitor: Mapping[str, Any],
     ) -> None:
         image = self._image or ecs.ContainerImage.from_ecr_repository(
             ecr.Repository.from_repository_name(task_definition, f"{_ID}Repository", MONITOR_REPOSITORY), __version__
@@ -116,23 +113,22 @@ class TaskMonitor:
         if self._stacks is not None:
             access = ecs.LinuxParameters(task_definition, f"{_ID}Linux")
             access.add_capabilities(ecs.Capability.SYS_PTRACE)
-        documented = MonitorContainer(image="", batch=Container(name=batch.container_name), uses_gpu=self._gpu)
-        monitor = task_definition.add_container(
-            MONITOR_NAME,
+        added = task_definition.add_container(
+            monitor["name"],
             image=image,
-            command=["monitor"],
-            essential=False,
-            stop_timeout=Duration.seconds(STOP_TIMEOUT_SECONDS),
-            memory_reservation_mib=RESERVATION_MB,
-            memory_limit_mib=documented.memory_mb,
-            user=USER if self._stacks is None else PTRACE_USER,
+            command=monitor["command"],
+            essential=monitor["essential"],
+            stop_timeout=Duration.seconds(monitor["stopTimeout"]),
+            memory_reservation_mib=monitor["memoryReservation"],
+            memory_limit_mib=monitor["memory"],
+            user=monitor["user"],
             linux_parameters=access,
-            readonly_root_filesystem=True,
-            environment=environment,
+            readonly_root_filesystem=monitor["readonlyRootFilesystem"],
+            environment={name: str(value) for name, value in environment_of(monitor).items()},
             logging=logging,
         )
         start = ecs.ContainerDependencyCondition.START
-        monitor.add_container_dependencies(ecs.ContainerDependency(container=batch, condition=start))
+        added.add_container_dependencies(ecs.ContainerDependency(container=batch, condition=start))
         resource = task_definition.node.default_child
         if isinstance(resource, ecs.CfnTaskDefinition):
             resource.container_definitions = Lazy.uncached_any(_MonitorLast(resource.container_definitions))

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.record_model import (
     Container,
@@ -21,7 +22,6 @@ from profiler.record.record_model import (
 )
 from profiler.runs.history.run_database import HistoryStore
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
-from profiler.sizing.prices import LEGAL_VCPUS
 from tests.fakes import START_NS, FakeClock
 
 DAY_SECONDS = 86_400
@@ -75,7 +75,7 @@ def slowdown(**bounds: tuple[float, float]) -> dict[str, SlowdownBounds]:
     given = {float(name.removeprefix("v").replace("_", ".")): bound for name, bound in bounds.items()}
     found: dict[str, SlowdownBounds] = {}
     least = most = 1.0
-    for vcpu in sorted(LEGAL_VCPUS, reverse=True):
+    for vcpu in sorted(VCPU_SIZES, reverse=True):
         least, most = (max(pair) for pair in zip((least, most), given.get(vcpu, (1.0, 1.0)), strict=True))
         if most > 1:
             found[f"{vcpu:g}"] = SlowdownBounds(min=least, max=most)

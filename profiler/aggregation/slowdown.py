@@ -7,11 +7,10 @@ for work that comes in bursts and does not overlap with waiting.
 import math
 from collections.abc import Mapping
 
+from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.worth_a_word import SATURATED_SHARE
 
-# The sizes, in vCPU, for which the record gives bounds: Fargate's sizes.
-VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 # A task uses all of a size from SATURATED_SHARE of it on, and exceeds it above the inverse margin.
 _EXCEEDED = 1.05
 # A level of parallelism counts if it was reached for this share of the time.

@@ -12,11 +12,11 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.rollout import Action, PlannedFamily, Rollout, RolloutRequest, plan_addition
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.task_definitions.containers import read_containers
+from profiler.sizing.resize_policy import ResizeAction
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 
 MonitorState = Literal["current", "outdated", "missing", "wrapper", "service", "impossible", "unknown"]
-_STATES: dict[Action, MonitorState] = {
+_STATES: dict[Action | ResizeAction, MonitorState] = {
     "up to date": "current",
     "update monitor": "outdated",
     "add monitor": "missing",
@@ -66,8 +66,7 @@ def read_monitors(rollout: Rollout, families: Iterable[str]) -> Iterator[FamilyM
     """The monitor of each family: one call of ECS for each, and one for each revision that a schedule names."""
     for planned in rollout.plan(families):
         state = _STATES.get(planned.action, "unknown")
-        definition = {} if planned.document is None else planned.document.definition
-        is_wrapped = any(container.wraps_batch for container in read_containers(definition))
+        is_wrapped = any(container.wraps_batch for container in planned.containers)
         if is_wrapped and state in ("missing", "impossible"):
             state = "wrapper"
         targets = rollout.selected_targets if state in ("current", "wrapper", "missing", "outdated") else ()

@@ -16,14 +16,14 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import AIRFLOW, SCHEDULE, starter_notes, starters_of_families
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.containers import has_own_report_stream, monitor_of, own_log_group
+from profiler.sizing.resize_policy import Resize, ResizeAction
+from profiler.task_definitions.containers import Container, monitor_of, needs_put, read_containers
+from profiler.task_definitions.definition_difference import Difference, Part, difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
-    Difference,
     add_monitor,
     default_image_note,
-    difference,
     log_group_note,
     remove_monitor,
 )
@@ -33,29 +33,27 @@ from profiler.task_definitions.permissions import POLICY_NAME, RolePolicy, plann
 Action = Literal[
     "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"
 ]
-# The end of the note on a target that is pinned to a revision with this difference.
-_PINS: dict[Difference, str | None] = {
-    "none": None,
-    "monitor": ".",
-    "other": ", which differs by more than the monitor: --update-schedules skips it.",
-}
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
     """One family of the plan.
 
     ``notes`` contain the reason if nothing can be done. ``document`` is the revision that the plan starts from, None if
-    it cannot be read, and ``definition`` what it ends with, with the ``problems`` that ``doctor`` would find in it.
+    it cannot be read, with the monitor ``old_monitor``. ``definition`` is what the plan ends with, with its
+    ``containers`` and the ``problems`` that ``doctor`` would find in it.
     ``started_by`` is empty if no task was seen, and no schedule. ``streams`` are the ARNs of the log streams that the
     task role must allow. ``log_group`` is the one of the monitor's own stream; None: it uses the batch's. ``pinned``
     targets start another revision than the plan's last, and ``unmonitored`` are those of them without a monitor.
+    ``resize`` is the decision on the size, if the plan is about it.
     """
 
     family: str
-    action: Action
+    action: Action | ResizeAction
     notes: tuple[str, ...] = ()
     document: TaskDefinitionDocument | None = None
     definition: Mapping[str, object] = {}
+    containers: tuple[Container, ...] = ()
+    old_monitor: Container | None = None
     problems: tuple[str, ...] = ()
     batch: str = ""
     started_by: tuple[str, ...] = ()
@@ -63,10 +61,11 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     log_group: str | None = None
     pinned: tuple[ScheduledTarget, ...] = ()
     unmonitored: tuple[ScheduledTarget, ...] = ()
+    resize: Resize | None = None
 
     @property
     def is_new_revision(self) -> bool:
-        return self.action in ("add monitor", "update monitor", "remove monitor")
+        return self.action in ("add monitor", "update monitor", "remove monitor", "resize", "revert")
 
     @property
     def revision_arn(self) -> str:
@@ -90,22 +89,24 @@ def plan_addition(
     if AIRFLOW in started_by:
         options = replace(options, default_report_stream="monitor")
     added = add_monitor(document.definition, options, revision_arn=document.arn)
-    image = options.image or default_image(document.arn)
-    log_group = own_log_group(added.definition, image)
+    monitor = added.monitor or Container(name="")
+    log_group = monitor.own_log_group
     # The plan shows the default image once, and whether the log group exists.
-    general = {default_image_note(image), log_group_note(log_group)}
+    general = {default_image_note(options.image or default_image(document.arn)), log_group_note(log_group)}
     is_changed = added.definition != document.definition
     return PlannedFamily(
         family=family,
-        action="up to date" if not is_changed else "update monitor" if added.had_monitor else "add monitor",
+        action="up to date" if not is_changed else "update monitor" if added.old_monitor else "add monitor",
         notes=(
             *(note for note in added.notes if note not in general),
-            *starter_notes(started_by, is_printed=has_own_report_stream(added.definition, image)),
+            *starter_notes(started_by, is_printed=not needs_put(monitor.environment)),
         ),
         document=document,
         definition=added.definition,
+        containers=added.containers,
+        old_monitor=added.old_monitor,
         batch=added.batch,
-        streams=report_streams(added.definition, added.batch, document.arn or "", image=image),
+        streams=report_streams(added.containers, added.batch, monitor, document.arn or ""),
         log_group=log_group,
     )
 
@@ -113,14 +114,16 @@ def plan_addition(
 def plan_removal(family: str, document: TaskDefinitionDocument, image: str | None) -> PlannedFamily:
     """Plan to remove the monitor. Raises TaskProfilerError if it is refused."""
     removed = remove_monitor(document.definition, image)
-    log_group = own_log_group(document.definition, image)
+    log_group = None if removed.old_monitor is None else removed.old_monitor.own_log_group
     kept = () if log_group is None else (f"The log group {log_group} is kept.",)
     return PlannedFamily(
         family=family,
-        action="remove monitor" if removed.had_monitor else "no monitor",
+        action="remove monitor" if removed.old_monitor else "no monitor",
         notes=(*removed.notes, *kept),
         document=document,
         definition=removed.definition,
+        containers=removed.containers,
+        old_monitor=removed.old_monitor,
     )
 
 
@@ -141,7 +144,8 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
 class Rollout(Struct, kw_only=True, dict=True):
     """Plans and changes the families of one account and Region.
 
-    ``image`` is the monitor's, if its repository has a name of the user's own. ``names_starters``: whether to find out
+    ``part`` is what ``plan_change`` changes, and what pinned targets may differ by to be moved. ``image`` is the
+    monitor's, if its repository has a name of the user's own. ``names_starters``: whether to find out
     who starts the families. ``on_step`` and ``on_problem`` get a sentence about each step that was carried out or
     failed. ``counts`` are the numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
     """
@@ -149,6 +153,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     open_client: OpenClient
     request: RolloutRequest
     plan_change: PlanChange
+    part: Part = "monitor"
     image: str | None = None
     names_starters: bool = False
     on_step: Callable[[str], object]
@@ -246,14 +251,22 @@ class Rollout(Struct, kw_only=True, dict=True):
         try:
             planned = self.plan_change(family, document, self._starters.get(family, ()))
         except TaskProfilerError as error:
-            return PlannedFamily(family=family, action="refused", notes=(str(error),), document=document)
+            return PlannedFamily(
+                family=family,
+                action="refused",
+                notes=(str(error),),
+                document=document,
+                containers=read_containers(document.definition),
+            )
         self._revisions[planned.revision] = document.definition
         notes, pinned, unmonitored = [*planned.notes], [], []
         for target in self.targets:
             if not target.is_pin_of(planned.revision_arn):
                 continue
             try:
-                end = _PINS[self._pin_difference(planned, target)]
+                found = self._pin_difference(planned, target)
+                more = f", which differs by more than the {self.part}: --update-schedules skips it."
+                end = None if found == "none" else "." if found == self.part else more
                 starts_monitor = monitor_of(self._pinned_definition(target), self.image) is not None
             except TaskProfilerError as error:
                 end, starts_monitor = f". {error}", True
@@ -270,11 +283,11 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
         """How the revision of a pinned target differs from the one that the plan ends with.
 
-        The revision that the plan starts from differs by the monitor alone. Raises TaskProfilerError.
+        The revision that the plan starts from differs by the changed part alone. Raises TaskProfilerError.
         """
         if target.pinned_revision == planned.revision:
-            return "monitor" if planned.is_new_revision else "none"
-        return difference(self._pinned_definition(target), planned.definition, self.image)
+            return self.part if planned.is_new_revision else "none"
+        return difference(self._pinned_definition(target), planned.definition, self.image, part=self.part)
 
     def _pinned_definition(self, target: ScheduledTarget) -> Mapping[str, object]:
         revision = target.pinned_revision or ""
@@ -337,7 +350,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         pinned_difference = self._pin_difference(planned, current)
         if pinned_difference == "other":
             self._skip(current, f"pinned to {current.pinned_revision}")
-        elif pinned_difference == "monitor":
+        elif pinned_difference != "none":
             self._schedules.move(current, arn)
             self.on_step(f"moved {current.title} to {revision_of(arn)}")
             self.counts["moved"] += 1

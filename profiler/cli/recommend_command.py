@@ -1,14 +1,12 @@
 """``task-profiler recommend``: recommends task sizes from past runs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, terminal_columns, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import PlaceColumn, family_labels, place_columns
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_task_size, format_usd
@@ -18,7 +16,6 @@ from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.what_if import idle_gpu_hours_per_month, runs_per_month
-from profiler.task_definitions.definition_files import apply_size, read_definition_file
 
 _COLUMNS = (
     Column("Runs", is_right=True, rank=2),
@@ -47,31 +44,18 @@ def recommend_sizes(
     as_lines: bool,
     check: bool,
     min_saving_percent: float,
-    definition_file: str | None,
 ) -> int:
     """Recommend task sizes based on past runs."""
-    definition = None if definition_file is None else read_definition_file(Path(definition_file))
-    families = options.families or (definition.families if definition is not None else ())
-    selection = run_filter(replace(options, families=families))
+    selection = run_filter(options)
     overrides = price_overrides(on_fargate)
     source = open_source(options)
     families_evidence = _read_evidence(source, selection, last, on_fargate)
-    target = None if definition is None else definition.target
-    advices = [advise(evidence, policy, overrides, target) for evidence in families_evidence]
-    if definition is not None and len(advices) > 1:
-        raise UsageError(
-            "--apply takes one family: name it before the options; --account and --task-region select one of several "
-            "families of the same name."
-        )
+    advices = [advise(evidence, policy, overrides) for evidence in families_evidence]
     if as_lines:
         write_json_lines(map(as_json, advices))
     elif advices:
-        explained = advices if families or with_sizes else ()
+        explained = advices if options.families or with_sizes else ()
         write_lines(_table(advices, explained, terminal_columns(), with_sizes=with_sizes))
-    if definition is not None:
-        if not advices:
-            raise TaskProfilerError(f"{definition.path} was not changed: no run of its family was measured.")
-        warn(apply_size(definition, advices[0].choice.size))
     return 3 if check and _has_problem(advices, min_saving_percent) else 0
 
 

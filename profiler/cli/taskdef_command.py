@@ -30,12 +30,14 @@ from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.settings import read_settings
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
-from profiler.task_definitions.definition_files import ChangeDefinition, change_text, read_bytes, write_definition
+from profiler.task_definitions.definition_files import read_bytes, write_definition
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+from profiler.task_definitions.definition_texts import ChangeDefinition, change_text
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_monitor
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_container import STACKS_VARIABLE
 from profiler.task_definitions.permissions import policy
+from profiler.task_definitions.text_tree import decoded
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
@@ -102,7 +104,7 @@ def remove_monitor_from(
 
     def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
         removed = remove_monitor(definition, image)
-        notes = removed.notes if removed.had_monitor else ("There is no monitor: nothing was removed.",)
+        notes = removed.notes if removed.old_monitor else ("There is no monitor: nothing was removed.",)
         return replace(removed, notes=notes)
 
     if files:
@@ -237,7 +239,7 @@ def _roll_out(
         on_problem=warn,
     )
     families = rollout.families()
-    planned = _with_progress("Reading task definitions", rollout.plan(families), len(families))
+    planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
     _print_plan(planned, prints_policy=request.print_policy, as_json=as_json, adds=adds)
     for sentence in sorted(paths.problems if paths is not None else ()):
         warn(sentence)
@@ -252,7 +254,7 @@ def _roll_out(
     elif request.attach_policy:
         warn("No policy was attached: --yes attaches it without a new revision, --register with one.")
     if request.register:
-        planned, before = _with_progress("Registering", map(rollout.register, planned), len(planned)), planned
+        planned, before = with_progress("Registering", map(rollout.register, planned), len(planned)), planned
         if attaches:
             changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
             rollout.attach_policies(rollout.policies(changed))
@@ -269,7 +271,8 @@ def _roll_out(
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
 
 
-def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
+def with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
+    """Take the steps, and show how many of them are done."""
     done: list[PlannedFamily] = []
     with progress_row() as show:
         show(title, 0)
@@ -341,7 +344,7 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
         for note in changed.notes:
             warn(note if len(files) == 1 else f"{file}: {note}")
         if is_terminal(STDERR):
-            old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
+            old, new = (decoded(text, file).splitlines() for text in (changed.before, changed.after))
             rows = difflib.unified_diff(old, new, source_name(file), f"{source_name(file)} (new)", lineterm="")
             write_lines((line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows), STDERR)
         if out is not None:

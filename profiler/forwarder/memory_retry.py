@@ -27,7 +27,8 @@ from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.task_end import StoppedTask, ran_out_of_memory
 from profiler.record.units import format_memory, format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
-from profiler.sizing.prices import LEGAL_SIZES, PriceOverrides, prices
+from profiler.sizing.fargate_sizes import LEGAL_SIZES
+from profiler.sizing.prices import PriceOverrides, prices
 
 _Result = TypeVar("_Result")
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import sum_known
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.model_base import json_name
@@ -29,8 +30,6 @@ _INDEX_TYPES: Mapping[Unit, IndexType] = {
     "text": "keyword",
     "time": "date",
 }
-# The sizes in vCPU with a slowdown in the search document.
-SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8", "16", "32")
 # The parts of the wall time, which add up to 100 %.
 TIME_PARTS = ("on_cpu", "waiting_for_cpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
 _NO_INTERVAL, _NO_GPUS, _NO_NEURON = Interval(), GpuTotals(), NeuronTotals()
@@ -173,7 +172,7 @@ def _out_of_memory(run: RunView) -> int | None:
 
 def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:
     """One row for each smaller size: a bound of the slowdown there."""
-    for size in SLOWDOWN_SIZES:
+    for size in (f"{vcpu:g}" for vcpu in VCPU_SIZES):
         field = f"usage.cpu.slowdown.{bound}.v{size.replace('.', '_')}"
         yield Metric(unit="factor", get=partial(_slowdown, size, bound), document_field=field)
 

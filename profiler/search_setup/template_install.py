@@ -90,7 +90,7 @@ def setup_files() -> SetupFiles:
     return SetupFiles(templates=templates, policies=policies)
 
 
-class SetupStep(Struct, frozen=True, kw_only=True):
+class TemplateStep(Struct, frozen=True, kw_only=True):
     """A step of the installation; ``done`` is False if the server does not support it."""
 
     what: str
@@ -99,7 +99,7 @@ class SetupStep(Struct, frozen=True, kw_only=True):
 
 def install_templates(
     server: SearchServer, files: SetupFiles, *, prefix: str, now: datetime, dry_run: bool, period: str = "month"
-) -> Iterator[SetupStep]:
+) -> Iterator[TemplateStep]:
     """Install the policy, the templates, then the empty indices of the month or day (``period``).
 
     With ``dry_run``, the steps are yielded without changing the server. Raises RejectedError.
@@ -110,7 +110,7 @@ def install_templates(
     if policy.is_supported and not dry_run:
         policy.put(with_index_prefix(files.policies[engine], prefix))
     absence = "" if policy.is_supported else f": this server has no {policy.feature}"
-    yield SetupStep(what=f"lifecycle policy {policy.name}{absence}", done=policy.is_supported)
+    yield TemplateStep(what=f"lifecycle policy {policy.name}{absence}", done=policy.is_supported)
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
         body = with_index_prefix(template, prefix)
@@ -124,20 +124,22 @@ def install_templates(
             _raise_unless_ok(
                 server.request("PUT", f"/_index_template/{full_name}", body), f"index template {full_name}"
             )
-        yield SetupStep(what=f"index template {full_name}", done=True)
+        yield TemplateStep(what=f"index template {full_name}", done=True)
     for kind in _FIRST_INDICES:
         yield from _create_index(server, index_name(kind, now, prefix=prefix, period=period), dry_run=dry_run)
 
 
-def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[SetupStep]:
+def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[TemplateStep]:
     """Create the index if it is missing. The templates apply to it. Without the right to create it, they suffice."""
     if server.request("GET", f"/{name}").ok:
         return
     response = None if dry_run else server.request("PUT", f"/{name}", {})
     if response is None or response.ok:
-        yield SetupStep(what=f"index {name}", done=True)
+        yield TemplateStep(what=f"index {name}", done=True)
     elif "resource_already_exists" not in str(response.body):  # the forwarder was faster
-        yield SetupStep(what=f"index {name} ({rejection(response)}): its panels are errors until it exists", done=False)
+        yield TemplateStep(
+            what=f"index {name} ({rejection(response)}): its panels are errors until it exists", done=False
+        )
 
 
 def detect_product(server: SearchServer) -> Product:

@@ -11,7 +11,7 @@ from profiler.record.impossible_values import without_impossible
 from profiler.record.record_model import Recommendation, Record, Report, TaskSize
 from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory
 from profiler.record.worth_a_word import is_near_limit
-from profiler.sizing.choose_size import DeploymentTarget, Policy, SizeDecision, recommend_size
+from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.reasons import reasons
@@ -61,12 +61,11 @@ def advise(
     evidence: Evidence,
     policy: Policy,
     price_overrides: PriceOverrides,
-    target: DeploymentTarget | None = None,
     *,
     brief: bool = False,
 ) -> Advice:
-    """Recommend a size for a family at ``target``, else where its latest run was. ``brief``: no other sizes."""
-    choice = recommend_size(evidence, policy, price_overrides, target)
+    """Recommend a size for a family where its latest run was. ``brief``: no other sizes."""
+    choice = recommend_size(evidence, policy, price_overrides)
     return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice, brief=brief))
 
 

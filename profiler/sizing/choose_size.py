@@ -16,7 +16,8 @@ from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import as_number
 from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, Evidence, smaller_vcpus
-from profiler.sizing.prices import LARGEST, LEGAL_SIZES, PriceOverrides, prices
+from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
+from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.run_facts import vcpu_limit
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
@@ -36,13 +37,6 @@ class Policy(Struct, frozen=True, kw_only=True):
     memory_margin_percent: float = 20
     max_slowdown_percent: float = 25
     faster: bool = False
-
-
-class DeploymentTarget(Struct, frozen=True, kw_only=True):
-    """Where the task will run, by its task definition; None: where its latest run did."""
-
-    launch_type: str | None = None
-    cpu_architecture: str | None = None
 
 
 class SizeDecision(Struct, frozen=True, kw_only=True):
@@ -99,38 +93,32 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         return any(current < new for current, new in pairs if current is not None and new is not None)
 
 
-def recommend_size(
-    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget | None = None
-) -> SizeDecision:
+def recommend_size(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides) -> SizeDecision:
     """Recommend a size for a family. A size that the growing peak passes within 30 runs is too small."""
-    target = target or DeploymentTarget()
     if evidence.is_by_minute:
         margin_percent = max(policy.memory_margin_percent, MINUTE_MARGIN_PERCENT)
         policy = replace(policy, memory_margin_percent=margin_percent)
     trend = growth(evidence.needs_mb)
     need = _memory_need(evidence, policy)
-    decision = _decide(evidence, policy, price_overrides, target, need)
+    decision = _decide(evidence, policy, price_overrides, need)
     soon_mb = 0.0 if trend is None else trend.after(GROWTH_RUNS)
     if soon_mb <= (decision.size.memory_mb or 0):
         return replace(decision, growth=trend)
     largest_mb = LARGEST.memory_mb if decision.is_fargate else soon_mb
     grown = replace(need, memory_mb=max(need.memory_mb, min(soon_mb, largest_mb)))
-    larger = _decide(evidence, policy, price_overrides, target, grown)
+    larger = _decide(evidence, policy, price_overrides, grown)
     outgrown = None if larger.size == decision.size else decision.size
     return replace(larger, growth=trend, outgrown=outgrown)
 
 
-def _decide(
-    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget, need: MemoryNeed
-) -> SizeDecision:
+def _decide(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, need: MemoryNeed) -> SizeDecision:
     task, current = evidence.latest, evidence.size
     # A machine on which every run failed is no size of Fargate to compare with.
     is_unproven = evidence.is_moved and not (evidence.has_success or evidence.out_of_memory)
-    if (target.launch_type or task.launch_type) != FARGATE or is_unproven:
+    if task.launch_type != FARGATE or is_unproven:
         size = _round_up(evidence, need)
         return SizeDecision(current=current, size=size, is_fargate=False, policy=policy, need=need)
-    architecture = target.cpu_architecture or task.cpu_architecture
-    known_prices = prices(task.region, architecture, price_overrides, on_spot=is_on_spot(task.cost))
+    known_prices = prices(task.region, task.cpu_architecture, price_overrides, on_spot=is_on_spot(task.cost))
     what_if = WhatIf(
         evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices
     )

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import max_known, mean_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
@@ -36,7 +37,6 @@ from profiler.record.record_model import (
 )
 from profiler.record.units import billed_ms
 from profiler.record.worth_a_word import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
-from profiler.sizing.prices import LEGAL_VCPUS
 from profiler.sizing.run_facts import (
     RunFacts,
     facts_of,
@@ -86,7 +86,7 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Ma
 
 def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
     """Return Fargate's vCPU sizes below the current one; without a current size, all."""
-    return [vcpu for vcpu in LEGAL_VCPUS if current_vcpu is None or vcpu < current_vcpu]
+    return [vcpu for vcpu in VCPU_SIZES if current_vcpu is None or vcpu < current_vcpu]
 
 
 def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
@@ -262,6 +262,10 @@ class Families:
         """Aggregate the last runs of each family, in the order of the families; None if none of them was measured."""
         families = sorted(self._families.items(), key=lambda family: family[0].order)
         return {key: evidence_of_runs(key, self._newest(runs), self._on_fargate) for key, runs in families}
+
+    def runs(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+        """The last runs of each family, in the order of time."""
+        return {key: self._newest(runs) for key, runs in self._families.items()}
 
     def _newest(self, runs: Mapping[tuple[str, str, str], RunFacts]) -> Sequence[RunFacts]:
         return sorted(runs.values(), key=lambda run: (run.began_ns, run.key))[-self._last :]

@@ -1,12 +1,11 @@
-"""AWS Fargate: the sizes of its tasks, its prices and the settings', and the cost of a run.
+"""AWS Fargate's prices and the settings', and the cost of a run.
 
-https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html
 AWS's price list (service AmazonECS, on demand, Linux):
 https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonECS/current/region_index.json
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -20,27 +19,6 @@ PRICE_TABLE_DATE: Final = "2026-09-11"
 
 _MB_PER_GB = 1024
 
-
-class Size(Struct, frozen=True, order=True):
-    """A task's size: vCPUs and MiB."""
-
-    vcpu: float
-    memory_mb: float
-
-
-_MEMORIES_GB: Mapping[float, Sequence[float]] = {
-    0.25: (0.5, 1, 2),
-    0.5: range(1, 5),
-    1: range(2, 9),
-    2: range(4, 17),
-    4: range(8, 31),
-    8: range(16, 61, 4),
-    16: range(32, 121, 8),
-    32: (60, 120, 244),
-}
-LEGAL_VCPUS: Final = tuple(_MEMORIES_GB)
-LEGAL_SIZES: Final = tuple(Size(vcpu, round(1024 * gb)) for vcpu, sizes_gb in _MEMORIES_GB.items() for gb in sizes_gb)
-LARGEST: Final = LEGAL_SIZES[-1]
 
 # USD per vCPU hour, GB hour and storage GB hour; None where no published value was found. The prices of X86_64 in 22
 # Regions are those of https://github.com/theuves/fgcalc, which compared them with AWS's offer of 2026-09-11. The others

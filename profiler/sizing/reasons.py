@@ -20,7 +20,7 @@ from profiler.record.units import (
 from profiler.record.worth_a_word import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
-from profiler.sizing.prices import LARGEST, LEGAL_SIZES
+from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.run_facts import vcpu_limit, vcpu_p95
 from profiler.sizing.trend import MIN_RUNS, Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month

@@ -33,7 +33,8 @@ from profiler.record.record_model import (
     without_course,
 )
 from profiler.record.units import billed_ms
-from profiler.sizing.prices import LEGAL_SIZES, PriceOverrides, Size, cost_of
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.prices import PriceOverrides, cost_of
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):

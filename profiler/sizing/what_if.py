@@ -5,7 +5,8 @@ from msgspec import Struct
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import SlowdownBounds
 from profiler.sizing.evidence import FACTOR_DIGITS, SAME_DURATION, BilledTasks, Evidence, mean_billed_ms
-from profiler.sizing.prices import LEGAL_SIZES, REFERENCE_PRICES, Prices, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.prices import REFERENCE_PRICES, Prices
 from profiler.sizing.run_facts import vcpu_limit
 from profiler.sizing.trend import MIN_RUNS
 

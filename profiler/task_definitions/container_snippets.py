@@ -9,12 +9,13 @@ from msgspec import Struct
 from profiler.core.ecs_terms import AWSLOGS, ReportStream
 from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, Container, environment_of
 from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, MonitorContainer, OwnLog, StacksAccess
+from profiler.task_definitions.text_style import STACK_REGION, TextStyle
 
 ContainerFormat = Literal["json", "terraform", "cloudformation", "cdk"]
 DEFAULT_CONTAINER = "batch"
 _INDENT = "  "
 # Their keys are names of the user's or of the log driver, not fields of the API.
-_FREE_KEYS = frozenset({"options", "dockerLabels"})
+FREE_KEYS = frozenset({"options", "dockerLabels"})
 
 
 class ContainerRequest(Struct, frozen=True, kw_only=True):
@@ -69,22 +70,9 @@ def _hcl(value: object, indent: str) -> str:
 
 def _cloudformation(request: ContainerRequest) -> str:
     """An item of ContainerDefinitions, in YAML."""
-    region = "!Ref AWS::Region"
-    converted = pascal_case(monitor_container(request, default_region=region))
-    return "- " + _yaml(converted, "  ").lstrip().replace(json.dumps(region), region)
-
-
-def _yaml(value: object, indent: str) -> str:
-    lines: list[str] = []
-    for name, item in value.items() if isinstance(value, dict) else ():
-        if isinstance(item, dict):
-            lines.append(f"{indent}{name}:\n{_yaml(item, indent + _INDENT)}")
-        elif isinstance(item, list) and any(isinstance(element, dict) for element in item):
-            items = (f"{indent}{_INDENT}- " + _yaml(element, f"{indent}    ").lstrip() for element in item)
-            lines.append(f"{indent}{name}:\n{''.join(items)}")
-        else:
-            lines.append(f"{indent}{name}: {json.dumps(item, ensure_ascii=False)}\n")
-    return "".join(lines)
+    style = TextStyle(is_yaml=True, functions={STACK_REGION.written: STACK_REGION})
+    container = pascal_case(monitor_container(request, default_region=STACK_REGION.written))
+    return style.block([container], "") + "\n"
 
 
 def pascal_case(value: object) -> object:
@@ -100,7 +88,7 @@ def camel_case(value: object) -> object:
 def _with_case(value: object, change: Callable[[str], str]) -> object:
     if isinstance(value, dict):
         return {
-            change(name[:1]) + name[1:]: item if name[:1].lower() + name[1:] in _FREE_KEYS else _with_case(item, change)
+            change(name[:1]) + name[1:]: item if name[:1].lower() + name[1:] in FREE_KEYS else _with_case(item, change)
             for name, item in value.items()
         }
     return [_with_case(item, change) for item in value] if isinstance(value, list) else value

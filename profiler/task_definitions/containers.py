@@ -51,6 +51,11 @@ class Container(TaskContainer, frozen=True, kw_only=True):
         return self.user in ROOT_USERS and SYS_PTRACE in self.capabilities
 
     @property
+    def own_log_group(self) -> str | None:
+        """The log group that is set for a monitor's own stream, None if the report goes elsewhere."""
+        return text(self.environment.get(LOG_GROUP_VARIABLE))
+
+    @property
     def uses_gpu(self) -> bool:
         return "GPU" in self.requirements
 
@@ -62,7 +67,7 @@ class Container(TaskContainer, frozen=True, kw_only=True):
 
 def read_containers(definition: Mapping[str, object]) -> tuple[Container, ...]:
     """The containers, in the order of the definition."""
-    return tuple(_container(raw) for raw in mappings(definition.get("containerDefinitions")))
+    return tuple(map(read_container, mappings(definition.get("containerDefinitions"))))
 
 
 def find_monitor(containers: Sequence[Container], image: str | None = None) -> Container | None:
@@ -119,18 +124,6 @@ def _with_known_image(container: Container, image: str | None) -> Container:
     return replace(container, image=MONITOR_REPOSITORY) if is_own_build else container
 
 
-def own_log_group(definition: Mapping[str, object], image: str | None = None) -> str | None:
-    """The log group that is set for the monitor's own stream, None if the report goes elsewhere."""
-    monitor = find_monitor(read_containers(definition), image)
-    return None if monitor is None else text(monitor.environment.get(LOG_GROUP_VARIABLE))
-
-
-def has_own_report_stream(definition: Mapping[str, object], image: str | None = None) -> bool:
-    """Whether the definition's monitor writes the report into its own stream, not into the batch's."""
-    monitor = find_monitor(read_containers(definition), image)
-    return monitor is not None and not needs_put(monitor.environment)
-
-
 def needs_put(environment: Mapping[str, object]) -> bool:
     """Whether a monitor with these variables calls CloudWatch Logs: its log driver writes into its own stream."""
     return LOG_GROUP_VARIABLE not in environment and not prints_report(environment)
@@ -176,7 +169,8 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     return next(container for container in containers if container.name == essential[0])
 
 
-def _container(raw: Mapping[str, object]) -> Container:
+def read_container(raw: Mapping[str, object]) -> Container:
+    """One container definition."""
     logs, linux = mapping(raw.get("logConfiguration")), mapping(raw.get("linuxParameters"))
     return Container(
         name=text(raw.get("name")) or "",

@@ -1,10 +1,9 @@
-"""Adds the monitor to a task definition, or removes it, and compares definitions: are they the same job?
+"""Adds the monitor to a task definition, or removes it.
 
 The other containers and the task's CPU and memory never change. Fields that are unknown here are kept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +18,7 @@ from profiler.task_definitions.containers import (
     find_batch,
     find_monitor,
     needs_put,
+    read_container,
     read_containers,
     task_memory_mb,
 )
@@ -35,10 +35,6 @@ from profiler.task_definitions.monitor_container import (
     refresh,
 )
 
-Difference = Literal["none", "monitor", "other"]
-
-# Lists whose order has no meaning, and the field that identifies an item. ECS may return them in another order.
-_NAMED = {"environment": "name", "secrets": "name", "tags": "key"}
 _MAX_CONTAINERS = 10
 
 
@@ -59,7 +55,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     log_group: str | None = None
     report_stream: ReportStream | None = None
     default_report_stream: ReportStream = "batch"
-    region: str | Mapping[str, object] | None = None
+    region: str | None = None
     settings: Mapping[str, str] = {}
 
 
@@ -68,7 +64,7 @@ def add_monitor(
     options: AddMonitorOptions,
     *,
     revision_arn: str | None = None,
-    stack_region: Mapping[str, object] | None = None,
+    stack_region: str | None = None,
 ) -> ChangedDefinition:
     """Add the monitor to a definition, or upgrade an existing one. A definition that is as requested does not change.
 
@@ -141,12 +137,15 @@ def _with_existing_monitor(
     notes += unreachable_notes(definition, environment_of(own))
     if present.image != existing.image:
         notes += architecture_notes(definition, present.image)
+    monitor = read_container(own)
     return ChangedDefinition(
         definition=definition if not changes else {**definition, "containerDefinitions": parts},
         notes=tuple(notes),
         changes=changes,
         batch=batch.name,
-        had_monitor=True,
+        containers=(*others, monitor),
+        old_monitor=existing,
+        monitor=monitor,
     )
 
 
@@ -182,8 +181,13 @@ def _with_new_monitor(
     if options.image is None:
         notes.append(default_image_note(image))
     parts = [*_raw_containers(definition), own]
+    added = read_container(own)
     return ChangedDefinition(
-        definition={**definition, "containerDefinitions": parts}, notes=tuple(notes), batch=batch.name
+        definition={**definition, "containerDefinitions": parts},
+        notes=tuple(notes),
+        batch=batch.name,
+        containers=(*containers, added),
+        monitor=added,
     )
 
 
@@ -314,7 +318,7 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     containers = read_containers(definition)
     monitor = find_monitor(containers, image)
     if monitor is None:
-        return ChangedDefinition(definition=definition)
+        return ChangedDefinition(definition=definition, containers=containers)
     raw = list(_raw_containers(definition))
     own = raw.pop(containers.index(monitor))
     notes = [
@@ -325,7 +329,8 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     changed = {**definition, "containerDefinitions": [_independent_of(monitor.name, container) for container in raw]}
     if mapping(own.get("dockerLabels")).get(PID_MODE_LABEL) == PID_MODE_ADDED:
         changed.pop("pidMode", None)
-    return ChangedDefinition(definition=changed, notes=tuple(notes), had_monitor=True)
+    left = tuple(container for container in containers if container is not monitor)
+    return ChangedDefinition(definition=changed, notes=tuple(notes), containers=left, old_monitor=monitor)
 
 
 def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[str, object]:
@@ -335,27 +340,3 @@ def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[st
         return container
     without = {name: value for name, value in container.items() if name != "dependsOn"}
     return without | ({"dependsOn": left} if left else {})
-
-
-def difference(first: Mapping[str, object], second: Mapping[str, object], image: str | None = None) -> Difference:
-    """Whether two definitions are equal, differ by the monitor alone, or differ in something else."""
-    if _comparable(first) == _comparable(second):
-        return "none"
-    try:
-        jobs = [_comparable(remove_monitor(definition, image).definition) for definition in (first, second)]
-    except TaskProfilerError:  # another program's container has the monitor's name
-        return "other"
-    return "monitor" if jobs[0] == jobs[1] else "other"
-
-
-def _comparable(value: object, field: str = "") -> object:
-    """The value without what ECS adds to a definition that it returns: empty lists, and ``cpu: 0``."""
-    if isinstance(value, Mapping):
-        items = {name: _comparable(item, name) for name, item in value.items() if (name, item) != ("cpu", 0)}
-        return {name: item for name, item in items.items() if item not in (None, [], {})}
-    if isinstance(value, list):
-        items_of_list = [_comparable(item) for item in value]
-        if field in _NAMED:
-            return sorted(items_of_list, key=lambda item: str(mapping(item).get(_NAMED[field])))
-        return items_of_list
-    return value

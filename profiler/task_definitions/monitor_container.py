@@ -47,7 +47,7 @@ class OwnLog(Struct, frozen=True, kw_only=True):
     """
 
     group: str
-    region: str | Mapping[str, object] | None = None
+    region: str | None = None
     stream_prefix: str = DEFAULT_STREAM_PREFIX
     is_requested: bool = False
 

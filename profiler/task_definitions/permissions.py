@@ -18,7 +18,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings, text
-from profiler.task_definitions.containers import has_own_report_stream, read_containers
+from profiler.task_definitions.containers import Container, needs_put
 
 POLICY_NAME = "task-profiler"
 _SID = "PutTheReportIntoTheBatchsStream"
@@ -30,14 +30,14 @@ _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-
 
 
 def report_streams(
-    definition: Mapping[str, object], batch: str, revision_arn: str, *, image: str | None = None
+    containers: Iterable[Container], batch: str, monitor: Container | None, revision_arn: str
 ) -> frozenset[str]:
     """The ARNs of the log streams to which the monitor writes the report. The revision is any of the family.
 
     None are needed if the report goes to the monitor's own stream, into which its log driver writes.
     """
-    container = next((container for container in read_containers(definition) if container.name == batch), None)
-    if container is None or container.log_driver != AWSLOGS or has_own_report_stream(definition, image):
+    container = next((container for container in containers if container.name == batch), None)
+    if container is None or container.log_driver != AWSLOGS or (monitor and not needs_put(monitor.environment)):
         return frozenset()
     options = container.log_options
     group = text(options.get("awslogs-group"))

@@ -137,7 +137,9 @@ def test_a_file_without_a_task_definition_is_named_as_what_it_is(
     assert sentence in done.stderr
 
 
-def test_people_are_shown_what_changes_in_colour(file: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_people_are_shown_what_changes_in_colour(file: Path, encoding: str) -> None:
+    file.write_text(file.read_text(), encoding=encoding)
     ours, theirs = open_terminal()
     environment = {**os.environ, "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notifications.notification import EndedTask
-from profiler.sizing.prices import LEGAL_SIZES, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
 from tests.unit.forwarder.test_memory_retry import KILLED, World, ended
 

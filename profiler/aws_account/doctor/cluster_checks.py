@@ -22,9 +22,8 @@ from profiler.schedules.due_times import ScheduleExpressionError, last_due
 from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.containers import (
     Container,
-    has_own_report_stream,
+    needs_put,
     prints_report,
-    read_containers,
 )
 
 _MONITOR, _LOG = "monitor", "log group"
@@ -107,7 +106,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
 
 def _writer(monitor: FamilyMonitor) -> Container:
     """The container whose log stream contains the report: the batch, or a monitor that prints the report."""
-    containers = read_containers(monitor.planned.definition)
+    containers = monitor.planned.containers
     named = [one for one in containers if one.name == monitor.planned.batch or one.wraps_batch]
     printing = [one for one in containers if prints_report(one.environment)]
     return next(iter((*printing, *named)), Container(name=""))
@@ -139,8 +138,8 @@ class ClusterChecks(Struct):
 
     def _monitor_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         notes = " ".join(monitor.planned.notes)
-        document = monitor.planned.document  # the revision that ECS has, not the planned one
-        has_own_stream = document is not None and has_own_report_stream(document.definition)
+        present = monitor.planned.old_monitor
+        has_own_stream = present is not None and not needs_put(present.environment)
         match monitor.state:
             case "missing":
                 advice = f"Add it: {self.add_command} --register."

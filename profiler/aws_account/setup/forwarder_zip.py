@@ -34,6 +34,7 @@ SHARED_PATTERNS = (
     "profiler/record/*.py",
     "profiler/schedules/*.py",
     "profiler/sizing/__init__.py",
+    "profiler/sizing/fargate_sizes.py",
     "profiler/sizing/prices.py",
     "profiler/otlp/*.py",
     "profiler/runs/__init__.py",

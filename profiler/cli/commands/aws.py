@@ -8,6 +8,8 @@ import click
 from profiler.cli import run_monitor_process
 from profiler.cli.options import (
     CommandGroup,
+    Number,
+    PastRunsCommand,
     Quantity,
     StacksCommand,
     WholeNumber,
@@ -16,7 +18,9 @@ from profiler.cli.options import (
     flag,
     from_option,
     implemented_in,
+    last_option,
     option,
+    past_run_options,
     repeatable,
     report_stream_option,
     stacks_option,
@@ -95,7 +99,7 @@ def taskdef() -> None:
 def add_monitor() -> None:
     """Add the monitor container to the task definition in FILE, and print the new definition.
 
-    FILE has the format that register-task-definition reads or describe-task-definition prints, or is
+    FILE (JSON or YAML) has the format that register-task-definition reads or describe-task-definition prints, or is
     a CloudFormation template; - is standard input. Other containers and the task's size are not
     changed. An existing monitor is upgraded. Repeating the command changes nothing.
 
@@ -115,6 +119,45 @@ def remove_monitor() -> None:
 
     The result is the definition before add-monitor. FAMILY, as --family, and --cluster print a plan for the families
     in ECS, and --register carries it out. IAM policies and log groups are not removed.
+    """
+
+
+@taskdef.command("resize", cls=PastRunsCommand, epilog="Example: task-profiler taskdef resize --scheduled")
+@click.argument("globs", metavar="[FAMILY]...", nargs=-1)
+@past_run_options
+@repeatable("--cluster clusters", "NAME", "Families of tasks in this cluster, and of schedules that start tasks there.")
+@flag("--scheduled", "Only families that an EventBridge rule or schedule starts.")
+@flag("--register", "Register the planned revisions.")
+@flag(
+    "--update-schedules",
+    "With --register: move pinned EventBridge rules and schedules to the new revision, if theirs differs only by the "
+    "size.",
+)
+@last_option(10_000, 50, "Use the N newest runs of each family for its size.")
+@option(
+    "--max-slowdown max_slowdown_percent",
+    "PERCENT",
+    "How much longer a run may take than at the current size.",
+    type=Number(0, 10_000),
+    default=25,
+)
+@option(
+    "--memory-margin memory_margin_percent",
+    "PERCENT",
+    "Margin above the required memory.",
+    type=Number(0, 10_000),
+    default=20,
+)
+@option("--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10)
+@option("--min-runs", "N", "Change a size only after N runs.", type=WholeNumber(1, 10_000), default=20)
+@repeatable("--apply files", "FILE", "Write the sizes to the task definitions in FILE, and call nothing in ECS.")
+@flag("--json as_json", "Print one JSON object for each family, and one for all.")
+@implemented_in("profiler.cli.resize_command", "resize_families")
+def resize() -> None:
+    """Give families the size that their past runs call for, and judge the last change.
+
+    FAMILY can be a shell pattern; the default is all families with runs. This prints a plan; --register carries it out.
+    A revision remembers the size before. Its runs are judged: if it was too small, the old size comes back.
     """
 
 

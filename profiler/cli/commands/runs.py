@@ -276,7 +276,6 @@ def report() -> None:
 @flag("--json as_lines", "Print one JSON object per family instead of a table.")
 @flag("--check", "Exit with 3 if a family may run out of memory, or could save at least --min-saving.")
 @option("--min-saving min_saving_percent", "PERCENT", "Minimum saving for --check.", type=Number(0, 100), default=10)
-@option("--apply definition_file", "FILE", "Write the recommended size to the task definition in FILE.")
 @implemented_in("profiler.cli.recommend_command", "recommend_sizes")
 def recommend() -> None:
     """Recommend task sizes based on past runs.

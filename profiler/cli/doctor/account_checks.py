@@ -38,8 +38,8 @@ from profiler.core.timestamps import format_local, local_zone, parse_ns, with_lo
 from profiler.record.units import format_count
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
-from profiler.task_definitions.cloudformation import change_template, is_template
-from profiler.task_definitions.definition_json import ChangedDefinition, read_document
+from profiler.task_definitions.definition_json import read_document
+from profiler.task_definitions.definition_texts import read_definitions
 from profiler.task_definitions.monitor_container import default_image
 
 _MAX_GROUPS = 3  # in the line to export
@@ -53,19 +53,8 @@ def findings_of_file(file: str) -> Iterator[Finding]:
     """The findings about the definition in a file, a template or standard input. Raises TaskProfilerError."""
     data, name = read_input(file), source_name(file)
     command = f"{_ADD} {quote(file)}" + ("" if file == STANDARD_INPUT else " --in-place")
-    if is_template(data):
-        definitions: list[Mapping[str, object]] = []
-
-        def collect(definition: Mapping[str, object], _region: Mapping[str, object]) -> ChangedDefinition:
-            definitions.append(definition)
-            return ChangedDefinition(definition=definition)
-
-        change_template(data, name, collect)
-        for definition in definitions:
-            yield from definition_findings(definition, command, default_image=default_image(None))
-    else:
-        document = read_document(data, name)
-        yield from definition_findings(document.definition, command, default_image=default_image(document.arn))
+    for definition, arn in read_definitions(data, name):
+        yield from definition_findings(definition, command, default_image=default_image(arn))
 
 
 def findings_of_family(family: str, region: str | None, profile: str | None) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
 from profiler.record.units import format_count
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, filter_of, is_pattern, pattern_of
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
+from profiler.sizing.run_facts import RunFacts
 
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
@@ -29,6 +30,13 @@ def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate
     unfinished = _add_runs(families, source, selection, last)
     note = f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."
     return FoundFamilies(families=families.evidence(), notes=(*source.notes, *([note] if unfinished else ())))
+
+
+def read_runs(source: RunSource, selection: RunFilter, last: int) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+    """The ``last`` newest matching runs of each family, in the order of time."""
+    families = Families(last)
+    _add_runs(families, source, selection, last)
+    return families.runs()
 
 
 def family_evidence(run: PastRun, source: RunSource | None, on_fargate: str | None = None) -> Evidence | None:

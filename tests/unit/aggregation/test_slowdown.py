@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.slowdown import VCPU_SIZES, CpuDemand
+from profiler.aggregation.slowdown import CpuDemand
+from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.record.record_model import SlowdownBounds
 from tests.fakes import seconds
 from tests.values import present

@@ -20,7 +20,8 @@ from profiler.runs.past_runs.run_source import RunFilter
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
-from profiler.sizing.prices import LEGAL_SIZES, PriceOverrides
+from profiler.sizing.fargate_sizes import LEGAL_SIZES
+from profiler.sizing.prices import PriceOverrides
 from tests.runs import checkpoint, history_of, lines, report, slowdown
 from tests.values import present
 

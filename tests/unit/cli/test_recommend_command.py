@@ -1,6 +1,5 @@
 """``task-profiler recommend`` from record lines and the history, and into a task definition."""
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.record_model import GpuIdle, Report
 from tests.runs import lines, report, slowdown
-from tests.unit.cli.conftest import Cli, Printed
+from tests.unit.cli.conftest import Cli
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -172,85 +171,6 @@ def test_filters_select_the_runs_that_count(cli: Cli) -> None:
     assert counts("nightly", "--until", started) == {"nightly": 2}
     with pytest.raises(TaskProfilerError, match=r"No run in runs.jsonl matches: use fewer filters."):
         cli("recommend", "--from", source, "--cluster", "c")
-
-
-# --- into a task definition -------------------------------------------------------------------
-
-
-def definition(**more: Any) -> str:
-    made = {"family": "nightly", "requiresCompatibilities": ["FARGATE"], "cpu": "1024", "memory": "2048"}
-    return json.dumps({**made, "containerDefinitions": [{"name": "batch", "image": "etl:7"}], **more})
-
-
-def apply(cli: Cli, definition: str, *words: str) -> Printed:
-    Path("task.json").write_bytes(definition.encode())
-    return cli("recommend", "--apply", "task.json", *words)
-
-
-def size_of(path: Path = Path("task.json")) -> tuple[str, str]:
-    definition = json.loads(path.read_text())
-    return definition["cpu"], definition["memory"]
-
-
-@pytest.mark.parametrize("has_size", [True, False])
-def test_apply_writes_the_size_and_keeps_the_form_of_the_file(cli: Cli, *, has_size: bool) -> None:
-    """Tabs, short lists on one line, escapes and the ends of lines. Without a FAMILY, the definition's own is used."""
-    size = '\t"cpu": "1024", "memory" : "2048",\r\n' if has_size else ""
-    text = (
-        '{\r\n\t"family": "nightly",\r\n' + size + '\t"requiresCompatibilities": [ "FARGATE" ],\r\n'
-        '\t"containerDefinitions": [\r\n\t\t{"name": "batch", "image": "e", "command": ["\\u00fc", "ü"], "cpu": 0}\r\n'
-        "\t]\r\n}"
-    )
-    Path("task.json").touch(mode=0o640)
-    done = apply(cli, text, "--from", kept([report(), report(family="weekly", peak_mb=4000)]))
-    assert (done.code, done.err) == (0, "task-profiler: task.json has 0.25 vCPU, 512 MB now.\n")
-    expected = text.replace('"1024"', '"256"').replace('"2048"', '"512"')
-    if not has_size:
-        expected = text.replace("{\r\n\t", '{\r\n\t"cpu": "256",\r\n\t"memory": "512",\r\n\t', 1)
-    assert Path("task.json").read_bytes().decode() == expected
-    assert Path("task.json").stat().st_mode & 0o777 == 0o640
-
-
-def test_applying_again_changes_nothing(cli: Cli) -> None:
-    text = definition(cpu=".25 vCPU", memory="0.5 GB")
-    assert "task.json has the recommended size already." in apply(cli, text, "--from", kept([report()])).err
-    assert Path("task.json").read_text() == text
-
-
-def test_a_local_run_is_applied_as_a_size_that_fargate_has_and_another_family_if_it_is_one(cli: Cli) -> None:
-    apply(cli, definition(), "--from", kept([report(launch_type="LOCAL", size=None, peak_mb=900, p95=0.5)]))
-    assert size_of() == ("512", "2048")
-    source = kept([report(), report(family="weekly", peak_mb=4000)])
-    apply(cli, definition(), "weekly", "--from", source)
-    assert size_of()[1] == "5120"
-    with pytest.raises(UsageError, match="--apply takes one family"):
-        apply(cli, definition(), "*", "--from", source)
-
-
-@pytest.mark.parametrize(
-    ("containers", "sentence"),
-    [
-        ([{"name": "batch", "memory": 2048}], "'batch' has a limit of 2048 MiB, above the 512 MiB"),
-        ([{"name": "batch", "memoryReservation": 400}, {"name": "b", "memory": 200}], "reserve 600 MiB, more than"),
-        ([{"name": "batch", "cpu": 200}, {"name": "b", "cpu": 57}], "reserve 257 CPU units, more than the 256"),
-    ],
-)
-def test_containers_that_do_not_fit_are_refused(containers: list[dict[str, Any]], sentence: str, cli: Cli) -> None:
-    source = kept([report()])
-    with pytest.raises(TaskProfilerError, match=sentence):
-        apply(cli, definition(containerDefinitions=containers), "--from", source)
-    assert Path("task.json").read_text() == definition(containerDefinitions=containers)
-    fitting = [{"name": "batch", "cpu": 256}, {"name": "b", "cpu": 0}]
-    apply(cli, definition(containerDefinitions=fitting), "--from", source)
-    assert size_of()[0] == "256"
-
-
-def test_a_definition_of_another_family_is_left_alone(cli: Cli) -> None:
-    source = kept([report(family="weekly", peak_mb=None, p95=None, metrics={"network_rx_bytes": 1})])
-    with pytest.raises(TaskProfilerError, match=r"task.json was not changed: no run of its family was measured."):
-        apply(cli, definition(family="weekly"), "--from", source)
-    with pytest.raises(TaskProfilerError, match=r"gone.json cannot be read"):
-        cli("recommend", "--apply", "gone.json", "--from", source)
 
 
 def in_accounts(*accounts: str | None) -> list[Report]:

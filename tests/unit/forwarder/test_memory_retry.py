@@ -35,7 +35,7 @@ from profiler.forwarder.memory_retry import (
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.forwarder.notifications.slack_messages import ended_task_message
-from profiler.sizing.prices import LEGAL_SIZES, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
 from tests.notices import KeyTable
 from tests.notices import report_line as read

@@ -16,7 +16,7 @@ from profiler.search_setup.template_install import (
     Removal,
     ServerResponse,
     SetupFiles,
-    SetupStep,
+    TemplateStep,
     cluster_removals,
     detect_product,
     install_templates,
@@ -71,7 +71,7 @@ def templates_and_policies(cluster: FakeCluster) -> set[str]:
     return {path for path in cluster.put if path.startswith("/_")}
 
 
-def install(cluster: FakeCluster, *, prefix: str = "task") -> list[SetupStep]:
+def install(cluster: FakeCluster, *, prefix: str = "task") -> list[TemplateStep]:
     return list(install_templates(cluster, FILES, prefix=prefix, now=NOW, dry_run=False))
 
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.sizing.advice import as_json
-from profiler.sizing.choose_size import DeploymentTarget
-from profiler.sizing.prices import Size
+from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.run_facts import facts_of, oom_size_mb
 from tests.runs import report, slowdown
 from tests.unit.sizing.test_what_if import GB, Need, advice, families, reasons, runs_of, size
@@ -195,8 +194,6 @@ def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
     assert size([early])[1] == 576
     assert size([report(p95=1.0, launch_type="EC2")])[0] == 1
     assert size([report(p95=0.26, size=None, metrics={"vcpu_size": 0.3}, launch_type="LOCAL")])[0] == 0.3
-    local = report(peak_mb=100, p95=0.3, launch_type="LOCAL")
-    assert size([local], target=DeploymentTarget(launch_type="FARGATE")) == (0.5, 1024), "it runs elsewhere now"
 
 
 def test_what_was_not_measured_stays_as_it_is() -> None:

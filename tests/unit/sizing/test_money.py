@@ -14,7 +14,8 @@ from profiler.record.spot_price import cost_on
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import mean_billed_ms
-from profiler.sizing.prices import PriceOverrides, Size, cost_of, prices
+from profiler.sizing.fargate_sizes import Size
+from profiler.sizing.prices import PriceOverrides, cost_of, prices
 from profiler.sizing.run_facts import cost_on_fargate, record_on_fargate
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from profiler.record.record_model import Metrics, Processor, Report, Sampling, SlowdownBounds
 from profiler.sizing.advice import Advice, advise
-from profiler.sizing.choose_size import DeploymentTarget, Policy
+from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
-from profiler.sizing.prices import LEGAL_SIZES, PriceOverrides, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of, vcpu_limit
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
@@ -37,10 +38,8 @@ def measured(number: int = 0, bounds: Bounds | None = None, *, saturated: float 
     return report(number, metrics=metrics, **more)
 
 
-def advice(
-    reports: Iterable[Report], target: DeploymentTarget | None = None, last: int = LAST_RUNS, **policy: Any
-) -> Advice:
-    return advise(evidence_of(reports, last=last), Policy(**policy), PriceOverrides(), target)
+def advice(reports: Iterable[Report], last: int = LAST_RUNS, **policy: Any) -> Advice:
+    return advise(evidence_of(reports, last=last), Policy(**policy), PriceOverrides())
 
 
 def size(reports: Iterable[Report], **policy: Any) -> tuple[float | None, float | None]:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
+from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
     add_monitor,
-    difference,
     log_group_note,
     remove_monitor,
 )
@@ -157,7 +157,7 @@ def test_the_own_stream_is_one_variable_and_needs_no_role() -> None:
     result = added(given, report_stream="monitor")
     assert monitor_in(result) == {**monitor_in(added(given)), "environment": [*NAMES_BATCH, OWN_STREAM]}
     assert result.notes == ()
-    assert report_streams(result.definition, "batch", "") == frozenset()
+    assert report_streams(result.containers, "batch", result.monitor, "") == frozenset()
     assert added(given, report_stream="batch") == added(given)
 
 
@@ -251,7 +251,7 @@ def test_a_monitor_is_known_by_its_repository_the_image_option_or_the_command() 
     other = {**monitor_in(added(definition(BATCH))), "name": "sidecar"}
     assert added(definition(BATCH, other)).definition == definition(BATCH, other)
     wrapped = {**BATCH, "image": IMAGE, "entryPoint": ["task-profiler", "run", "--"], "command": ["monitor"]}
-    assert added(definition(wrapped)).had_monitor is False
+    assert added(definition(wrapped)).old_monitor is None
 
 
 def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_added() -> None:
@@ -464,7 +464,7 @@ def test_removing_gives_back_any_definition(before: dict[str, Any], options: dic
     once = added(before, **options)
     removed = remove_monitor(once.definition)
     assert json.dumps(removed.definition) == json.dumps(before)
-    assert (removed.had_monitor, remove_monitor(before).had_monitor) == (True, False)
+    assert (removed.old_monitor, remove_monitor(before).old_monitor) == (once.monitor, None)
 
 
 def test_removing_removes_dependencies_on_the_monitor_and_no_foreign_monitor() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.cloudformation import change_template, is_template
-from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText
+from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.definition_texts import ChangedText, change_text, read_definitions
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, remove_monitor
 
 YAML = """\
@@ -61,15 +61,15 @@ ADDED = """\
 
 
 def add(data: bytes, **options: Any) -> ChangedText:
-    def change(definition: Mapping[str, object], region: Mapping[str, object]) -> ChangedDefinition:
+    def change(definition: Mapping[str, object], _: str | None, region: str | None) -> ChangedDefinition:
         given_options = AddMonitorOptions(image="team/task-profiler:1", region=region, **options)
         return add_monitor(definition, given_options)
 
-    return change_template(data, "t.yaml", change)
+    return change_text(data, "t.yaml", change)
 
 
 def remove(data: bytes) -> bytes:
-    return change_template(data, "t.yaml", lambda definition, _: remove_monitor(definition)).after
+    return change_text(data, "t.yaml", lambda definition, *_: remove_monitor(definition)).after
 
 
 def test_yaml_gets_the_container_and_keeps_every_other_line() -> None:
@@ -137,7 +137,11 @@ def test_a_container_that_is_a_function_is_kept() -> None:
     [
         (b'{"AWS::ECS::TaskDefinition"', "not valid JSON"),
         (b"Resources:\n  A: 1\n B: 2\n", "not valid YAML: correct the mistake in line 3"),
-        (b"family: etl\ncontainerDefinitions:\n  - name: etl\n", "t.yaml is YAML without Resources"),
+        (b"family: etl\ncontainers:\n  - name: etl\n", "t.yaml is YAML without Resources"),
+        (b"family: etl\ncontainerDefinitions: []\n", "t.yaml is not a task definition"),
+        (b"A: 1\nA: 2\n", "not valid YAML: correct the mistake"),
+        (b"A: 1\n---\nA: 2\n", "not valid YAML: correct the mistake"),
+        (b"A: \xff\n", "not a text in UTF-8"),
         (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),
         (b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n", "template without a task definition: give"),
         (template().replace(b'"ContainerDefinitions": []', b'"ContainerDefinitions": {"Ref": "X"}'), "as a list"),
@@ -151,21 +155,16 @@ def test_what_cannot_be_changed_is_one_sentence(data: bytes, sentence: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("data", "expected"),
+    ("data", "families"),
     [
-        (template(), True),
-        (b'\xef\xbb\xbf {"Resources": {}}', True),
-        (b'{"family": "nightly", "containerDefinitions": [{"name": "Resources"}]}', False),
-        (b'{"Resources": ', False),
-        (b"", False),
-        (b"nightly\n", False),
-        (b"# Jobs\n---\nResources: {}\n", True),
-        (b"Resources:\n  A: [\n", True),
-        (b"'Resources': {}\r\n", True),
+        (b"\xef\xbb\xbf " + template({"Name": "a"}), ["Task"]),
+        (b'{"family": "nightly", "containerDefinitions": [{"name": "Resources"}]}', ["nightly"]),
+        (b"# Jobs\n---\nfamily: nightly\ncontainerDefinitions: [{name: a}]\n", ["nightly"]),
+        (b"'Resources': {A: {Type: AWS::ECS::TaskDefinition, Properties: {ContainerDefinitions: []}}}\r\n", ["A"]),
     ],
 )
-def test_yaml_and_json_with_the_sections_of_a_template_are_templates(data: bytes, *, expected: bool) -> None:
-    assert is_template(data) is expected
+def test_a_text_is_a_definition_or_a_template_in_json_or_yaml(data: bytes, families: list[str]) -> None:
+    assert [definition["family"] for definition, _ in read_definitions(data, "t")] == families
 
 
 values = st.recursive(

@@ -1,0 +1,227 @@
+"""``task-profiler taskdef resize``: gives families of ECS the sizes that their past runs call for."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+
+from profiler.aws_account.registered_definitions import TaskDefinitions
+from profiler.aws_account.resize_plan import SizePlans, definition_size
+from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
+from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.printing import UNKNOWN, say, value_text, warn, write_json_lines
+from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
+from profiler.cli.taskdef_command import with_progress
+from profiler.cli.wiring.aws_options import open_clients
+from profiler.cli.wiring.open_past_runs import open_source, price_overrides
+from profiler.core.errors import UsageError
+from profiler.core.json_fields import text
+from profiler.core.text import as_sentence
+from profiler.record.family_identity import FamilyKey
+from profiler.record.record_model import TaskSize
+from profiler.record.units import format_count, format_task_size, format_usd
+from profiler.runs.past_runs.families import read_runs
+from profiler.runs.past_runs.run_source import RunFilter, pattern_of
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.resize_policy import Resize, ResizePolicy
+from profiler.sizing.run_facts import RunFacts
+from profiler.task_definitions.definition_files import read_bytes, write_definition
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+from profiler.task_definitions.definition_texts import change_text, read_definitions
+
+# Enough for the runs before and after a change, and those since it was put back.
+_RUNS_OF_A_FAMILY = 200
+_COLUMNS = (
+    Column("FAMILY", folds=True),
+    Column("ACTION"),
+    Column("FROM"),
+    Column("TO"),
+    Column("$ A MONTH", is_right=True),
+    Column("WHY", folds=True),
+)
+
+
+@gathered(RolloutRequest, "request")
+@gathered(SourceOptions, "options")
+@gathered(Policy, "policy")
+def resize_families(
+    *,
+    request: RolloutRequest,
+    options: SourceOptions,
+    policy: Policy,
+    last: int,
+    min_saving_percent: float,
+    min_runs: int,
+    files: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Plan the sizes of families, and register the revisions or write the files on request."""
+    if request.update_schedules and not request.register:
+        raise UsageError("--update-schedules needs --register: without it, the plan lists the pinned schedules.")
+    limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs, last=last)
+    if files:
+        if request != RolloutRequest():
+            raise UsageError(
+                "--apply takes the families of its files: leave out FAMILY, --cluster, --scheduled, --register."
+            )
+        return _apply(files, options, limits, as_json=as_json)
+    open_client = open_clients(options.region, options.profile)
+    definitions = TaskDefinitions(open_client("ecs"))
+    runs: dict[FamilyKey, Sequence[RunFacts]] = {}
+    plans = SizePlans(runs=runs, policy=limits, price_overrides=price_overrides(), describe=definitions.describe)
+    rollout = Rollout(
+        open_client=open_client,
+        request=request,
+        plan_change=plans.plan,
+        part="size",
+        on_step=partial(click.echo, err=True) if as_json else say,
+        on_problem=warn,
+    )
+    families = rollout.families()
+    is_selected = bool(request.globs or request.clusters or request.scheduled)
+    runs.update(_read_runs(options, families if is_selected else (), last))
+    if not is_selected:
+        names = {key.name for key in runs}
+        families = tuple(family for family in families if family in names)
+    planned = sorted(with_progress("Reading task definitions", rollout.plan(families), len(families)), key=_order)
+    _print(planned, as_json=as_json, hint="" if request.register else "--register registers the revisions.")
+    if request.register:
+        with_progress("Registering", map(rollout.register, planned), len(planned))
+    rollout.counts["failed"] += sum(one.action == "failed" for one in planned)
+    if request.register:
+        _print_summary(rollout.counts)
+    return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
+
+
+def _read_runs(options: SourceOptions, families: Sequence[str], last: int) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+    """The last runs of the families; without families, of all."""
+    source = open_source(options)
+    selection = RunFilter(families=tuple(map(pattern_of, families)))
+    runs = read_runs(source, selection, max(_RUNS_OF_A_FAMILY, last))
+    for note in source.notes:
+        warn(note)
+    return runs
+
+
+def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *, as_json: bool) -> int:
+    """Write the sizes into the files. A definition whose size stays, and a file without a change, is left alone."""
+    texts = {file: read_bytes(Path(file)) for file in files}
+    found = [definition for file, data in texts.items() for definition, _ in read_definitions(data, file)]
+    families = tuple(dict.fromkeys(filter(None, (text(definition.get("family")) for definition in found))))
+    plans = SizePlans(
+        runs=_read_runs(options, families, policy.last) if families else {},
+        policy=policy,
+        price_overrides=price_overrides(),
+    )
+    planned: list[PlannedFamily] = []
+
+    def change(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
+        planned.append(plans.plan(text(definition.get("family")) or "", TaskDefinitionDocument(definition=definition)))
+        return ChangedDefinition(definition=planned[-1].definition)
+
+    changes = {file: change_text(data, file, change) for file, data in texts.items()}
+    _print(planned, as_json=as_json, hint="")
+    for file, changed in changes.items():
+        if changed.is_changed:
+            write_definition(Path(file), changed.after, remedy="make it writable")
+            warn(f"{file} was changed.")
+    return 0
+
+
+def _print(planned: Sequence[PlannedFamily], *, as_json: bool, hint: str) -> None:
+    if as_json:
+        write_json_lines([*map(_row, planned), _total(planned)])
+    else:
+        _print_plan(planned, hint)
+
+
+def _order(planned: PlannedFamily) -> tuple[float, str]:
+    return -(_decision(planned).saving_usd_per_month or 0), planned.family
+
+
+def _decision(planned: PlannedFamily) -> Resize:
+    """The decision on a family; without one, why there is none."""
+    if planned.resize is not None:
+        return planned.resize
+    reason = "a service runs it" if planned.action == "skipped" else " ".join(planned.notes)
+    return Resize(action="none", reason=reason, runs=0)
+
+
+def _notes(planned: PlannedFamily) -> tuple[str, ...]:
+    """What else is to be known; the first note is the reason."""
+    return planned.notes[1:] if planned.resize is not None else ()
+
+
+def _present(planned: PlannedFamily) -> TaskSize:
+    return TaskSize() if planned.document is None else definition_size(planned.document.definition)
+
+
+def _row(planned: PlannedFamily) -> Mapping[str, object]:
+    decision = _decision(planned)
+    return {
+        "type": "family",
+        "family": planned.family,
+        "action": decision.action,
+        "reason": decision.reason,
+        "from": _size_object(_present(planned)),
+        "to": None if decision.size is None else _size_object(decision.size),
+        "runs": decision.runs,
+        "savingUsdPerMonth": decision.saving_usd_per_month,
+        "verdict": decision.verdict,
+        "notes": _notes(planned),
+    }
+
+
+def _size_object(size: TaskSize) -> Mapping[str, object] | None:
+    return None if size == TaskSize() else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}
+
+
+def _total(planned: Sequence[PlannedFamily]) -> Mapping[str, object]:
+    decisions = [_decision(one) for one in planned]
+    verdicts = (one.verdict for one in decisions if one.action == "keep")
+    return {
+        "type": "total",
+        "families": len(planned),
+        "changes": sum(one.is_new_revision for one in planned),
+        "savingUsdPerMonth": _sum(one.saving_usd_per_month for one in _changes(planned)),
+        "savedUsdPerMonth": _sum(verdict.saved_usd_per_month for verdict in verdicts if verdict is not None),
+    }
+
+
+def _changes(planned: Sequence[PlannedFamily]) -> Sequence[Resize]:
+    return [_decision(one) for one in planned if one.is_new_revision]
+
+
+def _sum(amounts: Iterable[float | None]) -> float:
+    return round(sum(amount for amount in amounts if amount is not None), 2)
+
+
+def _print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
+    rows = [_cells(one, _decision(one)) for one in planned]
+    found = ((one.family, note, "") for one in planned for note in _notes(one))
+    width = table_width()
+    write_lines([*table(_COLUMNS, rows, width=width), *sentences_about(found, width), EMPTY])
+    total = _total(planned)
+    usd = _sum(_decision(one).usd_per_month for one in planned)
+    saving = format_usd(_sum(one.saving_usd_per_month for one in _changes(planned)))
+    say(f"{total['changes']} of {format_count(len(planned), 'family')}, {saving} a month of {format_usd(usd)}.")
+    if total["changes"] and hint:
+        say(hint)
+
+
+def _cells(planned: PlannedFamily, decision: Resize) -> tuple[str, ...]:
+    money = value_text(decision.saving_usd_per_month, format_usd)
+    sizes = _text(_present(planned)), _text(decision.size)
+    return planned.family, decision.action, *sizes, money, as_sentence(decision.reason)
+
+
+def _text(size: TaskSize | None) -> str:
+    return UNKNOWN if size is None else format_task_size(size.vcpu, size.memory_mb) or UNKNOWN
+
+
+def _print_summary(counts: Counter[str]) -> None:
+    names = {"registered": "registered", "moved": "schedules moved", "skipped": "schedules skipped", "failed": "failed"}
+    done = ", ".join(f"{counts[name]} {text}" for name, text in names.items() if counts[name])
+    warn(f"{done or 'nothing registered'}.")

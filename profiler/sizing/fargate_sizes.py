@@ -1,0 +1,33 @@
+"""The sizes of tasks on AWS Fargate.
+
+https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import VCPU_SIZES
+
+
+class Size(Struct, frozen=True, order=True):
+    """A task's size: vCPUs and MiB."""
+
+    vcpu: float
+    memory_mb: float
+
+
+_MEMORIES_GB = (
+    (0.5, 1, 2),
+    range(1, 5),
+    range(2, 9),
+    range(4, 17),
+    range(8, 31),
+    range(16, 61, 4),
+    range(32, 121, 8),
+    (60, 120, 244),
+)
+LEGAL_SIZES: Final = tuple(
+    Size(vcpu, round(1024 * gb)) for vcpu, sizes_gb in zip(VCPU_SIZES, _MEMORIES_GB, strict=True) for gb in sizes_gb
+)
+LARGEST: Final = LEGAL_SIZES[-1]

@@ -1,0 +1,275 @@
+"""Whether the size of a task definition should change, and what became of its last change.
+
+A smaller size has to save something, a larger one needs a risk. The revision with a new size remembers the old one, and
+its runs are judged: the size is kept, or the old one comes back. After that, the failed size is not tried again.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, median, quantiles
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.record_model import TaskSize
+from profiler.record.units import format_count, format_percent, format_task_size
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.evidence import LAST_RUNS, evidence_of_runs
+from profiler.sizing.prices import PriceOverrides, cost_of
+from profiler.sizing.run_facts import RunFacts, oom_size_mb, size_of
+from profiler.sizing.what_if import runs_per_month
+
+ResizeAction = Literal["resize", "revert", "keep", "none"]
+_CPU_UNITS = 1024
+_MIN_RUNS_OF_DURATION = 5
+_MIN_RUNS_TO_KEEP = 10
+_MIN_FAILURES = 2
+# A reverted family is left alone for so many runs, or so long.
+_RUNS_AFTER_REVERT, _NS_AFTER_REVERT = 60, 90 * NS_PER_DAY
+
+
+class SizeBefore(Struct, frozen=True, kw_only=True):
+    """The size of an earlier revision, as a tag remembers it: ``REVISION/CPU/MEMORY``."""
+
+    revision: str
+    size: TaskSize
+
+    @property
+    def tag(self) -> str:
+        return f"{self.revision}/{(self.size.vcpu or 0) * _CPU_UNITS:.0f}/{self.size.memory_mb or 0:.0f}"
+
+
+def size_before(tag: str | None) -> SizeBefore | None:
+    """The size in a tag, None without one or for another text."""
+    revision, *sizes = (tag or "").split("/")
+    if len(sizes) != 2 or not all(part.isdecimal() for part in (revision, *sizes)):  # noqa: PLR2004  CPU and memory
+        return None
+    return SizeBefore(revision=revision, size=TaskSize(vcpu=int(sizes[0]) / _CPU_UNITS, memory_mb=int(sizes[1])))
+
+
+class SizedRevision(Struct, frozen=True, kw_only=True):
+    """The newest revision of a family, and the sizes that it remembers; of a file, without a ``revision``.
+
+    ``overwritten`` is the size of an earlier revision that a plan had registered, if this one is not from a plan and
+    has the size before it.
+    """
+
+    revision: str | None
+    size: TaskSize
+    resized_from: SizeBefore | None = None
+    reverted_from: SizeBefore | None = None
+    overwritten: TaskSize | None = None
+
+
+class ResizePolicy(Struct, frozen=True, kw_only=True):
+    """The limits of a change. Of the runs, the ``last`` ones count for a recommendation."""
+
+    size: Policy = Policy()
+    min_saving_percent: float = 10
+    min_runs: int = 20
+    last: int = LAST_RUNS
+
+
+class Verdict(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What became of a new size, by its runs. None: not known."""
+
+    runs: int
+    killed: int
+    failed: int
+    duration_change_percent: float | None = None
+    saved_usd_per_month: float | None = None
+
+
+class Resize(Struct, frozen=True, kw_only=True):
+    """The decision on a family. ``size`` is the new one; of action ``none``, the one that would be better.
+
+    ``saving_usd_per_month`` is negative for a larger size, and ``usd_per_month`` what the runs cost now.
+    """
+
+    action: ResizeAction
+    reason: str
+    runs: int
+    size: TaskSize | None = None
+    saving_usd_per_month: float | None = None
+    usd_per_month: float | None = None
+    verdict: Verdict | None = None
+
+
+def decide(
+    runs: Sequence[RunFacts], revision: SizedRevision, policy: ResizePolicy, price_overrides: PriceOverrides
+) -> Resize:
+    """Decide on a family by its runs, in the order of time."""
+    own = [run for run in runs if revision.revision in (None, run.record.revision)]
+    case = _Case(runs=runs, own=own, revision=revision, policy=policy, price_overrides=price_overrides)
+    of_revision = "" if revision.revision is None else f" of revision {revision.revision}"
+    none = Resize(action="none", reason=f"no run{of_revision} is known yet", runs=len(runs))
+    if not own:
+        return none
+    seen = size_of(own[-1].record)
+    if seen != revision.size:
+        shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
+        return replace(none, reason=f"its runs have {shown}, so the definition's size has no effect")
+    if revision.resized_from is not None:
+        return case.judged(revision.resized_from)
+    advised = case.advised(runs)
+    if revision.overwritten is not None:
+        reason = "a later revision has the old size again: set the size at its source"
+        return replace(advised, action="none", reason=reason, size=advised.size or revision.overwritten)
+    if advised.action == "resize" and revision.reverted_from is not None:
+        return case.after_revert(advised, revision.reverted_from)
+    return advised
+
+
+class _Case(Struct, frozen=True, kw_only=True):
+    """A family's runs, of which ``own`` are those of its newest revision."""
+
+    runs: Sequence[RunFacts]
+    own: Sequence[RunFacts]
+    revision: SizedRevision
+    policy: ResizePolicy
+    price_overrides: PriceOverrides
+
+    def judged(self, old: SizeBefore) -> Resize:
+        """The verdict on the new size, compared with the runs of the old one. A larger size is never put back."""
+        own, size = self.own, self.revision.size
+        others = (run for run in self.runs if run.record.revision != self.revision.revision)
+        before = [run for run in others if size_of(run.record) == old.size][-self.policy.last :]
+        verdict = self._verdict(before)
+        none = Resize(
+            action="none", reason=f"{len(own)} of {_MIN_RUNS_TO_KEEP} runs seen", runs=len(self.runs), verdict=verdict
+        )
+        if (size.memory_mb or 0) > (old.size.memory_mb or 0):
+            if verdict.killed:
+                return replace(self.advised(own), verdict=verdict)
+        elif failure := _failure_of(own, before, self.policy.size.max_slowdown_percent):
+            usd = verdict.saved_usd_per_month
+            spent = None if usd is None else -usd
+            return replace(none, action="revert", reason=failure, size=old.size, saving_usd_per_month=spent)
+        if len(own) < _MIN_RUNS_TO_KEEP:
+            return none
+        again = self.advised(own)
+        if again.action == "resize":
+            return again
+        return replace(none, action="keep", reason=f"{format_count(len(own), 'run')} at the new size went well")
+
+    def _verdict(self, before: Sequence[RunFacts]) -> Verdict:
+        own = self.own
+        then_ms, now_ms = _durations_ms(before), _durations_ms(own)
+        change = 100 * (median(now_ms) / median(then_ms) - 1) if now_ms and any(then_ms) else None
+        evidence = evidence_of_runs(own[-1].family, [*before, *own])
+        monthly = None if evidence is None else runs_per_month(evidence)
+        usual_usd, new_usd = (_mean_usd(runs, self.price_overrides) for runs in (before, own))
+        saved = None if monthly is None or usual_usd is None or new_usd is None else (usual_usd - new_usd) * monthly
+        return Verdict(
+            runs=len(own),
+            killed=len(_killed(own)),
+            failed=len(_failed(own)),
+            duration_change_percent=None if change is None else round(change, 1),
+            saved_usd_per_month=None if saved is None else round(saved, 2),
+        )
+
+    def after_revert(self, advised: Resize, failed: SizeBefore) -> Resize:
+        """The advice for a family whose smaller size has failed: not soon, and not that size again."""
+        own = self.own
+        if any(_was_killed_at(run, self.revision.size) for run in own):
+            return advised
+        if len(own) < _RUNS_AFTER_REVERT and own[-1].began_ns - own[0].began_ns < _NS_AFTER_REVERT:
+            reason = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
+            return replace(advised, action="none", reason=reason)
+        of_failed = [run for run in self.runs if run.record.revision == failed.revision]
+        size = advised.size or TaskSize()
+        is_same_memory = (size.memory_mb or math.inf) <= (failed.size.memory_mb or 0)
+        is_same_vcpu = (size.vcpu or math.inf) <= (failed.size.vcpu or 0)
+        if is_same_memory if _killed(of_failed) else is_same_vcpu if of_failed else is_same_memory or is_same_vcpu:
+            return replace(advised, action="none", reason="this size, or a larger one, has failed before")
+        return advised
+
+    def advised(self, runs: Sequence[RunFacts]) -> Resize:
+        """The size that the last runs call for. Successes before them count if none of them succeeded."""
+        policy, size = self.policy, self.revision.size
+        window = list(runs[-policy.last :])
+        if not any(run.record.status == "success" for run in window):
+            earlier = [run for run in runs[: -policy.last] if run.record.status == "success"]
+            window = earlier[-policy.last :] + window
+        evidence = evidence_of_runs(window[-1].family, window)
+        none = Resize(action="none", reason="no run was measured", runs=len(self.runs))
+        if evidence is None:
+            return none
+        if len(runs) < policy.min_runs and not any(_was_killed_at(run, size) for run in window):
+            return replace(none, reason=f"{len(runs)} of {policy.min_runs} runs seen")
+        advice = advise(evidence, policy.size, self.price_overrides, brief=True)
+        monthly, chosen = runs_per_month(evidence), advice.choice.chosen
+        saved = None if chosen is None else chosen.usd_saved_at(advice.choice.factor.max)
+        usd = None if monthly is None or saved is None else round(saved * monthly, 2)
+        action, reason = _change(advice, policy.min_saving_percent)
+        is_shown = action == "resize" or not advice.choice.is_fargate
+        mean_usd = _mean_usd(window, self.price_overrides)
+        return replace(
+            none,
+            action=action,
+            reason=reason,
+            size=advice.choice.size if is_shown else None,
+            saving_usd_per_month=usd if action == "resize" else None,
+            usd_per_month=None if monthly is None or mean_usd is None else round(monthly * mean_usd, 2),
+        )
+
+
+def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, str]:
+    """Whether the recommended size is a reason to change, and the reason."""
+    choice = advice.choice
+    if not choice.is_fargate:
+        return "none", "its runs are not on Fargate, where the size is a reservation"
+    if choice.has_more_memory or (choice.size.vcpu or 0) > (choice.current.vcpu or math.inf):
+        return ("none", "the size fits") if advice.risk is None else ("resize", advice.risk)
+    if not choice.changes:
+        return "none", "the size fits"
+    if not advice.evidence.has_success:
+        return "none", "no run has succeeded"
+    saving_percent = choice.saving_percent
+    shown = "an unknown part" if saving_percent is None else format_percent(saving_percent)
+    is_enough = saving_percent is not None and saving_percent >= min_saving_percent
+    return ("resize", f"saves {shown}") if is_enough else ("none", f"another size saves only {shown}")
+
+
+def _failure_of(own: Sequence[RunFacts], before: Sequence[RunFacts], max_slowdown_percent: float) -> str:
+    """Why the new size is too small; empty if nothing shows it."""
+    if _killed(own):
+        return f"{format_count(len(_killed(own)), 'run')} ran out of memory"
+    then_ms, now_ms = _durations_ms(before), _durations_ms(own)
+    if len(own) >= _MIN_RUNS_OF_DURATION and len(then_ms) > 1 and now_ms:
+        slowest_ms = quantiles(then_ms, n=10, method="inclusive")[-1] * (1 + max_slowdown_percent / 100)
+        if median(now_ms) > slowest_ms:
+            return f"runs take {format_percent(round(100 * (median(now_ms) / median(then_ms) - 1)))} longer"
+    share, share_before = len(_failed(own)) / len(own), len(_failed(before)) / max(len(before), 1)
+    if len(_failed(own)) >= _MIN_FAILURES and share >= 2 * share_before + 0.1:
+        return f"{len(_failed(own))} of {format_count(len(own), 'run')} failed, which was rarer before"
+    return ""
+
+
+def _was_killed_at(run: RunFacts, size: TaskSize) -> bool:
+    """Whether a run ran out of memory with at least this size's."""
+    killed_at_mb = oom_size_mb(run.record)
+    return bool(run.record.likely_out_of_memory) and (killed_at_mb is None or killed_at_mb >= (size.memory_mb or 0))
+
+
+def _killed(runs: Sequence[RunFacts]) -> list[RunFacts]:
+    return [run for run in runs if run.record.likely_out_of_memory]
+
+
+def _failed(runs: Sequence[RunFacts]) -> list[RunFacts]:
+    """The runs that failed otherwise: a heap that follows the limit ends with an exit code, not with a kill."""
+    return [run for run in runs if run.record.status == "failure" and not run.record.likely_out_of_memory]
+
+
+def _durations_ms(runs: Sequence[RunFacts]) -> list[float]:
+    successes = (run.record.metrics.duration_ms for run in runs if run.record.status == "success")
+    return [duration_ms for duration_ms in successes if duration_ms is not None]
+
+
+def _mean_usd(runs: Sequence[RunFacts], price_overrides: PriceOverrides) -> float | None:
+    costs = (cost_of(run.record, price_overrides) for run in runs)
+    known = [cost.usd for cost in costs if cost is not None and cost.usd is not None]
+    return fmean(known) if known else None

@@ -1,0 +1,45 @@
+"""Compares definitions: are they the same job?"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping
+from profiler.task_definitions.monitor_changes import remove_monitor
+from profiler.task_definitions.size_changes import without_size
+
+# What a plan changes in a definition.
+Part = Literal["monitor", "size"]
+Difference = Literal["none", "monitor", "size", "other"]
+
+# Lists whose order has no meaning, and the field that identifies an item. ECS may return them in another order.
+_NAMED = {"environment": "name", "secrets": "name", "tags": "key"}
+
+
+def difference(
+    first: Mapping[str, object], second: Mapping[str, object], image: str | None = None, *, part: Part = "monitor"
+) -> Difference:
+    """Whether two definitions are equal, differ by ``part`` alone, or differ in something else."""
+    if _comparable(first) == _comparable(second):
+        return "none"
+    try:
+        jobs = [
+            _comparable(without_size(one) if part == "size" else remove_monitor(one, image).definition)
+            for one in (first, second)
+        ]
+    except TaskProfilerError:  # another program's container has the monitor's name
+        return "other"
+    return part if jobs[0] == jobs[1] else "other"
+
+
+def _comparable(value: object, field: str = "") -> object:
+    """The value without what ECS adds to a definition that it returns: empty lists, and ``cpu: 0``."""
+    if isinstance(value, Mapping):
+        items = {name: _comparable(item, name) for name, item in value.items() if (name, item) != ("cpu", 0)}
+        return {name: item for name, item in items.items() if item not in (None, [], {})}
+    if isinstance(value, list):
+        items_of_list = [_comparable(item) for item in value]
+        if field in _NAMED:
+            return sorted(items_of_list, key=lambda item: str(mapping(item).get(_NAMED[field])))
+        return items_of_list
+    return value

@@ -1,0 +1,268 @@
+"""Changes the task definitions in a text: JSON, YAML, or a CloudFormation template in either of them.
+
+What a change does not concern keeps its place and its form. An intrinsic function of a template, such as ``!Sub`` or
+``{"Ref": …}``, counts as a text that is not known before the deployment: a changed definition refers to it unchanged.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping
+from profiler.task_definitions.container_snippets import FREE_KEYS, camel_case, pascal_case
+from profiler.task_definitions.definition_json import (
+    ChangedDefinition,
+    TaskDefinitionDocument,
+    check_definition,
+    read_document,
+)
+from profiler.task_definitions.text_edits import Edit, Names, TextEditor, with_edits
+from profiler.task_definitions.text_style import STACK_REGION, Function, TextStyle, style_of
+from profiler.task_definitions.text_tree import Node, decoded, encoded, json_tree, read_json, yaml_tree
+
+_TYPE = "AWS::ECS::TaskDefinition"
+_CONTAINERS = "ContainerDefinitions"
+_RESOURCES = "Resources"
+# The sections of a template that a task definition cannot have.
+_SECTIONS = (_RESOURCES, "AWSTemplateFormatVersion", "Transform")
+_JSON = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*[{\[]")
+_YAML_LINE = re.compile(rb"^(\xef\xbb\xbf)?(---|%YAML|[\w\"'][^\n]*:(\s|$))", re.MULTILINE)
+_TASK_NUMBERS = ("cpu", "memory")
+_CONTAINER_NUMBERS = ("memory", "memoryReservation", "stopTimeout", "cpu")
+_TEMPLATE_NAMES = Names(lambda name: name[:1].lower() + name[1:], pascal_case, FREE_KEYS)
+# Changes a definition: (definition, the ARN of its revision, the text that is a template's Region of the stack).
+ChangeDefinition: TypeAlias = Callable[[Mapping[str, object], str | None, str | None], ChangedDefinition]
+
+
+class ChangedText(Struct, frozen=True, kw_only=True):
+    """A text before and after a change, in one style. ``is_changed`` is False if it is right already."""
+
+    before: bytes
+    after: bytes
+    is_changed: bool
+    notes: tuple[str, ...] = ()
+
+
+class _Place(Struct, frozen=True, kw_only=True):
+    """A definition in a text. ``logical_id`` is the name of a template's resource, empty for a whole document."""
+
+    node: Node
+    definition: Mapping[str, object]
+    logical_id: str = ""
+
+    def changed_by(self, change: ChangeDefinition) -> ChangedDefinition:
+        """The changed definition. Raises TaskProfilerError, which names the resource."""
+        if not self.logical_id:
+            return change(self.definition, None, None)
+        try:
+            return change(self.definition, None, STACK_REGION.written)
+        except TaskProfilerError as error:
+            raise TaskProfilerError(f"{self.logical_id}: {error}") from error
+
+
+class _Source(Struct, frozen=True, kw_only=True):
+    """A text that is not a response of ECS. ``rest`` is its value without the definitions."""
+
+    text: str
+    root: Node
+    is_yaml: bool
+    is_template: bool
+    places: tuple[_Place, ...]
+    functions: Mapping[str, Function]
+    rest: object
+
+
+def read_definitions(data: bytes, source_name: str) -> tuple[tuple[Mapping[str, object], str | None], ...]:
+    """The definitions of a text, and the ARN of a revision that ECS returned. Raises TaskProfilerError."""
+    document = _response(data, source_name)
+    if document is not None:
+        return ((document.definition, document.arn),)
+    return tuple((place.definition, None) for place in _read(data, source_name).places)
+
+
+def change_text(data: bytes, source_name: str, change: ChangeDefinition) -> ChangedText:
+    """Change the definition in a text, or each one in a template, which ``source_name`` names in errors.
+
+    A response of ECS becomes the definition in it. Raises TaskProfilerError if the text cannot be read, or a definition
+    cannot be changed.
+    """
+    document = _response(data, source_name)
+    if document is not None:
+        changed = change(document.definition, document.arn, None)
+        text = decoded(data, source_name)
+        style = style_of(text, json_tree(text), is_yaml=False)
+        before, after = (f"{style.lines(one, '')}\n".encode() for one in (document.definition, changed.definition))
+        return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
+    source = _read(data, source_name)
+    style = style_of(source.text, source.root, is_yaml=source.is_yaml)
+    editor = TextEditor(
+        text=source.text,
+        style=replace(style, functions=source.functions),
+        is_function=_is_function if source.is_template else lambda _: False,
+        keeps_types=source.is_template,
+    )
+    names = _TEMPLATE_NAMES if source.is_template else Names()
+    edits: list[Edit] = []
+    notes: list[str] = []
+    wanted: list[object] = []
+    for place in source.places:
+        changed = place.changed_by(change)
+        edits += editor.edits(place.node, place.definition, changed.definition, names)
+        notes += (f"{place.logical_id}: {note}" if place.logical_id else note for note in changed.notes)
+        wanted.append(changed.definition)
+    after = encoded(with_edits(source.text, edits), data) if edits else data
+    if edits:
+        _check(source, wanted, after, source_name)
+    return ChangedText(before=data, after=after, is_changed=after != data, notes=tuple(notes))
+
+
+def _check(source: _Source, wanted: list[object], after: bytes, source_name: str) -> None:
+    """Raise TaskProfilerError unless the changed text has the wanted definitions, and everything else as before."""
+    try:
+        changed = _read(after, source_name)
+    except TaskProfilerError:
+        changed = None
+    known = source.functions
+    found = None if changed is None else [_comparable(place.definition, known) for place in changed.places]
+    if changed is None or found != [_comparable(one, known) for one in wanted] or changed.rest != source.rest:
+        raise TaskProfilerError(
+            f"{source_name} was not changed, because its form (such as an anchor that is used elsewhere, too) does not "
+            "allow to change the definition alone: change it by hand."
+        )
+
+
+def _comparable(value: object, functions: Mapping[str, Function]) -> object:
+    """The value without the functions in lists, which no change removes."""
+    if isinstance(value, dict):
+        return {name: _comparable(item, functions) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_comparable(item, functions) for item in value if not (isinstance(item, str) and item in functions)]
+    return value
+
+
+def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
+    """The document if the text is a response of ECS."""
+    if not _JSON.match(data) and _YAML_LINE.search(data):
+        return None
+    value = read_json(data, source_name)
+    if isinstance(value, dict) and any(section in value for section in _SECTIONS):
+        return None
+    document = read_document(data, source_name)
+    return document if document.is_from_ecs else None
+
+
+def _read(data: bytes, source_name: str) -> _Source:
+    """Raises TaskProfilerError."""
+    is_yaml = not _JSON.match(data)
+    text = decoded(data, source_name)
+    root = yaml_tree(text, source_name) if is_yaml else json_tree(text)
+    functions: dict[str, Function] = {}
+    if "containerDefinitions" in root.members:
+        definition = mapping(_view(root, text, functions, is_template=False))
+        check_definition(definition, source_name)
+        place = _Place(node=root, definition=definition)
+        return _Source(
+            text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), functions={}, rest=None
+        )
+    functions[STACK_REGION.written] = STACK_REGION
+    resources = _task_definitions(root, source_name, "YAML" if is_yaml else "JSON")
+    places = tuple(_resource(logical_id, node, text, functions) for logical_id, node in resources.items())
+    rest = mapping(_view(root, text, {}, is_template=True))
+    for logical_id in resources:
+        resource = mapping(mapping(rest[_RESOURCES])[logical_id])
+        rest = {**rest, _RESOURCES: {**mapping(rest[_RESOURCES]), logical_id: {**resource, "Properties": None}}}
+    return _Source(
+        text=text, root=root, is_yaml=is_yaml, is_template=True, places=places, functions=functions, rest=rest
+    )
+
+
+def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, Node]:
+    """The resources of the template that are task definitions. Raises TaskProfilerError if there are none."""
+    resources = root.members.get(_RESOURCES)
+    if resources is None or resources.kind != "mapping":
+        raise TaskProfilerError(
+            f"{source_name} is {language} without Resources and without containerDefinitions: give a CloudFormation "
+            "template or a task definition."
+        )
+    found = {
+        name: resource
+        for name, resource in resources.members.items()
+        if (kind := resource.members.get("Type")) is not None and kind.scalar == _TYPE
+    }
+    if not found:
+        raise TaskProfilerError(
+            f"{source_name} is a CloudFormation template without a task definition: give the template whose Resources "
+            f"have the type {_TYPE}."
+        )
+    return found
+
+
+def _resource(logical_id: str, resource: Node, text: str, functions: dict[str, Function]) -> _Place:
+    properties = resource.members.get("Properties")
+    containers = None if properties is None else properties.members.get(_CONTAINERS)
+    if properties is None or containers is None or containers.kind != "sequence" or _is_function(containers):
+        raise TaskProfilerError(
+            f"{logical_id} has no list of ContainerDefinitions, or a function in its place: write the containers as a "
+            "list."
+        )
+    view = mapping(camel_case(_view(properties, text, functions, is_template=True)))
+    # Templates may write numbers as texts, and texts as numbers.
+    numbered = [_with_numbers(one) if isinstance(one, dict) else one for one in _list(view["containerDefinitions"])]
+    sizes = {name: str(view[name]) for name in _TASK_NUMBERS if isinstance(view.get(name), int)}
+    definition = {"family": logical_id, **view, **sizes, "containerDefinitions": numbered}
+    return _Place(node=properties, definition=definition, logical_id=logical_id)
+
+
+def _with_numbers(container: Mapping[str, object]) -> Mapping[str, object]:
+    texts = ((name, str(container.get(name))) for name in _CONTAINER_NUMBERS)
+    return {"name": "", **container} | {name: int(written) for name, written in texts if written.isdecimal()}
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _is_function(node: Node) -> bool:
+    """Whether it is an intrinsic function, in the short form or the full one."""
+    if node.tag is not None:
+        return True
+    if node.kind != "mapping" or len(node.children) != 1:
+        return False
+    key = node.children[0].key
+    return key == "Ref" or key.startswith("Fn::")
+
+
+def _view(node: Node, text: str, functions: dict[str, Function], *, is_template: bool) -> object:
+    """The value of the node; in a template, with texts in place of functions, which are added to ``functions``."""
+    if is_template and _is_function(node):
+        name, written = _flow(node), text[node.start : node.end]
+        if node.tag is None and node.children[0].key == "Ref":
+            name = f"!Ref {node.children[0].node.scalar}"
+        elif node.kind == "scalar":
+            name = f"{node.tag} {node.scalar}"
+        value = _view(node, text, {}, is_template=False)
+        is_on_one_line = "\n" not in written and not node.is_alias
+        functions.setdefault(
+            name, Function(value=value, written=written if is_on_one_line else _flow(node), flow=_flow(node))
+        )
+        return name
+    if node.kind == "mapping":
+        return {name: _view(item, text, functions, is_template=is_template) for name, item in node.members.items()}
+    if node.kind == "sequence":
+        return [_view(child.node, text, functions, is_template=is_template) for child in node.children]
+    return node.scalar
+
+
+def _flow(node: Node) -> str:
+    """The node on one line of YAML, in brackets."""
+    tag = "" if node.tag is None else f"{node.tag} "
+    if node.kind == "mapping":
+        return tag + "{" + ", ".join(f"{json.dumps(name)}: {_flow(item)}" for name, item in node.members.items()) + "}"
+    if node.kind == "sequence":
+        return f"{tag}[{', '.join(_flow(child.node) for child in node.children)}]"
+    return tag + TextStyle(is_yaml=True).one_line(node.scalar)

@@ -1,0 +1,253 @@
+"""Changes values in a JSON or YAML text: what does not change keeps its place and its form.
+
+A value is compared before and after the change. Only differences are written, in the style of the text.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from profiler.core.json_fields import mapping
+from profiler.task_definitions.text_style import TextStyle, column
+from profiler.task_definitions.text_tree import Child, Node
+
+_DASH = re.compile(r"^[ ]*-(?=\s)", re.MULTILINE)
+
+
+class Edit(NamedTuple):
+    """Replaces a part of the text."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Names(NamedTuple):
+    """How a text names the members of a definition: ``read`` returns the definition's name, ``write`` the text's.
+
+    ``free`` are the definition's names of mappings whose own members keep their names.
+    """
+
+    read: Callable[[str], str] = str
+    write: Callable[[object], object] = lambda value: value
+    free: frozenset[str] = frozenset()
+
+    def inside(self, name: str) -> "Names":
+        """The names in the value of a member."""
+        return Names() if name in self.free else self
+
+
+def with_edits(text: str, edits: Iterable[Edit], start: int = 0, end: int | None = None) -> str:
+    """A part of the text with the edits. Of two edits at one place, an insertion is the first."""
+    parts: list[str] = []
+    at = start
+    for edit in sorted(edits, key=lambda edit: edit[:2]):
+        parts += text[at : edit.start], edit.text
+        at = edit.end
+    return "".join((*parts, text[at:end]))
+
+
+class TextEditor(Struct, frozen=True, kw_only=True):
+    """Finds the edits of a text. ``is_function``: whether a value is not known, and belongs to the text alone.
+
+    ``keeps_types``: a number stays a number, and digits in quotes stay in quotes.
+    """
+
+    text: str
+    style: TextStyle
+    is_function: Callable[[Node], bool] = lambda _: False
+    keeps_types: bool = False
+
+    def edits(self, node: Node, before: object, after: object, names: Names) -> list[Edit]:
+        """The edits that change the value of the node from ``before`` to ``after``."""
+        if before == after:
+            return []
+        found = None
+        if node.children and not (node.is_alias or self.is_function(node)):
+            if isinstance(before, dict) and isinstance(after, dict):
+                found = self._in_mapping(node, before, after, names)
+            elif isinstance(before, list) and isinstance(after, list):
+                found = self._in_sequence(node, before, after, names)
+        return found if found is not None else [self._replacement(node, names.write(after))]
+
+    def _in_mapping(
+        self, node: Node, before: Mapping[str, object], after: Mapping[str, object], names: Names
+    ) -> list[Edit] | None:
+        """The edits, None if nothing of the mapping is kept. A member that is merged is overridden."""
+        children = [(names.read(child.key), child) for child in node.children]
+        kept = [child for name, child in children if name in after or name not in before]
+        if not kept:
+            return None
+        edits, own, previous = [], dict(children), None
+        for name, value in after.items():
+            is_changed = name not in before or before[name] != value
+            if name in own:
+                previous = own[name]
+                edits += self.edits(previous.node, before.get(name), value, names.inside(name)) if is_changed else []
+            elif is_changed:
+                ((written_name, written),) = mapping(names.write({name: value})).items()
+                edits.append(
+                    self._inserted(node, previous, kept[0], partial(self._member, node, written_name, written))
+                )
+        return edits + list(self._removals(node, kept))
+
+    def _member(self, node: Node, name: str, value: object, margin: str | None) -> str:
+        if not node.is_flow:
+            return self.style.block_member(name, value, margin or "").replace("\n", self.style.newline)
+        return self.style.member(name, self._value(value, margin))
+
+    def _value(self, value: object, margin: str | None) -> str:
+        return self.style.one_line(value) if margin is None else self.style.lines(value, margin)
+
+    def _in_sequence(
+        self, node: Node, before: Sequence[object], after: Sequence[object], names: Names
+    ) -> list[Edit] | None:
+        """The edits, None if nothing of the list is kept. Functions are always kept; a moved item keeps its text."""
+        sources = _sources(before, after)
+        in_place = _increasing(sources)
+        kept = [
+            child
+            for index, child in enumerate(node.children)
+            if index in in_place or (index not in sources and self.is_function(child.node))
+        ]
+        if not kept:
+            return None
+        edits: list[Edit] = []
+        last_in_place = max((at for at, source in enumerate(sources) if source in in_place), default=-1)
+        previous: Child | None = None
+        for at, (source, value) in enumerate(zip(sources, after, strict=True)):
+            child = None if source is None else node.children[source]
+            changes = [] if child is None or source is None else self.edits(child.node, before[source], value, names)
+            if child is not None and source in in_place:
+                edits += changes
+                previous = child
+                continue
+            place = kept[-1] if at > last_in_place else previous
+            if child is None:
+                edits.append(self._inserted(node, place, kept[0], partial(self._item, node, names.write(value))))
+            else:
+                end = child.end if node.is_flow else self._line_end(child.end)
+                moved = with_edits(self.text, changes, child.start, end)
+                edits.append(
+                    self._inserted(node, place, kept[0], partial(_written, moved if node.is_flow else f"- {moved}"))
+                )
+        return edits + list(self._removals(node, kept))
+
+    def _item(self, node: Node, value: object, margin: str | None) -> str:
+        if node.is_flow:
+            return self._value(value, margin)
+        return f"- {self.style.lines(value, (margin or '') + '  ')}"
+
+    def _inserted(self, parent: Node, previous: Child | None, first: Child, write: Callable[[str | None], str]) -> Edit:
+        """Insert after a child, or before ``first``. ``write`` gets the margin of the lines, None for one line."""
+        neighbour = previous or first
+        if not parent.is_flow:
+            start = self._entry_start(parent, first)
+            margin = " " * column(self.text, start)
+            if previous is None:
+                return Edit(start, start, write(margin) + self.style.newline + margin)
+            at = self._line_end(previous.end)
+            return Edit(at, at, self.style.newline + margin + write(margin))
+        gap = self._gap(parent)
+        has_lines = "\n" in gap
+        if parent.kind == "sequence" and neighbour.node.children:
+            has_lines = "\n" in self.text[neighbour.start : neighbour.end]
+        margin = gap.rpartition("\n")[2] if "\n" in gap else self._margin(neighbour.end)
+        written = write(margin if has_lines and not self.style.is_yaml else None)
+        if previous is None:
+            return Edit(first.start, first.start, f"{written},{gap}")
+        return Edit(previous.end, previous.end, f",{gap}{written}")
+
+    def _margin(self, at: int) -> str:
+        """The space at the start of the line."""
+        line = self.text[self.text.rfind("\n", 0, at) + 1 : at]
+        return line[: len(line) - len(line.lstrip())]
+
+    def _gap(self, parent: Node) -> str:
+        """The space after a comma between the children."""
+        first, *others = parent.children
+        gap = self.text[first.end : others[0].start].partition(",")[2] if others else ""
+        if not others:
+            opened = self.text[parent.start + 1 : first.start]
+            gap = opened if "\n" in opened else self.style.comma[1:]
+        return gap if not gap.strip() else " "
+
+    def _removals(self, parent: Node, kept: Sequence[Child]) -> Iterator[Edit]:
+        for index, child in enumerate(parent.children):
+            if child in kept:
+                continue
+            following = parent.children[index + 1] if index + 1 < len(parent.children) else None
+            start = self._entry_start(parent, child)
+            line_start = self.text.rfind("\n", 0, start) + 1
+            if parent.is_flow and any(one in kept for one in parent.children[:index]):
+                yield Edit(parent.children[index - 1].end, child.end, "")
+            elif not parent.is_flow and line_start and not self.text[line_start:start].strip():
+                previous_end = line_start - (2 if self.text[:line_start].endswith("\r\n") else 1)
+                yield Edit(previous_end, self._line_end(child.end), "")
+            elif following is not None:
+                yield Edit(start, self._entry_start(parent, following), "")
+
+    def _entry_start(self, parent: Node, child: Child) -> int:
+        """Where a child starts: with the key, or with the dash of a block."""
+        if parent.is_flow or parent.kind == "mapping":
+            return child.start
+        index = parent.children.index(child)
+        start = parent.children[index - 1].end if index else parent.start
+        if self.text[start] == "-":
+            return start
+        dash = _DASH.search(self.text, start, child.start + 1)
+        return child.start if dash is None else dash.end() - 1
+
+    def _replacement(self, node: Node, value: object) -> Edit:
+        old = self.text[node.start : node.end]
+        if self.keeps_types and isinstance(node.scalar, str) and type(value) is int:
+            value = str(value)
+        elif self.keeps_types and type(node.scalar) is int and isinstance(value, str) and value.isdecimal():
+            value = int(value)
+        if isinstance(value, str) and self.style.is_yaml and old[:1] in ("'", '"') and value.isdecimal():
+            written = f"{old[0]}{value}{old[0]}"
+        elif self.style.is_yaml and node.children and not (node.is_flow or node.is_alias):
+            # A list may start in the column of its key, and nothing else.
+            shift = "" if node.kind == "sequence" and isinstance(value, list) and value else "  "
+            written = shift + self.style.lines(value, shift + " " * column(self.text, node.start))
+        elif not self.style.is_yaml and "\n" in old:
+            written = self.style.lines(value, self._margin(node.start))
+        else:
+            written = self.style.one_line(value)
+        return Edit(node.start, node.end, written if old else f" {written}")
+
+    def _line_end(self, at: int) -> int:
+        end = self.text.find("\n", at)
+        if end == -1:
+            return len(self.text)
+        return end - 1 if self.text[at:end].endswith("\r") else end
+
+
+def _sources(before: Sequence[object], after: Sequence[object]) -> list[int | None]:
+    """For each item after the change, the one before it that it comes from: the same value, or the same name."""
+    left: dict[str, list[int]] = {}
+    for index, item in enumerate(before):
+        left.setdefault(_identity(item), []).append(index)
+    return [left[_identity(item)].pop(0) if left.get(_identity(item)) else None for item in after]
+
+
+def _identity(item: object) -> str:
+    name = item.get("name") if isinstance(item, dict) else None
+    return f"name {name}" if name is not None else json.dumps(item, sort_keys=True, default=str)
+
+
+def _increasing(sources: Sequence[int | None]) -> frozenset[int]:
+    """The sources that keep their order."""
+    found: list[int] = []
+    for source in sources:
+        if source is not None and source > (found[-1] if found else -1):
+            found.append(source)
+    return frozenset(found)
+
+
+def _written(written: str, _margin: str | None) -> str:
+    return written

@@ -1,0 +1,133 @@
+"""Writes new values in the style of a JSON or YAML text: its indentation, spaces, escapes and ends of lines."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from profiler.task_definitions.text_tree import Node
+
+INDENT = "  "
+# Everything else is written in quotes.
+_PLAIN = re.compile(r"[A-Za-z_/][\w/.+@-]*(:+[\w/.+@-]+)*", re.ASCII)
+_WORDS_WITH_A_MEANING = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
+
+
+class Function(Struct, frozen=True, kw_only=True):
+    """An intrinsic function of a template, as JSON, and in YAML as it is written and in brackets."""
+
+    value: object
+    written: str
+    flow: str
+
+
+# The template's reference to the Region of its stack.
+STACK_REGION = Function(value={"Ref": "AWS::Region"}, written="!Ref AWS::Region", flow="!Ref AWS::Region")
+
+
+class TextStyle(Struct, frozen=True, kw_only=True):
+    """The style of a text. ``dash_indent`` is before the dash of an item that belongs to a key, in YAML.
+
+    ``functions`` are written in place of the texts that they have in a definition.
+    """
+
+    is_yaml: bool = False
+    indent: str = INDENT
+    dash_indent: str = INDENT
+    comma: str = ", "
+    colon: str = ": "
+    newline: str = "\n"
+    ascii_only: bool = False
+    functions: Mapping[str, Function] = {}
+
+    def one_line(self, value: object) -> str:
+        """The value on one line."""
+        if self.is_yaml:
+            return self._flow(value) if isinstance(value, dict | list) else self._yaml_scalar(value, in_flow=False)
+        return json.dumps(self._restored(value), separators=(self.comma, self.colon), ensure_ascii=self.ascii_only)
+
+    def lines(self, value: object, margin: str) -> str:
+        """The value on as many lines as it needs, which begin with ``margin`` except for the first."""
+        if self.is_yaml:
+            return self.block(value, margin).replace("\n", self.newline)
+        written = json.dumps(self._restored(value), indent=self.indent, ensure_ascii=self.ascii_only)
+        return written.replace("\n", self.newline + margin)
+
+    def member(self, name: str, written: str) -> str:
+        """A member in brackets, whose value is written already."""
+        return f"{self.one_line(name)}{self.colon}{written}"
+
+    def block_member(self, name: str, value: object, margin: str) -> str:
+        """A member of a block of YAML."""
+        if isinstance(value, dict | list) and value:
+            inner = margin + (self.indent if isinstance(value, dict) else self.dash_indent)
+            return f"{self.one_line(name)}:\n{inner}{self.block(value, inner)}"
+        return f"{self.one_line(name)}: {self.one_line(value)}"
+
+    def block(self, value: object, margin: str) -> str:
+        """A block of YAML with lines that begin with ``margin``, except for the first."""
+        parts = [self.one_line(value)]
+        if isinstance(value, dict) and value:
+            parts = [self.block_member(name, item, margin) for name, item in value.items()]
+        elif isinstance(value, list) and value:
+            parts = [f"- {self.block(item, margin + INDENT)}" for item in value]
+        return f"\n{margin}".join(parts)
+
+    def _flow(self, value: object) -> str:
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{self._flow(name)}: {self._flow(item)}" for name, item in value.items()) + "}"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self._flow, value))}]"
+        return self._yaml_scalar(value, in_flow=True)
+
+    def _yaml_scalar(self, value: object, *, in_flow: bool) -> str:
+        if not isinstance(value, str):
+            return json.dumps(value)
+        function = self.functions.get(value)
+        if function is not None:
+            return function.flow if in_flow else function.written
+        if _PLAIN.fullmatch(value) and value.lower() not in _WORDS_WITH_A_MEANING:
+            return value
+        return "'" + value.replace("'", "''") + "'" if value.isprintable() else json.dumps(value)
+
+    def _restored(self, value: object) -> object:
+        if isinstance(value, str):
+            return self.functions[value].value if value in self.functions else value
+        if isinstance(value, dict):
+            return {name: self._restored(item) for name, item in value.items()}
+        return [self._restored(item) for item in value] if isinstance(value, list) else value
+
+
+def style_of(text: str, root: Node, *, is_yaml: bool) -> TextStyle:
+    """The style of a text with this tree."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if is_yaml:
+        indents = [(kind, width) for kind, width in _block_indents(text, root) if width >= 0]
+        mapping = next((width for kind, width in indents if kind == "mapping"), len(INDENT))
+        dash = next((width for kind, width in indents if kind == "sequence"), len(INDENT))
+        return TextStyle(is_yaml=True, indent=" " * mapping, dash_indent=" " * dash, newline=newline)
+    space = text[root.start + 1 : root.children[0].start] if root.children else ""
+    first = next(iter(root.children), None)
+    is_compact = first is not None and text[: first.node.start].endswith('":')
+    return TextStyle(
+        indent=space.rpartition("\n")[2] if "\n" in space else INDENT,
+        comma="," if is_compact else ", ",
+        colon=":" if is_compact else ": ",
+        newline=newline,
+        ascii_only=text.isascii(),
+    )
+
+
+def column(text: str, at: int) -> int:
+    """The column of a place, from 0. A byte order mark is no column."""
+    return len(text[text.rfind("\n", 0, at) + 1 : at].lstrip("\ufeff"))
+
+
+def _block_indents(text: str, node: Node) -> Iterator[tuple[str, int]]:
+    """The kinds and the indents of the blocks that belong to a key."""
+    for child in node.children if not (node.is_flow or node.is_alias) else ():
+        inner = child.node
+        if child.key and inner.children and not (inner.is_flow or inner.is_alias):
+            yield inner.kind, column(text, inner.start) - column(text, child.start)
+        yield from _block_indents(text, inner)

@@ -1,0 +1,215 @@
+"""The values of a JSON or YAML text, and where each of them is written.
+
+A text is decoded without loss: the byte order mark and the ends of lines are kept.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.text import install_hint
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_MARK = "\ufeff"
+_ERRORS = "surrogatepass"  # as json reads bytes
+_MERGE = "<<"
+_YAML_TAG = "tag:yaml.org,2002:"
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """A value and its place. The children of a mapping have keys. ``is_flow``: in brackets, as everything in JSON.
+
+    ``tag`` is a tag of the user's own, such as ``!Sub``. ``is_alias``: its text is only the name of an anchor.
+    """
+
+    start: int
+    end: int
+    kind: Literal["scalar", "mapping", "sequence"]
+    scalar: object = None
+    children: "tuple[Child, ...]" = ()
+    is_flow: bool = True
+    tag: str | None = None
+    is_alias: bool = False
+
+    @property
+    def members(self) -> Mapping[str, "Node"]:
+        """The members of a mapping, with those of the mappings that it merges (``<<``)."""
+        merged: dict[str, Node] = {}
+        for child in self.children:
+            if child.key == _MERGE:
+                sources = child.node.children if child.node.kind == "sequence" else (Child(node=child.node),)
+                for source in reversed(sources):
+                    merged |= source.node.members
+        return merged | {child.key: child.node for child in self.children if child.key != _MERGE}
+
+
+class Child(Struct, frozen=True, kw_only=True):
+    """An item of a sequence, or a member of a mapping, which starts with its key."""
+
+    key: str = ""
+    start: int = 0
+    node: Node
+
+    @property
+    def end(self) -> int:
+        return self.node.end
+
+
+def encoding_of(data: bytes) -> str:
+    """The encoding of a text, under which a byte order mark is its first character."""
+    encoding = json.detect_encoding(data).removesuffix("-sig")
+    if encoding in ("utf-16", "utf-32"):
+        encoding += "-be" if data.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)) else "-le"
+    return encoding
+
+
+def decoded(data: bytes, source_name: str) -> str:
+    """The text. Raises TaskProfilerError if it has no encoding of Unicode."""
+    try:
+        return data.decode(encoding_of(data), _ERRORS)
+    except ValueError as error:
+        raise TaskProfilerError(f"{source_name} is not a text in UTF-8: save it with this encoding.") from error
+
+
+def encoded(text: str, like: bytes) -> bytes:
+    """The text in the encoding of ``like``."""
+    return text.encode(encoding_of(like), _ERRORS)
+
+
+def read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  any JSON
+    """Read JSON. Raises TaskProfilerError with the line of a mistake."""
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise TaskProfilerError(f"{source_name} is not valid JSON: correct the mistake{where}.") from error
+
+
+def json_tree(text: str) -> Node:
+    """The tree of a text that is valid JSON."""
+    return _json_node(text, _after_space(text, len(_MARK) if text.startswith(_MARK) else 0))
+
+
+def _json_node(text: str, start: int) -> Node:
+    if text[start] not in "{[":
+        scalar, end = json.JSONDecoder().raw_decode(text, start)
+        return Node(start=start, end=end, kind="scalar", scalar=scalar)
+    children, at = [], _after_space(text, start + 1)
+    while text[at] not in "}]":
+        key, value_start = "", at
+        if text[start] == "{":
+            key, key_end = json.JSONDecoder().raw_decode(text, at)
+            value_start = _after_space(text, _after_space(text, key_end) + 1)
+        children.append(Child(key=key, start=at, node=_json_node(text, value_start)))
+        at = _after_space(text, children[-1].end)
+        if text[at] == ",":
+            at = _after_space(text, at + 1)
+    kind: Literal["mapping", "sequence"] = "mapping" if text[start] == "{" else "sequence"
+    return Node(start=start, end=at + 1, kind=kind, children=tuple(children))
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return at if match is None else match.end()
+
+
+def yaml_tree(text: str, source_name: str) -> Node:
+    """The tree of a YAML text. Raises TaskProfilerError with the line of a mistake."""
+    try:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
+    except ImportError as error:
+        raise TaskProfilerError(f"Task definitions in YAML need ruamel.yaml: {install_hint('ruamel.yaml')}.") from error
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        return _YamlReader(text, yaml).document()
+    except (YAMLError, ValueError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        where = "" if line is None else f" in line {line + 1}"
+        raise TaskProfilerError(f"{source_name} is not valid YAML: correct the mistake{where}.") from error
+
+
+class _YamlReader:
+    """Builds the tree from the parser's events, because the nodes of the library lack the places of aliases."""
+
+    def __init__(self, text: str, yaml: Any) -> None:  # noqa: ANN401  a class of an optional library
+        self._text = text
+        self._resolver = yaml.resolver
+        self._events = iter(yaml.parse(text))
+        self._anchors: dict[str, Node] = {}
+
+    def document(self) -> Node:
+        """The only document of the text."""
+        root = Node(start=0, end=0, kind="scalar")
+        documents = 0
+        for event in self._events:
+            if type(event).__name__ == "DocumentStartEvent":
+                documents += 1
+                root = self._node(next(self._events))
+        if documents > 1:
+            raise ValueError
+        return root
+
+    def _node(self, event: Any) -> Node:  # noqa: ANN401  as above
+        start, end = event.start_mark.index, event.end_mark.index
+        kind = type(event).__name__
+        if kind == "AliasEvent":
+            anchored = self._anchors.get(event.anchor)
+            if anchored is None:
+                raise ValueError
+            return replace(anchored, start=start, end=end, is_alias=True)
+        tag = None if event.tag is None or event.tag.startswith(_YAML_TAG) else str(event.tag)
+        if kind == "ScalarEvent":
+            written = self._text[start:end].rstrip()
+            node = Node(start=start, end=start + len(written), kind="scalar", scalar=self._scalar(event), tag=tag)
+        elif kind == "SequenceStartEvent":
+            node = self._collection(event, "sequence", tag)
+        else:
+            node = self._collection(event, "mapping", tag)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _collection(self, start: Any, kind: Literal["mapping", "sequence"], tag: str | None) -> Node:  # noqa: ANN401
+        children: list[Child] = []
+        begin = start.start_mark.index
+        at = begin
+        while not type(event := next(self._events)).__name__.endswith("EndEvent"):
+            first = node = self._node(event)
+            key = ""
+            if kind == "mapping":
+                node, key, at = self._node(next(self._events)), str(first.scalar), first.end
+                if key in (child.key for child in children):
+                    raise ValueError
+            if node.start == node.end:  # an empty value, whose mark is at the next one
+                at = self._text.index(":" if kind == "mapping" else "-", at) + 1
+                node = replace(node, start=at, end=at)
+            children.append(Child(key=key, start=node.start if kind == "sequence" else first.start, node=node))
+            at = node.end
+        # The mark of a block's end is at the next value, too.
+        end = event.end_mark.index if start.flow_style else max((one.end for one in children), default=0)
+        return Node(start=begin, end=end, kind=kind, children=tuple(children), is_flow=start.flow_style, tag=tag)
+
+    def _scalar(self, event: Any) -> object:  # noqa: ANN401  as above
+        """The value of the types that task definitions have; everything else is a text."""
+        value, tag = str(event.value), event.tag
+        if tag is None and event.implicit[0]:
+            from ruamel.yaml.nodes import ScalarNode
+
+            tag = str(self._resolver.resolve(ScalarNode, value, event.implicit))
+        match (tag or "").removeprefix(_YAML_TAG):
+            case "null":
+                return None
+            case "bool":
+                return value.lower() == "true"
+            case "int" if value.lstrip("+-").isdecimal():
+                return int(value)
+            case "float" if value.replace(".", "", 1).isdecimal():
+                return float(value)
+        return value

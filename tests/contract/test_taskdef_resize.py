@@ -1,0 +1,297 @@
+"""``taskdef resize`` for an account, played by moto: the plan, the revisions, their verdict, and what is left alone."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from profiler.aws_account.registered_definitions import TaskDefinitions
+from profiler.aws_account.resize_plan import SizePlans
+from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.record.record_model import Report
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.run_facts import facts_of
+from tests.aws import FakeAws, fake_aws, start_by_schedule
+from tests.aws_proxy import AwsProxy
+from tests.command_line import run_here
+from tests.runs import lines, report
+
+ACCOUNT = "123456789012"
+BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
+MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
+OLD, NEW = (1.0, 2048), (0.25, 512)
+FIXED = (
+    "The containers reserve 2000 MiB, more than the 512 MiB recommended for the task, which ECS refuses: lower their "
+    "memory or memoryReservation first."
+)
+STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
+KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
+
+
+class Account:
+    """An account whose runs are in a file."""
+
+    def __init__(self, aws: FakeAws, folder: Path) -> None:
+        self.aws, self.file = aws, folder / "runs.jsonl"
+        self.ecs = aws.client("ecs")
+        self.ecs.create_cluster(clusterName="jobs")
+        self.reports: list[Report] = []
+
+    def family(self, name: str, size: tuple[float, int] = OLD, **more: Any) -> None:
+        units, memory = str(round(size[0] * 1024)), str(size[1])
+        given = {"containerDefinitions": [BATCH, MONITOR], "requiresCompatibilities": ["FARGATE"], **more}
+        self.ecs.register_task_definition(family=name, cpu=units, memory=memory, **given)
+
+    def runs(self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any) -> None:
+        """Runs after those that the family has."""
+        start = sum(one.record.family == family for one in self.reports)
+        for number in range(start, start + count):
+            known: dict[str, Any] = {"family": family, "revision": str(revision), "task_id": f"{family}-{number}"}
+            self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
+        self.file.write_bytes(lines(self.reports))
+
+    def resize(self, *words: str) -> CompletedProcess[str]:
+        return run_here(self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words)
+
+    def rows(self, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The rows by their families, and the total."""
+        done = self.resize("--json", *words)
+        assert done.returncode == 0, done.stderr
+        *families, total = map(json.loads, done.stdout.splitlines())
+        return {one["family"]: one for one in families}, total
+
+    def described(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
+        answer = self.ecs.describe_task_definition(taskDefinition=name, include=["TAGS"])
+        return answer["taskDefinition"], {tag["key"]: tag["value"] for tag in answer.get("tags", [])}
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Iterator[Account]:
+    with fake_aws() as aws:
+        yield Account(aws, tmp_path)
+
+
+def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: Account) -> None:
+    for name in ("nightly", "weekly", "new", "unknown"):
+        account.family(name)
+    account.runs("nightly", 25)
+    account.runs("weekly", 25, peak_mb=1500, p95=0.9)
+    account.runs("new", 3)
+    rows, total = account.rows()
+    assert set(rows) == {"nightly", "weekly", "new"}
+    assert rows["nightly"] | {"notes": []} == {
+        "type": "family",
+        "family": "nightly",
+        "action": "resize",
+        "reason": "saves 75 %",
+        "from": {"vcpu": 1, "memoryMB": 2048},
+        "to": {"vcpu": 0.25, "memoryMB": 512},
+        "runs": 25,
+        "savingUsdPerMonth": 0.19,
+        "verdict": None,
+        "notes": [],
+    }
+    assert rows["nightly"]["notes"] == ["The memory of 'batch' is lowered from 1900 to 480, because ECS refuses more."]
+    assert [rows[name]["action"] for name in ("weekly", "new")] == ["none", "none"]
+    assert rows["new"]["reason"] == "3 of 20 runs seen"
+    assert total == {
+        "type": "total",
+        "families": 3,
+        "changes": 1,
+        "savingUsdPerMonth": 0.19,
+        "savedUsdPerMonth": 0,
+    }
+    shown = account.resize("nightly", "new").stdout
+    assert "1 of 2 families, $0.19 a month of $0.25." in shown
+    assert shown.endswith("--register registers the revisions.\n")
+    assert account.described("nightly")[0]["revision"] == 1
+
+
+def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account: Account) -> None:
+    tags = [{"key": "team", "value": "data"}]
+    account.family("nightly", tags=tags)
+    account.runs("nightly", 25)
+    scheduler = account.aws.client("scheduler")
+    start_by_schedule(scheduler, "night", "nightly:1")
+    plan = account.resize("nightly").stdout
+    assert "The schedule night is pinned to nightly:1." in " ".join(plan.split())
+    done = account.resize("nightly", "--register", "--update-schedules")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        0,
+        "task-profiler: 1 registered, 1 schedules moved.",
+    )
+    before, _ = account.described("nightly:1")
+    after, found = account.described("nightly")
+    assert (after["cpu"], after["memory"], after["revision"]) == ("256", "512", 2)
+    assert found == {"team": "data", "task-profiler:resized-from": "1/1024/2048"}
+    assert after["containerDefinitions"][0] == {**before["containerDefinitions"][0], "memory": 480}
+    assert after["containerDefinitions"][1] == before["containerDefinitions"][1]
+    target = scheduler.get_schedule(Name="night")["Target"]["EcsParameters"]["TaskDefinitionArn"]
+    assert target.endswith("nightly:2")
+    rows, _ = account.rows("nightly")
+    assert (rows["nightly"]["action"], rows["nightly"]["reason"]) == ("none", "no run of revision 2 is known yet")
+
+
+def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_meanwhile(account: Account) -> None:
+    for name in ("nightly", "weekly"):
+        account.family(name)
+        account.runs(name, 25)
+    assert account.resize("--register").returncode == 0
+    account.runs("nightly", 10, revision=2, size=NEW)
+    deployed, tags = account.described("weekly")
+    image = [{**deployed["containerDefinitions"][0], "image": "etl:27"}, deployed["containerDefinitions"][1]]
+    kept = [{"key": key, "value": value} for key, value in tags.items()]
+    account.family("weekly", NEW, containerDefinitions=image, tags=kept)
+    account.runs("weekly", 1, revision=3, size=NEW, **KILLED)
+    rows, total = account.rows("--register")
+    assert (rows["nightly"]["action"], rows["weekly"]["action"]) == ("keep", "revert")
+    assert rows["nightly"]["verdict"]["savedUsdPerMonth"] == total["savedUsdPerMonth"] == 0.19
+    assert total["savingUsdPerMonth"] == rows["weekly"]["savingUsdPerMonth"] < 0
+    after, found = account.described("weekly")
+    assert (after["cpu"], after["memory"], after["revision"]) == ("1024", "2048", 4)
+    assert found == {"task-profiler:reverted-from": "3/256/512"}
+    batch = after["containerDefinitions"][0]
+    assert (batch["image"], batch["memory"]) == ("etl:27", 1900)
+    account.runs("weekly", 30, revision=4)
+    rows, _ = account.rows("weekly")
+    assert rows["weekly"]["action"] == "none"
+    assert "left alone for 60 runs" in rows["weekly"]["reason"]
+
+
+def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Account) -> None:
+    account.family("nightly")
+    account.runs("nightly", 25)
+    assert account.resize("--register").returncode == 0
+    account.family("nightly")
+    account.runs("nightly", 25, revision=3)
+    rows, _ = account.rows()
+    assert rows["nightly"]["reason"] == "a later revision has the old size again: set the size at its source"
+    assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("none", {"vcpu": 0.25, "memoryMB": 512})
+
+
+def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
+    windows = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
+    given: dict[str, dict[str, Any]] = {
+        "off": {"tags": [{"key": "task-profiler:resize", "value": "off"}]},
+        "owned": {"tags": [STACK_TAG]},
+        "windows": windows,
+        "full": {"tags": [{"key": str(number), "value": ""} for number in range(50)]},
+        "fixed": {"containerDefinitions": [BATCH, {"name": "other", "image": "x", "memory": 100, "essential": False}]},
+        "api": {},
+    }
+    for name, more in given.items():
+        account.family(name, **more)
+        account.runs(name, 25, peak_mb=390)
+    account.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="api", desiredCount=0)
+    rows, total = account.rows("--register")
+    assert {name: (row["action"], row["reason"]) for name, row in rows.items()} == {
+        "off": ("none", "its tag task-profiler:resize is off"),
+        "owned": ("none", "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template"),
+        "windows": ("none", "it is for WINDOWS_SERVER_2022_CORE, which is not measured"),
+        "full": (
+            "none",
+            "It has 50 tags, so the tag task-profiler:resized-from cannot be added: remove a tag.",
+        ),
+        "fixed": ("none", FIXED),
+        "api": ("none", "a service runs it"),
+    }
+    assert rows["fixed"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
+    assert total["changes"] == 0
+
+
+def test_a_revision_that_is_registered_meanwhile_waits_for_its_runs(account: Account) -> None:
+    """A deployment between the plan and the call: nothing is known about it yet."""
+    account.family("nightly")
+    account.runs("nightly", 25)
+    runs, clients = [facts_of(one) for one in account.reports], account.aws.client
+    definitions = TaskDefinitions(clients("ecs"))
+    plans = SizePlans(
+        runs={runs[0].family: runs},
+        policy=ResizePolicy(),
+        price_overrides=PriceOverrides(),
+        describe=definitions.describe,
+    )
+    steps: list[str] = []
+    request = RolloutRequest(globs=("nightly",), register=True)
+    rollout = Rollout(
+        open_client=clients,
+        request=request,
+        plan_change=plans.plan,
+        part="size",
+        on_step=steps.append,
+        on_problem=steps.append,
+    )
+    (planned,) = rollout.plan(rollout.families())
+    assert planned.action == "resize"
+    account.family("nightly", containerDefinitions=[{**BATCH, "image": "etl:27"}])
+    assert rollout.register(planned).action == "none"
+    assert steps == [
+        "nightly changed meanwhile, so it is planned again from nightly:2: none No run of revision 2 is known yet."
+    ]
+    assert account.described("nightly")[0]["revision"] == 2
+
+
+def test_a_family_that_ecs_refuses_is_named_and_the_others_are_done(account: Account) -> None:
+    for name in ("nightly", "weekly"):
+        account.family(name)
+        account.runs(name, 25)
+    with AwsProxy(account.aws.url) as proxy:
+        proxy.failing = {"nightly"}
+        environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
+        done = run_here(environment, "taskdef", "resize", "--from", str(account.file), "--register")
+    assert done.returncode == 1
+    assert "nightly: No revision was registered" in done.stderr
+    assert done.stderr.endswith("1 registered, 1 failed.\n")
+    again = account.resize("--register")
+    assert (again.returncode, again.stderr) == (0, "task-profiler: 1 registered.\n")
+
+
+def test_a_limit_of_a_container_at_which_a_run_was_killed_is_named(account: Account) -> None:
+    account.family("nightly", containerDefinitions=[{**BATCH, "memory": 450}])
+    account.runs("nightly", 24)
+    account.runs("nightly", 1, metrics={"memory_size_mb": 450}, **KILLED)
+    rows, total = account.rows("--register")
+    assert rows["nightly"]["reason"] == (
+        "a run was killed at the limit of 450 MiB of the container 'batch', not of the task: raise this limit first"
+    )
+    assert total["changes"] == 0
+
+
+TEMPLATE = """\
+Resources:
+  Nightly:
+    Type: AWS::ECS::TaskDefinition
+    Properties: {Family: nightly, Cpu: 1024, Memory: '2048', ContainerDefinitions: [{Name: batch, Memory: 1900}]}  # one
+  Weekly:
+    Type: AWS::ECS::TaskDefinition
+    Properties: {Family: weekly, Cpu: 1024, Memory: '2048', ContainerDefinitions: [{Name: batch}]}
+"""
+PLAIN = '{"family":"nightly","cpu":"1 vCPU","memory":"2048","containerDefinitions":[{"name":"batch"}]}'
+
+
+def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_path: Path) -> None:
+    account.runs("nightly", 25, revision=9)
+    account.runs("weekly", 3)
+    template, plain = tmp_path / "jobs.yaml", tmp_path / "nightly.json"
+    template.write_text(TEMPLATE)
+    plain.write_text(PLAIN)
+    done = account.resize("--apply", str(template), "--apply", str(plain))
+    assert (done.returncode, done.stderr.count("was changed")) == (0, 2)
+    assert "2 of 3 families" in done.stdout
+    sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace("1900", "512")
+    assert template.read_text() == sized
+    assert plain.read_text() == PLAIN.replace('"1 vCPU"', '"256"').replace('"2048"', '"512"')
+    again = account.resize("--apply", str(template), "--json")
+    assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
+
+
+@pytest.mark.parametrize("words", ["--update-schedules", "nightly --apply a.json", "--register --apply a.json"])
+def test_a_mistake_is_a_sentence(account: Account, words: str) -> None:
+    account.family("nightly")
+    account.runs("nightly", 1)
+    done = account.resize(*words.split())
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

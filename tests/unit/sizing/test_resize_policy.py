@@ -1,0 +1,172 @@
+"""When the size of a family changes, when its last change is kept or put back, and when nothing is done."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from profiler.record.record_model import Report, TaskSize
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_policy import Resize, ResizePolicy, SizeBefore, SizedRevision, decide, size_before
+from profiler.sizing.run_facts import facts_of
+from tests.runs import report
+
+OLD, NEW = TaskSize(vcpu=1, memory_mb=2048), TaskSize(vcpu=0.25, memory_mb=512)
+FROM_OLD = SizeBefore(revision="1", size=OLD)
+KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
+FAILED: dict[str, Any] = {"status": "failure", "exit_code": 1}
+
+
+def runs(count: int, revision: str = "1", *, start: int = 0, size: TaskSize = OLD, **more: Any) -> list[Report]:
+    given: Any = (size.vcpu, size.memory_mb)
+    return [report(start + number, revision=revision, size=given, **more) for number in range(count)]
+
+
+def at_new(count: int, **more: Any) -> list[Report]:
+    """Runs of revision 2, which has the new size, after 30 of revision 1."""
+    return runs(count, "2", start=30, size=NEW, **more)
+
+
+def decision(reports: Iterable[Report], revision: SizedRevision, **policy: Any) -> Resize:
+    return decide(list(map(facts_of, reports)), revision, ResizePolicy(**policy), PriceOverrides())
+
+
+def resized(*own: Report, before: Iterable[Report] = (), old: SizeBefore = FROM_OLD, size: TaskSize = NEW) -> Resize:
+    revision = SizedRevision(revision="2", size=size, resized_from=old)
+    return decision([*(before or runs(30)), *own], revision)
+
+
+FIRST = SizedRevision(revision="1", size=OLD)
+
+
+def test_a_tag_remembers_a_size() -> None:
+    assert size_before(FROM_OLD.tag) == FROM_OLD
+    assert FROM_OLD.tag == "1/1024/2048"
+    assert [size_before(one) for one in (None, "", "1/2", "1/a/2", "1/2/3/4")] == [None] * 5
+
+
+def test_a_size_that_saves_is_taken_from_enough_runs_on() -> None:
+    found = decision(runs(20), FIRST)
+    assert (found.action, found.reason, found.size) == ("resize", "saves 75 %", NEW)
+    # 1 vCPU and 2 GiB for ten minutes, 30.4375 runs a month, of which three quarters are saved.
+    assert found.saving_usd_per_month == round((0.04048 + 2 * 0.004445) / 6 * 0.75 * 30.4375, 2)
+    few = decision(runs(19), FIRST)
+    assert (few.action, few.reason) == ("none", "19 of 20 runs seen")
+    little = decision(runs(20), FIRST, min_saving_percent=80)
+    assert (little.action, little.reason) == ("none", "another size saves only 75 %")
+
+
+def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None:
+    tight = SizedRevision(revision="1", size=NEW)
+    found = decision(runs(20, size=NEW, peak_mb=500), tight, min_saving_percent=90)
+    assert (found.action, found.reason[:12]) == ("resize", "a run needed")
+    assert (found.saving_usd_per_month or 0) < 0
+    assert decision(runs(20, size=NEW, peak_mb=440), tight).reason == "the size fits"
+    assert decision(runs(3, size=NEW, peak_mb=500), tight).action == "none"
+    killed = decision([*runs(2, size=NEW), report(2, revision="1", size=(0.25, 512), **KILLED)], tight)
+    assert (killed.action, killed.reason) == ("resize", "1 run ran out of memory")
+    assert killed.size is not None
+    assert (killed.size.memory_mb or 0) > 512
+
+
+def test_failures_alone_are_no_reason_for_a_smaller_size_and_earlier_successes_count() -> None:
+    """Runs that fail after seconds need little."""
+    failing = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)
+    assert decision(failing, FIRST).action == "none"
+    needs_all = decision([*runs(28, peak_mb=1700, p95=0.9), *failing], FIRST)
+    assert needs_all.action == "none"
+
+
+@pytest.mark.parametrize(
+    ("reports", "revision", "reason"),
+    [
+        (runs(30), SizedRevision(revision="2", size=OLD), "no run of revision 2 is known yet"),
+        (
+            runs(30),
+            SizedRevision(revision="1", size=NEW),
+            "its runs have 1 vCPU, 2 GB, so the definition's size has no",
+        ),
+        (runs(30, launch_type="EC2"), FIRST, "its runs are not on Fargate, where the size is a reservation"),
+        (runs(30, peak_mb=None, p95=None), FIRST, "no run was measured"),
+    ],
+)
+def test_what_is_left_alone_and_why(reports: list[Report], revision: SizedRevision, reason: str) -> None:
+    found = decision(reports, revision)
+    assert found.action == "none"
+    assert found.reason.startswith(reason)
+
+
+def test_a_size_that_somebody_has_put_back_is_only_named() -> None:
+    found = decision(runs(30), SizedRevision(revision="1", size=OLD, overwritten=NEW))
+    assert (found.action, found.size) == ("none", NEW)
+    assert found.reason == "a later revision has the old size again: set the size at its source"
+
+
+def test_a_new_size_is_kept_with_what_it_saved() -> None:
+    early = resized(*at_new(9))
+    assert (early.action, early.reason) == ("none", "9 of 10 runs seen")
+    found = resized(*at_new(10))
+    assert (found.action, found.reason) == ("keep", "10 runs at the new size went well")
+    assert found.verdict is not None
+    assert (found.verdict.runs, found.verdict.killed, found.verdict.duration_change_percent) == (10, 0, 0)
+    assert found.verdict.saved_usd_per_month == round((0.04048 + 2 * 0.004445) / 6 * 0.75 * 30.4375, 2)
+
+
+def test_a_kill_puts_the_old_size_back() -> None:
+    found = resized(*at_new(1, **KILLED))
+    assert (found.action, found.reason, found.size) == ("revert", "1 run ran out of memory", OLD)
+    assert (found.saving_usd_per_month or 0) < 0
+
+
+@pytest.mark.parametrize(("count", "longer", "action"), [(4, 2, "none"), (5, 2, "revert"), (10, 1.2, "keep")])
+def test_slower_runs_put_the_old_size_back(count: int, longer: float, action: str) -> None:
+    slow = at_new(count, metrics={"duration_ms": 590_000 * longer, "billed_duration_ms": 600_000 * longer})
+    found = resized(*slow)
+    assert found.action == action
+    if action == "revert":
+        assert found.reason == "runs take 100 % longer"
+
+
+@pytest.mark.parametrize(
+    ("failed_before", "failed", "action"), [(0, 1, "none"), (0, 2, "revert"), (15, 2, "none"), (3, 3, "revert")]
+)
+def test_more_failures_put_the_old_size_back(failed_before: int, failed: int, action: str) -> None:
+    """A heap that follows the limit ends with exit code 1."""
+    before = [*runs(30 - failed_before), *runs(failed_before, start=30 - failed_before, **FAILED)]
+    own = [*at_new(failed, **FAILED), *at_new(9)[failed:]]
+    assert resized(*own, before=before).action == action
+
+
+def test_an_enlarged_family_that_is_killed_again_is_enlarged_further() -> None:
+    tiny = SizeBefore(revision="1", size=TaskSize(vcpu=0.25, memory_mb=512))
+    larger = TaskSize(vcpu=0.25, memory_mb=1024)
+    own = runs(3, "2", start=30, size=larger, **KILLED)
+    found = resized(*own, before=runs(30, size=tiny.size), old=tiny, size=larger)
+    assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=2048))
+
+
+def test_a_kept_size_changes_again_when_its_own_runs_call_for_it() -> None:
+    middle = TaskSize(vcpu=1, memory_mb=2048)
+    huge = SizeBefore(revision="1", size=TaskSize(vcpu=4, memory_mb=8192))
+    own = runs(20, "2", start=30, size=middle, peak_mb=300)
+    found = resized(*own, before=runs(30, size=huge.size), old=huge, size=middle)
+    assert (found.action, found.size) == ("resize", NEW)
+    assert resized(*own[:19], before=runs(30, size=huge.size), old=huge, size=middle).action == "keep"
+
+
+def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() -> None:
+    reverted = SizedRevision(revision="3", size=OLD, reverted_from=SizeBefore(revision="2", size=NEW))
+    past = [*runs(30), *at_new(1, **KILLED)]
+    soon = decision([*past, *runs(59, "3", start=31)], reverted)
+    assert (soon.action, soon.reason) == (
+        "none",
+        "a smaller size has failed, so the size is left alone for 60 runs or 90 days",
+    )
+    later = decision([*past, *runs(60, "3", start=31)], reverted)
+    assert (later.action, later.reason) == ("none", "this size, or a larger one, has failed before")
+    other = decision([*past, *runs(60, "3", start=31, peak_mb=700)], reverted)
+    assert (other.action, other.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=1024))
+    killed = decision([*past, *runs(5, "3", start=31, peak_mb=2000), *runs(1, "3", start=36, **KILLED)], reverted)
+    assert killed.action == "resize"
+    assert killed.size is not None
+    assert (killed.size.memory_mb or 0) > 2048

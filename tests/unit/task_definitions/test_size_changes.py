@@ -1,0 +1,112 @@
+"""The size of a definition, the limits of its containers beside it, and definitions that differ by the size alone."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.core.errors import TaskProfilerError
+from profiler.record.record_model import TaskSize
+from profiler.task_definitions.definition_difference import difference
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
+from profiler.task_definitions.size_changes import with_size
+
+SMALL = TaskSize(vcpu=0.25, memory_mb=512)
+MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
+
+
+def definition(*containers: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"family": "nightly", "cpu": "1024", "memory": "2048", "containerDefinitions": list(containers), **more}
+
+
+def sizes(found: Any) -> dict[str, dict[str, int]]:
+    """The limits of each container."""
+    names = ("cpu", "memory", "memoryReservation")
+    return {
+        one["name"]: {name: one[name] for name in names if name in one}
+        for one in found.definition["containerDefinitions"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("batch", "lowered"),
+    [
+        ({"cpu": 512}, {"cpu": 256}),
+        ({"memory": 2048}, {"memory": 480}),  # the monitor's reservation stays free
+        ({"memory": 2048, "memoryReservation": 400}, {"memory": 512, "memoryReservation": 400}),
+        ({"memory": 400, "memoryReservation": 128}, {"memory": 400, "memoryReservation": 128}),
+        ({"memoryReservation": 2016}, {"memoryReservation": 480}),
+        ({}, {}),
+    ],
+)
+def test_what_does_not_fit_is_lowered_and_what_fits_and_the_monitor_stay(
+    batch: dict[str, int], lowered: dict[str, int]
+) -> None:
+    found = with_size(definition({"name": "batch", **batch}, MONITOR, tags=[{"key": "a"}]), SMALL, {"batch": 400.2})
+    assert (found.definition["cpu"], found.definition["memory"]) == ("256", "512")
+    assert sizes(found) == {"batch": lowered, "task-monitor": {"memory": 128, "memoryReservation": 32}}
+    assert len(found.notes) == sum(batch[name] != lowered[name] for name in batch)
+    assert found.definition["tags"] == [{"key": "a"}]
+
+
+def test_the_largest_reservation_is_lowered_first_and_a_change_is_named() -> None:
+    router = {"name": "router", "memoryReservation": 50}
+    found = with_size(definition({"name": "batch", "memory": 1900}, router), SMALL, {"batch": 400, "router": 20})
+    assert sizes(found) == {"batch": {"memory": 462}, "router": {"memoryReservation": 50}}
+    assert found.notes == ("The memory of 'batch' is lowered from 1900 to 462, because ECS refuses more.",)
+
+
+@pytest.mark.parametrize(
+    ("containers", "needs", "sentence"),
+    [
+        ([{"name": "a", "memory": 2048}], {}, "'a' has a limit of 2048 MiB, above the 512 MiB"),
+        (
+            [{"name": "a", "memory": 400}, {"name": "b", "memory": 200}],
+            {"a": 350},
+            "reserve 600 MiB, more than the 512",
+        ),
+        ([{"name": "a", "memory": 400}, {**MONITOR, "memoryReservation": 200}], {"a": 350}, "reserve 600 MiB"),
+    ],
+)
+def test_no_memory_is_lowered_below_the_need_or_if_that_is_not_known(
+    containers: list[dict[str, Any]], needs: dict[str, float], sentence: str
+) -> None:
+    with pytest.raises(TaskProfilerError, match=sentence):
+        with_size(definition(*containers), SMALL, needs)
+
+
+memories = st.fixed_dictionaries(
+    {}, optional={"cpu": st.integers(0, 1024), "memory": st.integers(6, 2048), "memoryReservation": st.integers(6, 512)}
+)
+
+
+@given(st.lists(memories, min_size=1, max_size=4), st.lists(st.integers(1, 600), min_size=4, max_size=4))
+def test_the_result_fits_keeps_each_need_and_differs_by_the_size_alone(
+    containers: list[dict[str, int]], needs: list[int]
+) -> None:
+    named = [{"name": str(number), **one} for number, one in enumerate(containers)]
+    before = definition(*named, MONITOR)
+    try:
+        found = with_size(before, SMALL, {str(number): need for number, need in enumerate(needs)})
+    except TaskProfilerError:
+        return
+    limits = sizes(found)
+    assert sum(one.get("memoryReservation", one.get("memory", 0)) for one in limits.values()) <= 512
+    assert sum(one.get("cpu", 0) for one in limits.values()) <= 256
+    assert all(one.get("memory", 0) <= 512 for one in limits.values())
+    for number, (one, need) in enumerate(zip(named, needs, strict=False)):
+        for field in set(one) & {"memory", "memoryReservation"}:
+            assert limits[str(number)][field] >= min(int(str(one[field])), need, 512)
+    assert difference(before, found.definition, part="size") == "size"
+    assert difference(before, found.definition) == "other"
+    assert with_size(found.definition, SMALL, {}).definition == found.definition
+
+
+def test_tags_about_a_size_are_a_difference_of_the_size_alone() -> None:
+    before = definition({"name": "batch"}, tags=[{"key": "team", "value": "data"}])
+    tags = [*before["tags"], {"key": "task-profiler:resized-from", "value": "7/1024/2048"}]
+    assert difference(before, {**before, "tags": tags}, part="size") == "size"
+    assert difference(before, {**before, "tags": tags[1:]}, part="size") == "other"
+    monitored = add_monitor(before, AddMonitorOptions(image="team/task-profiler:1")).definition
+    assert difference(before, monitored, part="size") == "other"

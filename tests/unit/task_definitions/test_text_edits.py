@@ -1,0 +1,248 @@
+"""A changed value in a text: everything else keeps its bytes, in every form of JSON and YAML."""
+
+import json
+from io import BytesIO
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from profiler.core.errors import TaskProfilerError
+from profiler.record.record_model import TaskSize
+from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.definition_texts import change_text, read_definitions
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, remove_monitor
+from profiler.task_definitions.size_changes import with_size
+
+SMALL = TaskSize(vcpu=0.25, memory_mb=512)
+CONTAINERS = {"containerDefinitions": [{"name": "batch"}]}
+
+
+def changed(data: bytes, after: dict[str, Any]) -> bytes:
+    return change_text(data, "t", lambda *_: ChangedDefinition(definition=after)).after
+
+
+def resized(text: str, encoding: str = "utf-8") -> str:
+    done = change_text(text.encode(encoding), "t", lambda definition, *_: with_size(definition, SMALL))
+    again = change_text(done.after, "t", lambda definition, *_: with_size(definition, SMALL))
+    assert not again.is_changed
+    return done.after.decode(encoding)
+
+
+def with_monitor(text: str) -> str:
+    """The text with the monitor, from which its removal makes the text again, to the byte."""
+    options = AddMonitorOptions(image="team/task-profiler:1")
+    added = change_text(text.encode(), "t", lambda one, _, region: add_monitor(one, options, stack_region=region)).after
+    assert change_text(added, "t", lambda one, *_: remove_monitor(one)).after.decode() == text
+    return added.decode()
+
+
+ONE_LINE = '{"family":"nightly","cpu":"1024","memory":"2 GB","containerDefinitions":[{"name":"batch","image":"e"}]}'
+TABS = (
+    '{\r\n\t"memory" : "2048",\r\n\t"containerDefinitions": [ {"name": "batch", "command": ["\\u00fc", "ü"]} ],\r\n'
+    '\t"cpu":"1 vCPU"\r\n}'
+)
+YAML_FORMS = """\
+# The nightly job.
+family: nightly
+cpu: '1024'   # one
+memory: "2048"
+containerDefinitions: [{name: batch, image: 'etl:26',  command: [a,   b]}]  # as ever
+tags:
+
+- {key: a,   value: "1"}
+"""
+ANCHORS = """\
+x-log: &log
+  logDriver: awslogs
+  options: {awslogs-group: /ecs/nightly}
+family: nightly
+cpu: "1024"
+containerDefinitions:
+-   name: batch
+    logConfiguration: *log
+    environment:
+    -   name: A
+        value: |-
+          two
+          lines
+memory: "2048"
+...
+"""
+TEMPLATE = """\
+Transform: AWS::Serverless-2016-10-31
+Conditions: {Debug: !Equals [!Ref Stage, dev]}
+Resources:
+    Queue: {Type: AWS::SQS::Queue}
+    Task:
+        Type: "AWS::ECS::TaskDefinition"
+        Properties:
+            Cpu: 1024 # one
+            Memory: '2048'
+            Family: !Sub
+                - ${Stage}-nightly
+                - {Stage: !Ref Stage}
+            ContainerDefinitions:
+            - Name: !If [Debug, debug, batch]
+              Image:
+                Fn::Sub: ${Registry}/etl:26
+              Memory: "256"
+              LogConfiguration:
+                LogDriver: awslogs
+                Options:
+                  awslogs-group: !If
+                    - Debug
+                    - !Ref DebugLog
+                    - !Sub "/ecs/${Stage}, all"
+                  awslogs-region: !Ref AWS::Region
+
+            # the end
+            - !If [Debug, {Name: shell}, !Ref AWS::NoValue]
+    Last: {Type: AWS::SQS::Queue}
+"""
+JSON_TEMPLATE = (
+    '{"Resources": {"Task": {"Type": "AWS::ECS::TaskDefinition", "Properties": {"Cpu": 1024, "Memory": "2048", '
+    '"ContainerDefinitions": [{"Name": "batch", "Image": {"Ref": "Image"}}]}}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        (ONE_LINE, {'"1024"': '"256"', '"2 GB"': '"512"'}),
+        (TABS, {'"2048"': '"512"', '"1 vCPU"': '"256"'}),
+        (TABS.replace("\r", ""), {'"2048"': '"512"', '"1 vCPU"': '"256"'}),
+        ("\ufeff" + ONE_LINE + "\n\n", {'"1024"': '"256"', '"2 GB"': '"512"'}),
+        (YAML_FORMS, {"'1024'": "'256'", '"2048"': '"512"'}),
+        ("\ufeff" + YAML_FORMS.replace("\n", "\r\n"), {"'1024'": "'256'", '"2048"': '"512"'}),
+        (ANCHORS, {'"1024"': '"256"', '"2048"': '"512"'}),
+        (TEMPLATE, {"1024 #": "256 #", "'2048'": "'512'"}),
+        (TEMPLATE.replace("\n", "\r\n").rstrip(), {"1024 #": "256 #", "'2048'": "'512'"}),
+        (JSON_TEMPLATE, {"1024": "256", '"2048"': '"512"'}),
+    ],
+)
+def test_only_the_size_changes(text: str, replaced: dict[str, str]) -> None:
+    expected = text
+    for old, new in replaced.items():
+        expected = expected.replace(old, new)
+    assert resized(text) == expected
+    if text.isascii() and "family:" not in text and text.startswith("{"):
+        assert resized("\ufeff" + text, "utf-16-be") == "\ufeff" + expected
+
+
+B = '"containerDefinitions": [{"name": "b"}]'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{{ {B} }}", f'{{ "cpu": "256", "memory": "512", {B} }}'),
+        (f'{{"a":1,{B}}}', f'{{"cpu":"256","memory":"512","a":1,{B}}}'),
+        (f"{{\n  {B}\n}}", f'{{\n  "cpu": "256",\n  "memory": "512",\n  {B}\n}}'),
+        (f'{{"cpu"\t:\n 1024 ,"a" : 1e3, {B}}}', f'{{"cpu"\t:\n "256","memory": "512" ,"a" : 1e3, {B}}}'),
+        ("containerDefinitions:\n- name: b\ncpu: 1", "containerDefinitions:\n- name: b\ncpu: '256'\nmemory: '512'"),
+        (f"---\n{{cpu: '1', {B}}}", f"---\n{{cpu: '256', memory: '512', {B}}}"),
+    ],
+)
+def test_a_missing_size_becomes_the_first_member(text: str, expected: str) -> None:
+    assert resized(text) == expected
+
+
+@pytest.mark.parametrize("text", [ONE_LINE, TABS, YAML_FORMS, ANCHORS, TEMPLATE, JSON_TEMPLATE])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_the_monitor_is_added_in_the_style_of_the_text_and_removed_to_the_byte(text: str, newline: str) -> None:
+    text = text.replace("\r\n", "\n").replace("\n", newline).replace('"1 vCPU"', '"256"')
+    added = with_monitor(text)
+    assert added.count(newline) == added.count("\n")
+    if "\n" not in text:
+        assert "\n" not in added
+
+
+def test_functions_of_several_lines_are_referred_to_on_one() -> None:
+    added = with_monitor(TEMPLATE)
+    copied = "awslogs-group: !If [Debug, !Ref DebugLog, !Sub '/ecs/${Stage}, all']"
+    assert added.count(copied) == 1
+    assert "Value: !If [Debug, debug, batch]\n" in added
+
+
+def test_an_alias_is_replaced_by_its_changed_value() -> None:
+    (definition, _), *_ = read_definitions(ANCHORS.encode(), "t")
+    containers: Any = definition["containerDefinitions"]
+    other = {**containers[0], "logConfiguration": {"logDriver": "none"}}
+    after = changed(ANCHORS.encode(), {**definition, "containerDefinitions": [other]}).decode()
+    assert after == ANCHORS.replace("*log", "{logDriver: none}")
+
+
+def test_a_value_that_an_anchor_shares_with_another_definition_is_refused() -> None:
+    """Another definition would change, too."""
+    task = "Type: AWS::ECS::TaskDefinition\n    Properties: {Cpu: 1024, ContainerDefinitions: []}\n"
+    shared = f"Resources:\n  A: &a\n    {task}  B: *a\n"
+
+    def change(definition: Any, *_: object) -> ChangedDefinition:
+        return with_size(definition, SMALL) if definition["family"] == "A" else ChangedDefinition(definition=definition)
+
+    with pytest.raises(TaskProfilerError, match="t was not changed, because its form"):
+        change_text(shared.encode(), "t", change)
+    merged = shared.replace("  B: *a\n", "  B:\n    <<: *a\n    Properties: {Cpu: 2048, ContainerDefinitions: []}\n")
+    after = change_text(merged.encode(), "t", change).after.decode()
+    assert after == merged.replace("Cpu: 1024", "Cpu: 256, Memory: '512'")
+
+
+@pytest.mark.parametrize("value", ["!Ref Cpu", "{Ref: Cpu}", '!FindInMap [A, B, "C"]'])
+def test_a_size_that_only_a_deployment_knows_is_refused(value: str) -> None:
+    with pytest.raises(TaskProfilerError, match=r"Task: The task's cpu is .*: set 256 at its source\."):
+        resized(TEMPLATE.replace("1024 #", f"{value} #"))
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.sampled_from(["a: b", "- a", "# a", "yes", "1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(st.text(max_size=5) | st.sampled_from(["cpu", "memory", "a"]), values, max_size=5)
+encodings = st.sampled_from(["utf-8", "utf-16", "utf-8-sig"])
+
+
+@given(before=objects, after=objects, indent=st.none() | st.integers(0, 4), ascii_only=st.booleans(), code=encodings)
+def test_any_json_becomes_any_other_and_has_its_bytes_again(
+    before: dict[str, Any], after: dict[str, Any], indent: int | None, *, ascii_only: bool, code: str
+) -> None:
+    data = json.dumps({**before, **CONTAINERS}, indent=indent, ensure_ascii=ascii_only).encode(code, "surrogatepass")
+    found = changed(data, {**after, **CONTAINERS})
+    assert json.loads(found) == {**after, **CONTAINERS}
+    assert json.detect_encoding(found) == json.detect_encoding(data)
+    assert changed(data, {**before, **CONTAINERS}) == data
+
+
+letters = st.text("ab:#-'\"{}[],&*!|>%@ \\ü", max_size=5).filter(lambda text: text[:1] != ":")
+keys = st.text("ab#-'{[&*!ü", min_size=1, max_size=5)  # the library does not read all others that it writes
+yaml_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | letters | st.sampled_from(["yes", "1", "two\nlines\n", "x\n\n"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
+)
+yaml_objects = st.dictionaries(keys | st.sampled_from(["cpu", "memory"]), yaml_values, max_size=5)
+
+
+@settings(deadline=None)
+@given(yaml_objects, yaml_objects, st.booleans() | st.none(), st.sampled_from([(2, 2, 0), (2, 4, 2), (4, 6, 4)]))
+def test_any_yaml_becomes_any_other(
+    before: dict[str, Any],
+    after: dict[str, Any],
+    flow: bool | None,  # noqa: FBT001  hypothesis passes by position
+    indents: tuple[int, int, int],
+) -> None:
+    yaml = YAML(typ="rt")
+    yaml.default_flow_style = flow
+    yaml.indent(*indents)
+    yaml.explicit_start = True
+    out = BytesIO()
+    yaml.dump({**before, **CONTAINERS, "z": 1}, out)
+    found = changed(out.getvalue(), {**after, **CONTAINERS, "z": 1})
+    assert YAML(typ="safe", pure=True).load(found) == {**after, **CONTAINERS, "z": 1}
