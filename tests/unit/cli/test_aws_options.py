@@ -121,7 +121,8 @@ print(*sys.modules)
 
 
 def test_a_missing_region_of_a_cluster_in_aws_is_an_error_before_the_slow_imports() -> None:
-    words = (sys.executable, "-c", _HISTORY, "history", "--elasticsearch", "https://search", "--aws-auth")
-    done = subprocess.run(words, env={"HOME": os.devnull}, capture_output=True, text=True, check=True)
+    words = (sys.executable, "-c", _HISTORY, "history", "--from", "https://search")
+    environment = {"HOME": os.devnull, "ELASTICSEARCH_AWS_AUTH": "es"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == f"task-profiler: AWS cannot be used: {UNKNOWN_REGION}\n"
     assert {"requests", "boto3", "botocore"}.intersection(done.stdout.split()) == set()
