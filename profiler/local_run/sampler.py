@@ -268,7 +268,7 @@ class CommandSampler:
 
     @property
     def memory_bound_bytes(self) -> int:
-        """The most that all processes may have held at a reading. No later one shows that they held less."""
+        """The most that all processes may have held at a reading, if no later one shows that they held less."""
         return max(self._bound_bytes, self._unsure_bound_bytes)
 
     def _add_bound(self, bound_bytes: int) -> None:

@@ -55,7 +55,7 @@ _CHILDREN_ARE_LOST = (
     "A process ignores the end of its children: their CPU time is known only up to the last sample before their end."
 )
 _MEMORY_IS_UNSURE = (
-    "The memory peak may have been up to {}: how many pages the processes share could not be read often enough."
+    "The memory peak may have been {} or more: how many pages the processes share could not be read often enough."
 )
 _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and the command may have "
