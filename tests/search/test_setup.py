@@ -142,7 +142,9 @@ def test_an_account_of_more_families_than_a_page_reports_after_four_commands(
         assert done.returncode == 0, done.stdout + done.stderr
         install, _image, stack, monitors, check, run, _clean = answers(done.stdout)
         assert f"3 monitors  not done  0 of {FAMILIES} schedules and rules start" in install
-        assert stack.splitlines()[-1].endswith(f"is deployed: version {profiler.__version__}.")
+        deployed, export = stack.splitlines()[-2:]
+        assert deployed.endswith(f"is deployed: version {profiler.__version__}.")
+        assert export == f"export TASK_PROFILER_FROM={elasticsearch7.url}"
         assert monitors.count("registered ") == FAMILIES
         assert check.count(" current ") == FAMILIES
         assert run.startswith(f"● {FAMILY}:2 succeeded")
