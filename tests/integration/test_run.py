@@ -235,7 +235,8 @@ def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
     )
     record = _record("sh", str(shell_script), options=("--interval", "0.1"))
     python = Path(sys.executable).name
-    assert {process.name for process in record.processes} == {"sh all.sh", python, f"{python} export.py"}
+    names = {process.name for process in record.processes} - {"cat"}  # on a busy machine it lives long enough
+    assert names == {"sh all.sh", python, f"{python} export.py"}
     assert record.series is not None
     assert f"{python} export.py" in {row.command for row in record.series.processes}
     assert {len(row.vcpu_used or ()) for row in record.series.processes} == {len(record.series.vcpu_used or ())}

@@ -130,7 +130,7 @@ def waiting(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 @pytest.mark.parametrize("what", _RUNNING)
 def test_the_function_that_runs_is_named(program: Path, running: dict[str, Seen], what: str) -> None:
     record, seen = running[what]
-    assert record["monitor"]["warnings"] == []
+    assert not [text for text in record["monitor"]["warnings"] if "waiting for a CPU" not in text]
     stacks = record["stacks"]
     assert stacks["source"].startswith("py-spy 0.")
     assert stacks["samples"] >= 3
