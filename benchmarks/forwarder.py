@@ -36,9 +36,9 @@ from profiler.forwarder.subscription import (  # benchmarks.subscription adds la
     read_event,
 )
 from profiler.record.record_model import encode
-from tests.search.engines import VERSION_8, running_elasticsearch
-from tests.search.server import SearchServer
 from tools.fleet import Fleet, runs
+from tools.search_engines import VERSION_8, running_elasticsearch
+from tools.search_server import SearchServer
 
 _EVENTS_PER_PAYLOAD, _EVENTS_PER_REQUEST = 100, 500
 _MAPPED_REPORTS = 10_000

@@ -26,8 +26,9 @@ from pathlib import Path
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import ProcessMemory, read_memory, run_process, watch_until_exit
-from tests.aws import FakeAws, fake_aws
-from tests.task_endpoint import TASK_ID
+from tools.moto_server import FakeAws, fake_aws
+
+TASK_ID = "fill"
 
 _MONITOR = (sys.executable, "-m", "profiler", "monitor")
 _WARM_UP_SECONDS = 4

@@ -26,7 +26,7 @@ from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.read_one_gpu import Nvml, load_binding
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.log import Log
-from tests.aws import fake_aws
+from tools.moto_server import fake_aws
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"
 _MAX_CPU_PERCENT = 0.1

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kibana import colours
 from kibana import dashboard_model as model
-from kibana.dashboard_model import Dashboard, Json, Metric, Panel, Terms
+from kibana.dashboard_model import Dashboard, Json, Panel, PanelMetric, Terms
 from kibana.saved_objects import (
     SOURCE,
     classic_visualization,
@@ -103,7 +103,7 @@ def colours_of(panel: Panel) -> dict[str, str]:
     return {**bands, **cases, **({} if panel.has_series_of_terms and panel.kind != "ranking" else metrics)}
 
 
-def _legend(metric: Metric) -> str:
+def _legend(metric: PanelMetric) -> str:
     """The name of a metric's series."""
     is_prefixed = metric.operation == "percentile"
     return f"{metric.percent}th percentile of {_PERCENTILE_LABEL}" if is_prefixed else metric.label
@@ -209,7 +209,7 @@ def _aggregation(identity: str, schema: str, kind: str, params: Json) -> Json:
     return {"id": identity, "enabled": True, "type": kind, "schema": schema, "params": params}
 
 
-def _metric(group: tuple[Metric, ...]) -> tuple[str, Json]:
+def _metric(group: tuple[PanelMetric, ...]) -> tuple[str, Json]:
     metric = group[0]
     params: Json = {"field": metric.field, "customLabel": metric.label}
     match metric.operation:

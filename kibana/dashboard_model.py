@@ -105,7 +105,7 @@ def kuery(condition: Condition | None) -> dict[str, str]:
     return {"query": kql(condition), "language": "kuery"}
 
 
-class Metric(Struct, frozen=True):
+class PanelMetric(Struct, frozen=True):
     """One number, or for ``latest`` one value, computed from a bucket's documents.
 
     Every document has the field of a ``count``.
@@ -132,7 +132,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     field: str
     label: str
     size: int = 20
-    order_by: Metric | None = None
+    order_by: PanelMetric | None = None
     is_by_count: bool = False
     has_other_bucket: bool = False
     has_missing_bucket: bool = False  # for documents without the field
@@ -159,7 +159,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     title: str
     description: str
     kind: Kind
-    metrics: tuple[Metric, ...]
+    metrics: tuple[PanelMetric, ...]
     index: Index = "reports"
     terms: tuple[Terms, ...] = ()
     cases: tuple[Case, ...] = ()
@@ -251,21 +251,21 @@ class Dashboard(Struct, frozen=True, kw_only=True):
 
 ORDER: Final = "order"
 """The name of an aggregation that no chart draws: it orders the terms."""
-_NUMBER_OF_DOCUMENTS: Final = Metric(operation="count", field=TIME_FIELD, label="Documents")
+_NUMBER_OF_DOCUMENTS: Final = PanelMetric(operation="count", field=TIME_FIELD, label="Documents")
 
 
-def hidden_order(terms: Terms) -> Metric | None:
+def hidden_order(terms: Terms) -> PanelMetric | None:
     """The metric that orders the terms without being drawn."""
     return _NUMBER_OF_DOCUMENTS if terms.is_by_count else terms.order_by
 
 
-def grouped_metrics(panel: Panel) -> dict[str, tuple[Metric, ...]]:
+def grouped_metrics(panel: Panel) -> dict[str, tuple[PanelMetric, ...]]:
     """The metrics by the id of their aggregation. The classic flavour uses the same ids.
 
     One aggregation computes all percentiles of a field: two aggregations would take the server twice the time.
     Kibana 8.4 and later combine them by themselves.
     """
-    groups: dict[str, tuple[Metric, ...]] = {}
+    groups: dict[str, tuple[PanelMetric, ...]] = {}
     first: dict[str, str] = {}
     for number, metric in enumerate(panel.metrics, start=1):
         name = str(number)

@@ -5,7 +5,7 @@ from typing import Final
 
 from kibana import colours
 from kibana import dashboard_model as model
-from kibana.dashboard_model import Control, Dashboard, Json, Metric, Panel, Terms
+from kibana.dashboard_model import Control, Dashboard, Json, Panel, PanelMetric, Terms
 from kibana.saved_objects import dashboard_object, data_view_reference, object_id, saved_object, to_json
 
 # The ids of columns: "rows-N" of terms, this one, "metric-N" or "metric-N-case-N" of metrics, and that of the order.
@@ -71,7 +71,7 @@ def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
         yield model.ORDER, _metric(order, panel)
 
 
-def _ratio(name: str, metric: Metric) -> Iterator[tuple[str, Json]]:
+def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
     """A formula, with the columns that it is calculated from, as the formula editor saves them."""
     condition = model.kql(metric.share_of)
     part, whole, result = f"{name}X0", f"{name}X1", f"{name}X2"
@@ -136,7 +136,7 @@ def _terms(terms: Terms) -> Json:
     }
 
 
-def _metric(metric: Metric, panel: Panel) -> Json:
+def _metric(metric: PanelMetric, panel: Panel) -> Json:
     column: Json = {
         "label": metric.label,
         "customLabel": True,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
-from kibana.dashboard_model import AllOf, Case, Compared, Dashboard, Exists, Is, Metric, Not, Panel, Terms
+from kibana.dashboard_model import AllOf, Case, Compared, Dashboard, Exists, Is, Not, Panel, PanelMetric, Terms
 from kibana.run_panels import NEWEST_RUNS
 
 _MEAN_OF_MEANS = (
@@ -16,8 +16,10 @@ _MEAN_OF_MEANS = (
 _ROWS = f"The {parts.HEATMAP_ROWS} families with the most runs."
 _HEATMAP_HEIGHT = 20
 _NOTICES_HEIGHT = 11
-_MEDIAN = Metric(operation="percentile", field=parts.DURATION, percent=50, label="Median", colour=colours.USED)
-_P95 = Metric(operation="percentile", field=parts.DURATION, percent=95, label="95th percentile", colour=colours.HIGH)
+_MEDIAN = PanelMetric(operation="percentile", field=parts.DURATION, percent=50, label="Median", colour=colours.USED)
+_P95 = PanelMetric(
+    operation="percentile", field=parts.DURATION, percent=95, label="95th percentile", colour=colours.HIGH
+)
 
 _NUMBERS: Final = (
     parts.number("task-count", "Tasks", "Tasks that ended.", parts.TASKS, width=8),
@@ -43,7 +45,7 @@ _NUMBERS: Final = (
 )
 
 
-def _heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
+def _heatmap(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
     return parts.heatmap(key, title, f"{description} {_ROWS}", metric, height=_HEATMAP_HEIGHT)
 
 
@@ -79,7 +81,7 @@ _HEATMAPS: Final = (
     ),
 )
 
-_NOTICES: Final = Metric(operation="count", field=model.TIME_FIELD, label="Notifications")
+_NOTICES: Final = PanelMetric(operation="count", field=model.TIME_FIELD, label="Notifications")
 
 
 def _notices(key: str, title: str, description: str, dataset: str, by_kind: dict[str, str]) -> Panel:
@@ -244,7 +246,7 @@ _LARGEST_WASTE: Final = replace(parts.FAMILIES, order_by=parts.WASTE, is_by_coun
 _FAMILY_ROWS: Final = tuple(replace(terms, order_by=parts.WASTE, is_by_count=False) for terms in parts.FAMILY_ROWS)
 
 
-def _newest_advice(*before: Metric) -> tuple[Metric, ...]:
+def _newest_advice(*before: PanelMetric) -> tuple[PanelMetric, ...]:
     """The sizes, the advice and the saving of one run: the newest."""
     return (
         *before,

@@ -6,18 +6,18 @@ from typing import Any, Final
 
 from kibana import colours
 from kibana import dashboard_model as model
-from kibana.dashboard_model import AllOf, AnyOf, Case, Control, Exists, Is, Kind, Metric, Not, Panel, Terms
+from kibana.dashboard_model import AllOf, AnyOf, Case, Control, Exists, Is, Kind, Not, Panel, PanelMetric, Terms
 
 HEATMAP_ROWS: Final = 25
 
-TASKS: Final = Metric(operation="count_distinct", field="task.id", label="Tasks")
+TASKS: Final = PanelMetric(operation="count_distinct", field="task.id", label="Tasks")
 COST_KNOWN: Final = Exists("cost.usd")  # the sum of unknown amounts would be $0.00
-COST: Final = Metric(operation="sum", field="cost.usd", label="USD")
-WASTE: Final = Metric(operation="sum", field="cost.waste_usd", label="USD")
+COST: Final = PanelMetric(operation="sum", field="cost.usd", label="USD")
+WASTE: Final = PanelMetric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
 FAMILIES: Final = Terms(field="task.family", label="Family", size=25, is_by_count=True)
 LARGEST_FAMILIES: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True, has_other_bucket=True)
-NEWEST: Final = Metric(operation="max", field=model.TIME_FIELD, label="Newest")
+NEWEST: Final = PanelMetric(operation="max", field=model.TIME_FIELD, label="Newest")
 TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20, order_by=NEWEST)
 CONTAINER_ROWS: Final = Terms(field="container.name", label="Container", size=10, has_missing_bucket=True)
 
@@ -57,9 +57,9 @@ OUTCOMES: Final = (
 """Each run has exactly one of these outcomes."""
 
 
-latest = partial(Metric, "latest")  # the value of the latest document that has the field
-highest = partial(Metric, "max")
-average = partial(Metric, "average")  # unweighted
+latest = partial(PanelMetric, "latest")  # the value of the latest document that has the field
+highest = partial(PanelMetric, "max")
+average = partial(PanelMetric, "average")  # unweighted
 
 
 _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
@@ -72,7 +72,7 @@ _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
 """The options of each kind of panel: bars and heatmaps are over the end times of runs, or the times of notices."""
 
 
-def panel(kind: Kind, key: str, title: str, description: str, *metrics: Metric, **options: Any) -> Panel:  # noqa: ANN401  fields
+def panel(kind: Kind, key: str, title: str, description: str, *metrics: PanelMetric, **options: Any) -> Panel:  # noqa: ANN401  fields
     """A panel of this kind, with these other fields.
 
     Without another condition, a ranking and a heatmap leave out families and runs without the first value: they would

@@ -6,7 +6,7 @@ from typing import Final
 from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
-from kibana.dashboard_model import Dashboard, Exists, Metric, Panel, SavedSearch, Terms
+from kibana.dashboard_model import Dashboard, Exists, Panel, PanelMetric, SavedSearch, Terms
 
 _TABLE_HEIGHT: Final = 9
 # A log stream is of one container of one task. When no task is selected, the charts show one run, and not a mixture.
@@ -21,7 +21,7 @@ _run_table = partial(parts.table, terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS),
 _over_time = partial(parts.line, index="checkpoints", terms=_RUN_OF_CHART)
 
 
-def _device_chart(key: str, title: str, description: str, metric: Metric) -> Panel:
+def _device_chart(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
     """A line for each family that has the value: the legend has their names, which are not cut like ids.
 
     Buckets of elapsed time suit the runs in any time range. Lines over the clock would join runs of different days.
@@ -145,7 +145,7 @@ RUN: Final = Dashboard(
 )
 
 
-def _accelerator_table(key: str, title: str, description: str, field: str, *metrics: Metric) -> Panel:
+def _accelerator_table(key: str, title: str, description: str, field: str, *metrics: PanelMetric) -> Panel:
     columns = (parts.TASKS, *metrics, parts.LATEST_TASK)
     return parts.table(key, title, description, *columns, terms=(parts.FAMILIES,), condition=Exists(field), height=12)
 
@@ -179,7 +179,7 @@ GPU: Final = Dashboard(
             "Idle GPU-hours by family",
             "Time in which no kernel ran on a GPU, summed over runs and GPUs. If it is not known which GPUs of an "
             "instance belong to a task, all of them count.",
-            Metric(operation="sum", field="usage.gpu.idle.hours", label="Idle GPU-hours"),
+            PanelMetric(operation="sum", field="usage.gpu.idle.hours", label="Idle GPU-hours"),
         ),
         parts.ranking(
             "gpu-sm-active",

@@ -37,7 +37,7 @@ from profiler.forwarder.notifications.posting import NoticeChannel
 from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,
-    Failure,
+    FailedItem,
     deliver,
     log_failures,
     send_failures,
@@ -70,7 +70,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     configure_library_logging()
     records = event.get("Records")
     items = decode_event(event) if records is None else ()
-    if records is None and not any(isinstance(item, Failure) or item.lines for item in items):
+    if records is None and not any(isinstance(item, FailedItem) or item.lines for item in items):
         return asdict(Counts())
     notices, settings = _task_notices(context), _settings()
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
@@ -373,7 +373,7 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
     return ElasticsearchCluster(url, credentials, settings.ca_file)
 
 
-def _keep_failures(queue_url: str | None, failures: Sequence[Failure]) -> None:
+def _keep_failures(queue_url: str | None, failures: Sequence[FailedItem]) -> None:
     log_failures(_log, failures)
     if queue_url is not None:
         send_failures(queue_url, _client("sqs"), failures)

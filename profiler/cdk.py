@@ -18,7 +18,7 @@ from aws_cdk import aws_logs as logs
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, MONITOR_REPOSITORY, ReportStream
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
-from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, Container, environment_of, needs_put
+from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, DefinedContainer, environment_of, needs_put
 from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, MonitorContainer, OwnLog, StacksAccess
 
 _ID = "TaskMonitor"
@@ -84,7 +84,9 @@ class TaskMonitor:
         report_stream = {} if self._report_stream == "batch" else {REPORT_STREAM_VARIABLE: self._report_stream}
         own = MonitorContainer(
             image="",
-            batch=Container(name=batch.container_name, log_driver=AWSLOGS if options else None, log_options=options),
+            batch=DefinedContainer(
+                name=batch.container_name, log_driver=AWSLOGS if options else None, log_options=options
+            ),
             uses_gpu=self._gpu,
             own_log=None if group is None else OwnLog(group=group.log_group_name),
             stacks=self._stacks,

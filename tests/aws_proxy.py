@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlencode
 
 import requests
 
-from tests.aws import FakeAws
 from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
+from tools.moto_server import FakeAws
 
 Answer = tuple[int, dict[str, str], bytes]
 # Of an operation that moto does not know, or what makes it of the request.

@@ -29,7 +29,7 @@ from moto.cloudformation.models import cloudformation_backends
 from moto.cloudformation.utils import yaml_tag_constructor
 
 from profiler.aws_account.setup.stack_template import parameter_values, with_subscriptions
-from tests.aws import lists_without_no_values
+from tools.moto_server import lists_without_no_values
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"  # moto's

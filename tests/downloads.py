@@ -4,7 +4,7 @@ python -m tests.downloads
 """
 
 from tests.e2e.images import NATIVE, default_cache, root_file_system
-from tests.search.engines import VERSION_7, VERSION_8, fetch_elasticsearch, fetch_opensearch
+from tools.search_engines import VERSION_7, VERSION_8, fetch_elasticsearch, fetch_opensearch
 
 
 def main() -> None:

@@ -1,11 +1,12 @@
 """A search cluster in memory that applies bulk requests as Elasticsearch does: updates, upserts, versions."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from profiler.forwarder.documents import Document
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
 
 _Place = tuple[str, str]
 
@@ -90,3 +91,41 @@ def _filtered(fields: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
                 target = target.setdefault(part, {})
             target[name] = found[name]
     return kept
+
+
+Answer = Callable[[Sequence[Document]], list[ItemResult]]
+
+
+class FakeCluster(FakeSearchCluster):
+    """Responds to each request with the next item of its script, and repeats the last one. Keeps the documents."""
+
+    def __init__(self, *script: Answer) -> None:
+        super().__init__()
+        self._script = list(script)
+        self.batches: list[list[str]] = []
+        self.taken: dict[str, Document] = {}
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        assert timeout_seconds >= 1
+        self.batches.append([document.id for document in documents])
+        answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
+        results = answer(documents)
+        for document, result in zip(documents, results, strict=True):
+            if not result.is_failed:
+                self.taken[document.id] = document
+        return results
+
+
+def documents(count: int) -> list[Document]:
+    return [Document(index="task-reports-2026.03", id=str(number), fields={"n": number}) for number in range(count)]
+
+
+def takes_all(batch: Sequence[Document]) -> list[ItemResult]:
+    return [ItemResult(status=200) for _ in batch]
+
+
+def fails(status: int | None) -> Answer:
+    def answer(_batch: Sequence[Document]) -> list[ItemResult]:
+        raise SearchClusterError(f"HTTP {status}", status=status)
+
+    return answer

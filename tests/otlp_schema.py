@@ -11,7 +11,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from profiler.otlp.otlp_encoding import Signal
+from profiler.otlp.otlp_encoding import Signal, encode
+from profiler.otlp.run_signals import (
+    ExportedRun,
+    signals_of,
+)
 
 REQUESTS: dict[Signal, type[ProtobufMessage]] = {
     "traces": ExportTraceServiceRequest,
@@ -75,3 +79,28 @@ def without_defaults(value: Any) -> Any:
         kept = {name: without_defaults(item) for name, item in value.items()}
         return {name: item for name, item in kept.items() if item not in (0, "", "0", [], {})}
     return [without_defaults(item) for item in value] if isinstance(value, list) else value
+
+
+def spans(run: ExportedRun) -> list[Any]:
+    found: list[Any] = signals_of(run)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    return found
+
+
+def check(run: ExportedRun) -> None:
+    """Both encodings of all signals are what the published schema makes of them, and equal."""
+    signals = signals_of(run)
+    for signal, message in signals.items():
+        as_json = read_json(signal, encode(signal, message, "http/json"))
+        assert read_protobuf(signal, encode(signal, message, "http/protobuf")) == as_json
+        assert without_defaults(message) == without_defaults(as_json)
+    resources = [next(iter(message.values()))[0]["resource"] for message in signals.values()]
+    assert all(resource == resources[0] for resource in resources)
+    root, *children = spans(run)
+    for span in (root, *children):
+        assert 0 <= int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) < 2**64
+        assert int(span["traceId"], 16)
+        assert int(span["spanId"], 16)
+        keys = [one["key"] for one in span.get("attributes", ())]
+        assert len(keys) == len(set(keys))
+    assert {child["parentSpanId"] for child in children} <= {root["spanId"]}
+    assert signals == signals_of(run)

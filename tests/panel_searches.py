@@ -18,9 +18,9 @@ from kibana.dashboard_model import (
     Exists,
     Is,
     Json,
-    Metric,
     Not,
     Panel,
+    PanelMetric,
     Terms,
     cases_id,
     grouped_metrics,
@@ -85,14 +85,14 @@ def _terms(terms: Terms) -> Json:
     return aggregation
 
 
-def _metric(name: str, group: tuple[Metric, ...]) -> Iterator[tuple[str, Json]]:
+def _metric(name: str, group: tuple[PanelMetric, ...]) -> Iterator[tuple[str, Json]]:
     body = _operation(group)
     yield name, body
     if group[0].share_of is not None:
         yield f"{name}-{MATCHING}", {"filter": query(group[0].share_of), "aggs": {name: body}}
 
 
-def _operation(group: tuple[Metric, ...]) -> Json:
+def _operation(group: tuple[PanelMetric, ...]) -> Json:
     metric = group[0]
     match metric.operation:
         case "count":  # the products use the number of documents, and every document has the field

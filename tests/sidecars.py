@@ -102,3 +102,20 @@ def definitions_with_sidecars() -> dict[str, dict[str, Any]]:
         "datadog": _task(BATCH, DATADOG),
         "envoy": _task({**BATCH, **waits}, ENVOY, proxyConfiguration=PROXY),
     }
+
+
+XRAY = {"name": "xray-daemon", "image": "public.ecr.aws/xray/aws-xray-daemon:latest"}
+ADOT = {
+    "name": "aws-otel-collector",
+    "image": "public.ecr.aws/aws-observability/aws-otel-collector:v0.43.1",
+    "command": ["--config=/etc/ecs/ecs-default-config.yaml"],
+}
+ROUTER = {
+    "name": "logs",
+    "image": "public.ecr.aws/aws-observability/aws-for-fluent-bit:stable",
+    "firelensConfiguration": {"type": "fluentbit"},
+}
+GUARD_DUTY = {"name": "aws-guardduty-agent-1a2b3c", "image": "733349766148.dkr.ecr.us-west-2.amazonaws.com/agent:v1"}
+SERVICE_CONNECT = {"name": "ecs-service-connect-AbC123", "image": "ecs-service-connect-agent:interface-v1"}
+SIDECARS = {str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, {"name": "own-helper"})}
+INJECTED = (GUARD_DUTY, SERVICE_CONNECT)

@@ -12,10 +12,10 @@ import sys
 import venv
 from pathlib import Path
 
-from tests.aws import FakeAws, push_image, start_by_schedule
 from tests.documentation import ROOT, scripts
 from tests.fake_docker import FakeDocker
 from tests.sidecars import awslogs
+from tools.moto_server import FakeAws, push_image, start_by_schedule
 
 PAGE = Path("docs/tutorial.md")
 CLUSTER = "jobs"

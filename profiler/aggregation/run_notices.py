@@ -35,7 +35,7 @@ _MAX_STEP_NS = 30 * NS_PER_SECOND
 _MAX_INTERVALS = 2.5
 
 
-class Growth(Struct, frozen=True):
+class GrowthFit(Struct, frozen=True):
     """The growth of the last quarter of the run, which began at ``since_ns``."""
 
     since_ns: int
@@ -61,7 +61,7 @@ class GrowthToLimit:
         self._recent: dict[int, float] = {}
         self._next_check_ns = started_ns + MIN_RUN_NS
 
-    def add(self, at_ns: int, used: float, size: float | None) -> Growth | None:
+    def add(self, at_ns: int, used: float, size: float | None) -> GrowthFit | None:
         """Add a reading; returns the growth if it reaches the size soon."""
         index = max(at_ns - self._started_ns, 0) // self._step_ns
         while index >= _STEPS:  # merge the steps in pairs
@@ -84,7 +84,7 @@ class GrowthToLimit:
         self._next_check_ns = at_ns + _RECENT_STEP_NS
         return self._find(at_ns, used, size)
 
-    def _find(self, at_ns: int, used: float, size: float) -> Growth | None:
+    def _find(self, at_ns: int, used: float, size: float) -> GrowthFit | None:
         quarter_ns = (at_ns - self._started_ns) // 4
         first = len(self._lows) - max(round(quarter_ns / self._step_ns), _PARTS)
         since_ns = self._started_ns + first * self._step_ns
@@ -103,7 +103,7 @@ class GrowthToLimit:
         if per_minute <= 0 or not isfinite(before) or recent_lows[-1] < before + _NEW_HIGH * size:
             return None
         minutes_left = max(size - used, 0) / per_minute
-        return Growth(since_ns, used, size, per_minute, minutes_left) if minutes_left <= _MINUTES_LEFT else None
+        return GrowthFit(since_ns, used, size, per_minute, minutes_left) if minutes_left <= _MINUTES_LEFT else None
 
 
 def _growth(levels: Sequence[float], length_ns: int) -> float:
@@ -115,7 +115,7 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
     return sum(steps) * NS_PER_MINUTE / length_ns if mean > 0 and min(steps) >= _MIN_PART * mean else 0
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class NoticeFinding(Struct, frozen=True, kw_only=True):
     """A condition that was met from ``since_ns`` on, in words, and in numbers: the fields of NoticeEvidence.
 
     ``waited_since_ns``: what the run has waited for since then is to be named; None for growth.
@@ -152,9 +152,9 @@ class RunNotices:
         self._disk: GrowthToLimit | None = GrowthToLimit(started_ns)
         self.raised: tuple[RaisedNotice, ...] = ()
 
-    def add(self, reading: NoticeReading) -> list[Finding]:
+    def add(self, reading: NoticeReading) -> list[NoticeFinding]:
         """Add a reading; returns the conditions that are met for the first time."""
-        findings: list[Finding] = []
+        findings: list[NoticeFinding] = []
         at_ns, idle, memory, disk = reading.at_ns, self._idle, self._memory, self._disk
         used, used_mb = reading.memory_used_bytes, reading.disk_used_mb
         if idle is not None and idle.add(reading) and idle.since_ns is not None:
@@ -168,13 +168,13 @@ class RunNotices:
             findings.append(_growing("disk", growth, at_ns, 1))
         return findings
 
-    def overdue(self, now_ns: int) -> Finding | None:
+    def overdue(self, now_ns: int) -> NoticeFinding | None:
         """The finding, returned once, that the run takes longer than expected. No reading is necessary."""
         expected_seconds, elapsed_ns = self._expected_seconds, now_ns - self._started_ns
         if expected_seconds is None or elapsed_ns <= expected_seconds * NS_PER_SECOND:
             return None
         self._expected_seconds = None
-        return Finding(
+        return NoticeFinding(
             kind="overdue",
             since_ns=self._started_ns + round(expected_seconds * NS_PER_SECOND),
             at_ns=now_ns,
@@ -188,7 +188,7 @@ class RunNotices:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait for a few minutes."""
         return self._idle is not None and self._idle.wants_silence(now_ns)
 
-    def describe(self, finding: Finding, longest_wait: "Callable[[int], Wait | None]") -> "Notice":
+    def describe(self, finding: NoticeFinding, longest_wait: "Callable[[int], Wait | None]") -> "Notice":
         """The notice, which is added to the raised ones; ``longest_wait`` returns the longest wait since a time."""
         from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
 
@@ -206,9 +206,9 @@ class RunNotices:
         )
 
 
-def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> Finding:
+def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> NoticeFinding:
     minutes = (at_ns - since_ns) / NS_PER_MINUTE
-    return Finding(
+    return NoticeFinding(
         kind="stuck",
         since_ns=since_ns,
         at_ns=at_ns,
@@ -224,10 +224,10 @@ def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> Finding:
     )
 
 
-def _growing(kind: "NoticeKind", growth: Growth, at_ns: int, per_mb: float) -> Finding:
+def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -> NoticeFinding:
     minutes = (at_ns - growth.since_ns) / NS_PER_MINUTE
     used, size, per_minute = growth.used / per_mb, growth.size / per_mb, growth.per_minute / per_mb
-    return Finding(
+    return NoticeFinding(
         kind=kind,
         since_ns=growth.since_ns,
         at_ns=at_ns,

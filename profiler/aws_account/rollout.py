@@ -17,7 +17,7 @@ from profiler.aws_account.started_tasks import AIRFLOW, SCHEDULE, starter_notes,
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.resize_policy import Resize, ResizeAction
-from profiler.task_definitions.containers import Container, monitor_of, needs_put, read_containers
+from profiler.task_definitions.containers import DefinedContainer, monitor_of, needs_put, read_containers
 from profiler.task_definitions.definition_difference import Difference, Part, difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.monitor_changes import (
@@ -52,8 +52,8 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     document: TaskDefinitionDocument | None = None
     definition: Mapping[str, object] = {}
-    containers: tuple[Container, ...] = ()
-    old_monitor: Container | None = None
+    containers: tuple[DefinedContainer, ...] = ()
+    old_monitor: DefinedContainer | None = None
     problems: tuple[str, ...] = ()
     batch: str = ""
     started_by: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ def plan_addition(
     if AIRFLOW in started_by:
         options = replace(options, default_report_stream="monitor")
     added = add_monitor(document.definition, options, revision_arn=document.arn)
-    monitor = added.monitor or Container(name="")
+    monitor = added.monitor or DefinedContainer(name="")
     log_group = monitor.own_log_group
     # The plan shows the default image once, and whether the log group exists.
     general = {default_image_note(options.image or default_image(document.arn)), log_group_note(log_group)}

@@ -13,7 +13,7 @@ from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS
-from profiler.cli.terminal.two_runs import Comparison, compare
+from profiler.cli.terminal.two_runs import RunComparison, compare
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -113,7 +113,7 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
         write_lines([EMPTY, *lines] if number else lines)
 
 
-def _comparison(run: PastRun, against: str | None, source: RunSource, whole: RunSource | None) -> Comparison | None:
+def _comparison(run: PastRun, against: str | None, source: RunSource, whole: RunSource | None) -> RunComparison | None:
     """The requested comparison; for a failed run, the comparison with its family's last success.
 
     ``whole`` is the source to read more successes from; None: that is too expensive.
@@ -128,7 +128,7 @@ def _comparison(run: PastRun, against: str | None, source: RunSource, whole: Run
     if success is not None:
         return compare(run, success, "last success", is_complete=against is not None, earlier=earlier)
     family = family_key(run.report.record)
-    return Comparison(other=None, name=f"earlier success of {family.name} in {source.place}")
+    return RunComparison(other=None, name=f"earlier success of {family.name} in {source.place}")
 
 
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from profiler.aws_account.running_tasks.running_runs import FollowedLogs, LocalRuns, RunningRun, RunningRuns
+from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRun, RunningRuns, RunsInProgress
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedRun, WatchedTasks
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import STDOUT, UNKNOWN, is_terminal, stdout_encoding, warn, write_json_lines, write_out
@@ -166,7 +166,7 @@ def open_watched_tasks(
 
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
-        collected=LocalRuns(read=running_here) if is_local else RunningRuns(RunFilter(run=name)),
+        collected=RunsInProgress(read=running_here) if is_local else RunningRuns(RunFilter(run=name)),
         logs=FollowedLogs(open_pages(options), clock),
         usual=UsualDurations(past_runs if days else None, max(clock.wall_ns() - days * NS_PER_DAY, 0)),
         log_groups=log_groups(options, groups),

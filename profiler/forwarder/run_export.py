@@ -16,7 +16,7 @@ from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import EndedTask, completed
-from profiler.forwarder.search_cluster.document_delivery import Failure, KeepFailures
+from profiler.forwarder.search_cluster.document_delivery import FailedItem, KeepFailures
 from profiler.otlp.otlp_export import OtlpExporter, export_in_time
 from profiler.otlp.otlp_settings import Targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
@@ -81,7 +81,7 @@ class RunExport(Struct, frozen=True):
         if self.keep is None:
             raise DeliveryError(reason)  # another invocation for this event tries again
         try:
-            self.keep([Failure(msgspec.to_builtins(run.record), reason)])
+            self.keep([FailedItem(msgspec.to_builtins(run.record), reason)])
         except ForwarderError as error:
             raise DeliveryError(f"{reason} {error}") from error
         task = f"task {run.record.task_id}"

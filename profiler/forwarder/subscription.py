@@ -26,7 +26,12 @@ from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import ForwarderError, PayloadError, attempt, raise_errors
 from profiler.forwarder.notifications.task_notices import TaskNotices
-from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, Failure, KeepFailures
+from profiler.forwarder.search_cluster.document_delivery import (
+    DeliverDocuments,
+    DeliveryResult,
+    FailedItem,
+    KeepFailures,
+)
 from profiler.forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Record
@@ -81,7 +86,7 @@ class _DamagedPayload(Payload, frozen=True, rename="camel"):
 
 
 # A payload, or a log event that is damaged.
-PayloadItem: TypeAlias = Payload | Failure
+PayloadItem: TypeAlias = Payload | FailedItem
 
 
 class Counts(Struct, kw_only=True):
@@ -104,7 +109,7 @@ class LineForwarder(Struct):
     keep_failures: KeepFailures
     notices: TaskNotices
     _documents: list[Document] = []
-    _failures: list[Failure] = []
+    _failures: list[FailedItem] = []
     _held_bytes: int = 0
     _counts: Counts = field(default_factory=Counts)
 
@@ -151,12 +156,12 @@ class LineForwarder(Struct):
                 else:
                     # Where the record is and its data, which a message to the failure queue may cut.
                     place = {name: record.get(name) for name in ("eventID", "eventSourceARN")}
-                    yield Failure({**place, "sequenceNumber": number, "data": data}, str(error)), None
+                    yield FailedItem({**place, "sequenceNumber": number, "data": data}, str(error)), None
 
     def _index(self, items: Iterable[tuple[PayloadItem, str | None]]) -> None:
         """Index the lines of payloads, each with the record that contains it; hold notices, keep failures."""
         for item, source in items:
-            if isinstance(item, Failure):
+            if isinstance(item, FailedItem):
                 self._keep(item)
                 continue
             for event in item.lines:
@@ -166,13 +171,13 @@ class LineForwarder(Struct):
                     self._documents.append(result)
                     if result.notice is not None and not item.is_replay:
                         self.notices.add(result.notice, f"{item.log_group} {item.log_stream}", source)
-                elif isinstance(result, Failure):
+                elif isinstance(result, FailedItem):
                     self._keep(result)
                 else:
                     self._counts.skipped += 1
         self._deliver()
 
-    def _keep(self, failure: Failure) -> None:
+    def _keep(self, failure: FailedItem) -> None:
         """Keep a document or line that can never be indexed, after the documents before it are delivered."""
         self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
         self._failures.append(failure)
@@ -194,7 +199,7 @@ class LineForwarder(Struct):
         self._documents, self._failures, self._held_bytes = [], [], 0
 
 
-def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Failure | None:
+def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | FailedItem | None:
     """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None for a skipped line."""
     line = read_line(event.message) or read_notice(event.message)
     if line is None:
@@ -208,7 +213,7 @@ def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -
         result = foreign or notice_document(line, event.message, settings)
     else:
         result = _foreign_identity(payload, line.record) or report_document(line, event.message, settings)
-    return Failure(event.message, result.reason) if isinstance(result, InvalidReport) else result
+    return FailedItem(event.message, result.reason) if isinstance(result, InvalidReport) else result
 
 
 def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
@@ -269,7 +274,7 @@ def decode_event(event: object) -> tuple[PayloadItem, ...]:
 def decode_data(data: str) -> tuple[PayloadItem, ...]:
     """Decode the base64 text of CloudWatch Logs, of at most 64 MiB when unpacked. Raises PayloadError.
 
-    A damaged log event does not affect the other ones: it becomes a ``Failure``.
+    A damaged log event does not affect the other ones: it becomes a ``FailedItem``.
     """
     try:
         compressed = base64.b64decode(data, validate=True)
@@ -292,7 +297,7 @@ def decode_data(data: str) -> tuple[PayloadItem, ...]:
         try:
             log_events.append(msgspec.json.decode(raw, type=LogEvent))
         except (msgspec.DecodeError, RecursionError) as error:
-            items.append(Failure(raw.decode(), f"The log event is damaged: {error}"))
+            items.append(FailedItem(raw.decode(), f"The log event is damaged: {error}"))
     return *items, Payload(**{**structs.asdict(payload), "log_events": tuple(log_events)})
 
 

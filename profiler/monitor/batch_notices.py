@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.idle_time import NoticeReading
-from profiler.aggregation.run_notices import Finding, RunNotices
+from profiler.aggregation.run_notices import NoticeFinding, RunNotices
 from profiler.aggregation.task_record import container_limits
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import FARGATE
@@ -24,7 +24,7 @@ class BatchNotices:
         self._clock = clock
         self._own_line_ns: int | None = None
 
-    def find(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[tuple[RunNotices, Finding]]:
+    def find(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[tuple[RunNotices, NoticeFinding]]:
         """The conditions that a running batch meets for the first time, with its notices so far."""
         state = batch.notices
         if state is None:

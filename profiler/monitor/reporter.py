@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
-from profiler.aggregation.run_notices import Finding, RunNotices
+from profiler.aggregation.run_notices import NoticeFinding, RunNotices
 from profiler.aggregation.task_record import (
     build_batch_record,
     build_interval,
@@ -79,7 +79,9 @@ class Reporter(Struct, eq=False):
         record = with_collected(record, self.shared.collectors, container.followed_id)
         return self._line("task.checkpoint", record)
 
-    def notice(self, batch: FollowedContainer, task: TaskMetadata, notices: RunNotices, finding: Finding) -> bytes:
+    def notice(
+        self, batch: FollowedContainer, task: TaskMetadata, notices: RunNotices, finding: NoticeFinding
+    ) -> bytes:
         """The line of a notice about a running batch; all later records of the batch list it."""
         from profiler.record.notice_model import NoticeLine, encode_notice  # most runs have no notice
 

@@ -73,7 +73,7 @@ class ResizePolicy(Struct, frozen=True, kw_only=True):
     last: int = LAST_RUNS
 
 
-class Verdict(Struct, frozen=True, kw_only=True, rename="camel"):
+class ResizeVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
     """What became of a new size, by its runs. None: not known."""
 
     runs: int
@@ -95,7 +95,7 @@ class Resize(Struct, frozen=True, kw_only=True):
     size: TaskSize | None = None
     saving_usd_per_month: float | None = None
     usd_per_month: float | None = None
-    verdict: Verdict | None = None
+    verdict: ResizeVerdict | None = None
 
 
 def decide(
@@ -155,7 +155,7 @@ class _Case(Struct, frozen=True, kw_only=True):
             return again
         return replace(none, action="keep", reason=f"{format_count(len(own), 'run')} at the new size went well")
 
-    def _verdict(self, before: Sequence[RunFacts]) -> Verdict:
+    def _verdict(self, before: Sequence[RunFacts]) -> ResizeVerdict:
         own = self.own
         then_ms, now_ms = _durations_ms(before), _durations_ms(own)
         change = 100 * (median(now_ms) / median(then_ms) - 1) if now_ms and any(then_ms) else None
@@ -163,7 +163,7 @@ class _Case(Struct, frozen=True, kw_only=True):
         monthly = None if evidence is None else runs_per_month(evidence)
         usual_usd, new_usd = (_mean_usd(runs, self.price_overrides) for runs in (before, own))
         saved = None if monthly is None or usual_usd is None or new_usd is None else (usual_usd - new_usd) * monthly
-        return Verdict(
+        return ResizeVerdict(
             runs=len(own),
             killed=len(_killed(own)),
             failed=len(_failed(own)),

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import AWSLOGS, ReportStream
-from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, Container, environment_of
+from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, DefinedContainer, environment_of
 from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, MonitorContainer, OwnLog, StacksAccess
 from profiler.task_definitions.text_style import STACK_REGION, TextStyle
 
@@ -37,7 +37,7 @@ def monitor_container(request: ContainerRequest, *, default_region: str | None =
     """The container definition of the monitor for a batch with the awslogs log driver."""
     region = request.region or default_region
     options = OwnLog(group=request.log_group, region=region, stream_prefix=request.stream_prefix).options
-    batch = Container(name=request.container, log_driver=AWSLOGS, log_options=options)
+    batch = DefinedContainer(name=request.container, log_driver=AWSLOGS, log_options=options)
     settings = {} if request.report_stream == "batch" else {REPORT_STREAM_VARIABLE: request.report_stream}
     return MonitorContainer(image=request.image, batch=batch, stacks=request.stacks, settings=settings).definition()
 

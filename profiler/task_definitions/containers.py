@@ -27,7 +27,7 @@ _MB_PER_GB = 1024
 _TASK_MEMORY = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(GB)?\s*", re.ASCII | re.IGNORECASE)
 
 
-class Container(TaskContainer, frozen=True, kw_only=True):
+class DefinedContainer(TaskContainer, frozen=True, kw_only=True):
     """One container definition; None for fields that are not set."""
 
     command: tuple[str, ...] | None = ()
@@ -65,12 +65,12 @@ class Container(TaskContainer, frozen=True, kw_only=True):
         return bool(self.neuron_devices) or "NeuronDevice" in self.requirements
 
 
-def read_containers(definition: Mapping[str, object]) -> tuple[Container, ...]:
+def read_containers(definition: Mapping[str, object]) -> tuple[DefinedContainer, ...]:
     """The containers, in the order of the definition."""
     return tuple(map(read_container, mappings(definition.get("containerDefinitions"))))
 
 
-def find_monitor(containers: Sequence[Container], image: str | None = None) -> Container | None:
+def find_monitor(containers: Sequence[DefinedContainer], image: str | None = None) -> DefinedContainer | None:
     """The monitor of the definition, None if it has none; ``image`` if its repository has a name of the user's own.
 
     Raises TaskProfilerError if a container of another program has the monitor's name.
@@ -90,7 +90,7 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     return monitor
 
 
-def monitor_of(definition: Mapping[str, object], image: str | None = None) -> Container | None:
+def monitor_of(definition: Mapping[str, object], image: str | None = None) -> DefinedContainer | None:
     """The monitor of the definition; another program's container with its name does not count."""
     try:
         return find_monitor(read_containers(definition), image)
@@ -99,26 +99,26 @@ def monitor_of(definition: Mapping[str, object], image: str | None = None) -> Co
 
 
 def roles_of(
-    containers: Sequence[Container], image: str | None = None, *, requested: str | None = None
+    containers: Sequence[DefinedContainer], image: str | None = None, *, requested: str | None = None
 ) -> ContainerRoles:
     """The role of each container; ``requested`` is the value of TASK_PROFILER_CONTAINER."""
     return container_roles([_with_known_image(container, image) for container in containers], requested=requested)
 
 
-def requested_batch(containers: Sequence[Container]) -> str | None:
+def requested_batch(containers: Sequence[DefinedContainer]) -> str | None:
     """The container that the monitor's own setting names as the batch, whether it exists or not."""
     monitor = roles_of(containers).monitor
     environment = next((container.environment for container in containers if container.name == monitor), {})
     return text(environment.get(CONTAINER_VARIABLE))
 
 
-def log_target(container: Container, task_arn: str | None = None) -> AwslogsTarget:
+def log_target(container: DefinedContainer, task_arn: str | None = None) -> AwslogsTarget:
     """Where a container of a task logs; without the awslogs log driver, nothing is known."""
     options = container.log_options if container.log_driver == AWSLOGS else {}
     return awslogs_target({name: str(value) for name, value in options.items() if value}, container.name, task_arn)
 
 
-def _with_known_image(container: Container, image: str | None) -> Container:
+def _with_known_image(container: DefinedContainer, image: str | None) -> DefinedContainer:
     """The container, whose image is known if its repository is the one of ``image``, the user's own for the monitor."""
     is_own_build = image is not None and repository(container.image) == repository(image)
     return replace(container, image=MONITOR_REPOSITORY) if is_own_build else container
@@ -142,7 +142,7 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
     return float(match[1]) * (_MB_PER_GB if match[2] else 1) or None
 
 
-def find_batch(containers: Sequence[Container], requested: str | None) -> Container:
+def find_batch(containers: Sequence[DefinedContainer], requested: str | None) -> DefinedContainer:
     """The requested container, else the only essential one that AWS has not injected.
 
     Raises TaskProfilerError if there is none, with the names to choose from.
@@ -169,10 +169,10 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     return next(container for container in containers if container.name == essential[0])
 
 
-def read_container(raw: Mapping[str, object]) -> Container:
+def read_container(raw: Mapping[str, object]) -> DefinedContainer:
     """One container definition."""
     logs, linux = mapping(raw.get("logConfiguration")), mapping(raw.get("linuxParameters"))
-    return Container(
+    return DefinedContainer(
         name=text(raw.get("name")) or "",
         image=text(raw.get("image")),
         essential=raw.get("essential") is not False,  # the default is true

@@ -7,7 +7,7 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.timestamps import json_moment_ns
-from profiler.task_definitions.containers import Container
+from profiler.task_definitions.containers import DefinedContainer
 from profiler.task_definitions.text_tree import read_json
 
 # Fields that DescribeTaskDefinition returns and RegisterTaskDefinition does not accept.
@@ -59,9 +59,9 @@ class ChangedDefinition(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     batch: str = ""
-    containers: tuple[Container, ...] = ()
-    old_monitor: Container | None = None
-    monitor: Container | None = None
+    containers: tuple[DefinedContainer, ...] = ()
+    old_monitor: DefinedContainer | None = None
+    monitor: DefinedContainer | None = None
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:

@@ -13,7 +13,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
     REPORT_STREAM_VARIABLE,
-    Container,
+    DefinedContainer,
     environment_of,
     find_batch,
     find_monitor,
@@ -100,7 +100,7 @@ def log_group_note(group: str | None) -> str:
     )
 
 
-def _with_report_stream(options: AddMonitorOptions, existing: Container | None) -> AddMonitorOptions:
+def _with_report_stream(options: AddMonitorOptions, existing: DefinedContainer | None) -> AddMonitorOptions:
     """The options with the chosen stream as a setting. The batch's is left out, unless it replaces another one."""
     is_set = existing is not None and REPORT_STREAM_VARIABLE in existing.environment
     stream = options.report_stream or (None if is_set else options.default_report_stream)
@@ -110,7 +110,10 @@ def _with_report_stream(options: AddMonitorOptions, existing: Container | None) 
 
 
 def _with_existing_monitor(
-    definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
+    definition: Mapping[str, object],
+    containers: Sequence[DefinedContainer],
+    existing: DefinedContainer,
+    options: AddMonitorOptions,
 ) -> ChangedDefinition:
     """Upgrade an existing monitor, and keep what its owner added."""
     others = tuple(container for container in containers if container is not existing)
@@ -149,7 +152,9 @@ def _with_existing_monitor(
     )
 
 
-def _batch_of(existing: Container, others: Sequence[Container], requested: str | None) -> Container:
+def _batch_of(
+    existing: DefinedContainer, others: Sequence[DefinedContainer], requested: str | None
+) -> DefinedContainer:
     """The container that an existing monitor reports on."""
     named = existing.environment.get(CONTAINER_VARIABLE)
     for container in others:
@@ -159,7 +164,7 @@ def _batch_of(existing: Container, others: Sequence[Container], requested: str |
 
 
 def _with_new_monitor(
-    definition: Mapping[str, object], containers: Sequence[Container], options: AddMonitorOptions, image: str
+    definition: Mapping[str, object], containers: Sequence[DefinedContainer], options: AddMonitorOptions, image: str
 ) -> ChangedDefinition:
     batch = find_batch(containers, options.container)
     if len(containers) >= _MAX_CONTAINERS:
@@ -193,8 +198,8 @@ def _with_new_monitor(
 
 def _monitor(
     definition: Mapping[str, object],
-    others: Sequence[Container],
-    batch: Container,
+    others: Sequence[DefinedContainer],
+    batch: DefinedContainer,
     options: AddMonitorOptions,
     *,
     image: str,
@@ -275,7 +280,7 @@ def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator
 
 
 def _memory_notes(
-    definition: Mapping[str, object], containers: Sequence[Container], monitor: MonitorContainer
+    definition: Mapping[str, object], containers: Sequence[DefinedContainer], monitor: MonitorContainer
 ) -> Iterator[str]:
     """Refuse if the containers may use all of the task's memory: the monitor would use memory of the batch."""
     task_mb = task_memory_mb(definition)
@@ -295,7 +300,7 @@ def _memory_notes(
         )
 
 
-def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:
+def _log_notes(batch: DefinedContainer, monitor: MonitorContainer) -> Iterator[str]:
     own_log = monitor.own_log
     if own_log is None:
         return

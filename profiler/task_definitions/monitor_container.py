@@ -15,7 +15,13 @@ from profiler.core.aws_clients import service_domain
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
 from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.core.version import __version__
-from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, ROOT_USERS, SYS_PTRACE, Container, environment_of
+from profiler.task_definitions.containers import (
+    LOG_GROUP_VARIABLE,
+    ROOT_USERS,
+    SYS_PTRACE,
+    DefinedContainer,
+    environment_of,
+)
 
 # When the monitor reads call stacks. "off" grants the access without the stacks, for the kinds of waiting.
 StacksAccess = Literal["on", "moments", "off"]
@@ -66,7 +72,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     """
 
     image: str
-    batch: Container
+    batch: DefinedContainer
     uses_gpu: bool = False
     uses_neuron: bool = False
     own_log: OwnLog | None = None

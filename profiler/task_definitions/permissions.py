@@ -18,7 +18,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings, text
-from profiler.task_definitions.containers import Container, needs_put
+from profiler.task_definitions.containers import DefinedContainer, needs_put
 
 POLICY_NAME = "task-profiler"
 _SID = "PutTheReportIntoTheBatchsStream"
@@ -30,7 +30,7 @@ _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-
 
 
 def report_streams(
-    containers: Iterable[Container], batch: str, monitor: Container | None, revision_arn: str
+    containers: Iterable[DefinedContainer], batch: str, monitor: DefinedContainer | None, revision_arn: str
 ) -> frozenset[str]:
     """The ARNs of the log streams to which the monitor writes the report. The revision is any of the family.
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
 from profiler.record.record_model import TaskSize
-from profiler.task_definitions.containers import Container, read_containers, roles_of, task_memory_mb
+from profiler.task_definitions.containers import DefinedContainer, read_containers, roles_of, task_memory_mb
 from profiler.task_definitions.definition_json import ChangedDefinition
 
 # The tags in which a revision remembers the size before.
@@ -64,7 +64,7 @@ def with_size(
     return ChangedDefinition(definition=changed, notes=notes, changes=notes)
 
 
-def _lowered_cpu(containers: Sequence[Container], own: str | None, units: int) -> Iterator[tuple[str, int]]:
+def _lowered_cpu(containers: Sequence[DefinedContainer], own: str | None, units: int) -> Iterator[tuple[str, int]]:
     others = {one.name: one.cpu_units for one in containers if one.name != own and one.cpu_units}
     available = units - sum(one.cpu_units for one in containers if one.name == own)
     fitting = _fitting(others, {name: min(amount, _LEAST_CPU_UNITS) for name, amount in others.items()}, available)
@@ -77,7 +77,7 @@ def _lowered_cpu(containers: Sequence[Container], own: str | None, units: int) -
 
 
 def _lowered_memory(
-    containers: Sequence[Container], own: str | None, memory_mb: int, needs_mb: Mapping[str, float]
+    containers: Sequence[DefinedContainer], own: str | None, memory_mb: int, needs_mb: Mapping[str, float]
 ) -> Iterator[tuple[str, dict[str, int]]]:
     """The limits and reservations that change, by the container's name."""
     others = [one for one in containers if one.name != own]
@@ -106,7 +106,7 @@ def _lowered_memory(
         yield one.name, {name: value for name, value in new.items() if value is not None and value != present[name]}
 
 
-def _reserved_mb(container: Container) -> int:
+def _reserved_mb(container: DefinedContainer) -> int:
     return container.memory_reservation_mb or container.memory_mb or 0
 
 

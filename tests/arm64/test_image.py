@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 import profiler
-from tests.aws import FakeAws
 from tests.e2e.engine import Engine
 from tests.e2e.reports import Start, finished
 from tests.e2e.specs import MONITOR, batch_container, monitor_container
+from tools.moto_server import FakeAws
 
 pytestmark = pytest.mark.e2e
 

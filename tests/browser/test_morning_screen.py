@@ -11,7 +11,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.record_model import Report
 from tests import shown_runs
 from tests.browser.conftest import LOOKS, MISSED, Opener, page_of, ready, violations
-from tests.browser.test_report import OVERFLOW
+from tests.browser.page_checks import OVERFLOW
 
 pytestmark = pytest.mark.browser
 LONG = "nightly-export-of-orders-and-invoices-to-the-warehouse-of-eu"

@@ -7,23 +7,11 @@ from playwright.sync_api import Browser, Page
 
 from profiler.record.record_model import Container, Distribution, Metrics, Record, Report
 from tests.browser.conftest import MANY, MISSED, RUNS, Opener, page_of, ready
+from tests.browser.page_checks import INJECTIONS, OVERFLOW, count, wait_for_count
 from tests.runs import report as sized_run
 from tools.example_runs import runs
 
 pytestmark = pytest.mark.browser
-INJECTIONS = (
-    "</script><script>window.hurt=1</script>",
-    "<img src=x onerror='window.hurt=1'>",
-    "<b>bold</b><br><a href='javascript:window.hurt=1'>link</a>",
-    "&lt;i&gt;",
-    "%{y}$\\alpha$",
-    "2026-01-01",
-    "1",
-    "constructor",
-    "__proto__",
-    "\u202egnorw\u2028",
-    "x" * 300,
-)
 # At the first cell of the morning screen: the tables of a print.
 PRINT_EARLY = """new MutationObserver((_, observer) => {
   if (!document.querySelector("#morning tbody a")) return;
@@ -31,15 +19,6 @@ PRINT_EARLY = """new MutationObserver((_, observer) => {
   window.dispatchEvent(new Event("beforeprint"));
   setTimeout(() => { window.printed = document.querySelectorAll("#all table").length; }, 0);
 }).observe(document, { childList: true, subtree: true });"""
-OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-def count(tab: Page) -> int:
-    return int(tab.get_attribute("#runs", "data-count") or "-1")
-
-
-def wait_for_count(tab: Page, expected: int) -> None:
-    tab.wait_for_selector(f"#runs[data-count='{expected}']")
 
 
 def test_the_overview_is_drawn_without_the_chart_library(opened: Opener, dashboard: Path) -> None:

@@ -23,7 +23,7 @@ from profiler.record.record_model import Report
 from profiler.runs.step_series import steps_of_record
 from tests import shown_runs
 from tests.browser.conftest import LOOKS, Opener, page_of, violations
-from tests.browser.test_report import INJECTIONS, OVERFLOW
+from tests.browser.page_checks import INJECTIONS, OVERFLOW
 from tests.report_page import run_of, write_page
 from tests.values import present
 

@@ -33,7 +33,7 @@ from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, batch_container, monitor_container
 from tests.e2e.task import Task
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 PYTHON = "/usr/bin/python3"
 DELEGATED = ("Delegate=yes",)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
-from profiler.cli.setup.stack_output import SearchCluster
+from profiler.cli.setup.stack_output import ForwarderCluster
 from profiler.cli.wiring.aws_options import search_session
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import Credentials
@@ -127,7 +127,7 @@ def test_setup_stack_installs_the_templates(
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     session = search_session(domain.url, None, None, ENVIRONMENT)
-    cluster = SearchCluster(domain.url, session)
+    cluster = ForwarderCluster(domain.url, session)
     cluster.install("task", "month")
     assert cluster.engine == "opensearch"
     assert capfd.readouterr() == ("installed: 7 index templates, policies and indices\n", "")

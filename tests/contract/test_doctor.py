@@ -14,12 +14,12 @@ import boto3
 import pytest
 
 from profiler.search_setup.template_install import setup_files
-from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import Answer, AwsProxy
 from tests.cloudformation import LOG_GROUPS, REGION, Stack, deploy
 from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
 from tests.task_endpoint import TASK_ID, Task, served
+from tools.moto_server import FakeAws, fake_aws
 
 
 class Deployment:

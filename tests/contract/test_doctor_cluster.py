@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.aws import FakeAws, fake_aws, start_by_schedule
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.runs import lines, report
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
+from tools.moto_server import FakeAws, fake_aws, start_by_schedule
 
 FORWARDER = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:task-profiler-forward-logs"
 STREAM = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"

@@ -28,13 +28,13 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
+from tests.log_subscriptions import DOCUMENT
+from tests.log_subscriptions import event as logs_event
+from tests.log_subscriptions import record as stream_record
+from tests.memory_retries import BATCH, NEW_ID, FakeAws
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.test_memory_retry import BATCH, NEW_ID, FakeAws
-from tests.unit.forwarder.test_subscription import DOCUMENT
-from tests.unit.forwarder.test_subscription import event as logs_event
-from tests.unit.forwarder.test_subscription import record as stream_record
-from tests.unit.forwarder.test_task_event import ARN, container, definition, event
-from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
+from tests.stopped_tasks import BATCH_STREAM, report
+from tests.task_events import ARN, container, definition, event
 
 TASK_ID = ARN.rsplit("/", 1)[-1]
 SOURCE = {"record": report()}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from profiler.monitor.prometheus.exporter import ALL_ADDRESSES, MetricsServer, PrometheusExporter
 from tests.fakes import FakeLog
-from tests.unit.monitor.prometheus.test_snapshot import World
+from tests.prometheus_world import World
 from tests.values import present
 
 LOCAL, IPV6_LOCAL = "127.0.0.1", "::1"

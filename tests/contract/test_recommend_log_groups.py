@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
 from tests.runs import lines, report, slowdown
+from tools.moto_server import FakeAws, fake_aws
 
 GROUP = "/ecs/jobs"
 # The newest has 1 vCPU; the others had more and would have been slower there.

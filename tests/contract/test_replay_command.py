@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
+from tools.moto_server import FakeAws, fake_aws
 
 GROUP, INVOKE = "/ecs/jobs", "POST /2015-03-31/functions/forwarder/invocations"
 

@@ -15,11 +15,11 @@ from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.record_model import Report, encode
 from profiler.runs.past_runs.log_group_runs import filter_pattern
 from profiler.runs.past_runs.run_source import RunFilter
-from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
 from tests.run_sources import IDS, NOW_NS, RUNS, check_source, checkpoint_at, ended
 from tests.runs import checkpoint, history_of, lines, report
 from tests.shown_runs import waiting_stacks
+from tools.moto_server import FakeAws, fake_aws
 
 GROUP, SECOND_GROUP = "/ecs/jobs", "/ecs/other"
 

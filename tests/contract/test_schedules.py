@@ -13,10 +13,10 @@ from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, local_zone
 from profiler.record.record_model import encode
-from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.runs import report
 from tests.values import present
+from tools.moto_server import FakeAws, fake_aws
 
 ARN = "arn:aws:ecs:us-east-1:123456789012"
 CLUSTER = f"{ARN}:cluster/jobs"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import profiler
-from tests.aws import FakeAws, fake_aws, push_image, start_by_schedule
 from tests.command_line import run_here
 from tests.fake_docker import FakeDocker
 from tests.sidecars import awslogs
+from tools.moto_server import FakeAws, fake_aws, push_image, start_by_schedule
 
 ACCOUNT = "123456789012"
 REGISTRY = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"

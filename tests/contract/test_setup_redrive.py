@@ -14,9 +14,9 @@ from profiler.aws_account.setup.dead_letters import redrive
 from profiler.cli.commands.aws import redrive as redrive_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
-from tests.integration.test_lambda_zip import subscription_event
 from tests.lambda_environment import moto_account
-from tests.unit.forwarder.test_task_event import EVENT
+from tests.log_subscriptions import subscription_event
+from tests.task_events import EVENT
 
 # What Lambda sends to an on-failure destination: "Capturing records of Lambda asynchronous invocations".
 RECORD = {

@@ -15,19 +15,19 @@ from msgspec.structs import replace
 
 import profiler
 from profiler.aws_account.setup.stack_deployment import StackRequest, store_secret
-from profiler.cli.setup.stack_output import Output, SearchCluster, deploy, remove
+from profiler.cli.setup.stack_output import ForwarderCluster, StackOutput, deploy, remove
 from profiler.core.errors import TaskProfilerError
-from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.fake_cloudformation import FakeCloudFormation, of_stack
-from tests.unit.cli.setup.test_setup_stack import Cluster
+from tests.setup_cluster import Cluster
+from tools.moto_server import FakeAws, fake_aws
 
 ACCOUNT = "123456789012"
 BUCKET = f"task-profiler-{ACCOUNT}-us-east-1"
 TABLE = {"LogicalResourceId": "Table", "ResourceType": "AWS::DynamoDB::Table"}
 CHANGE = {"Type": "Resource", "ResourceChange": {**TABLE, "Action": "Modify", "Replacement": "Conditional"}}
-APPLY, PLAN = (Output(is_applied=is_applied, as_json=False) for is_applied in (True, False))
+APPLY, PLAN = (StackOutput(is_applied=is_applied, as_json=False) for is_applied in (True, False))
 WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 
 
@@ -227,7 +227,7 @@ def test_the_first_indices_are_those_of_the_period_that_the_functions_use(accoun
     search = Cluster()
     settings = {"ElasticsearchUrl": search.url, "Subscribe": "account"}
     request = StackRequest(zip_file=str(account.zip), settings=settings, parameters=("IndexPeriod=day",))
-    cluster = SearchCluster(search.url, requests.Session())
+    cluster = ForwarderCluster(search.url, requests.Session())
     deploy(request, account.client, cluster, APPLY)
     indices = [path for path in search.put if not path.startswith("/_")]
     assert indices
@@ -296,7 +296,7 @@ def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Accou
 def test_the_clusters_product_is_a_setting_unless_a_parameter_sets_it(
     account: Account, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    cluster = SearchCluster("http://127.0.0.1:9", requests.Session())
+    cluster = ForwarderCluster("http://127.0.0.1:9", requests.Session())
     cluster.engine = "opensearch"
     settings = {"ElasticsearchUrl": "http://127.0.0.1:9", "Subscribe": "account"}
     for parameters, engine in ((), "opensearch"), (("SearchEngine=elasticsearch",), "elasticsearch"):

@@ -18,7 +18,7 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
-from tests.unit.forwarder.test_task_event import event
+from tests.task_events import event
 
 SECRET = "hunter2-hunter2"
 MISSING = "The secret missing cannot be read"

@@ -15,10 +15,10 @@ from profiler.record.record_model import Report
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_facts import facts_of
-from tests.aws import FakeAws, fake_aws, start_by_schedule
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.runs import lines, report
+from tools.moto_server import FakeAws, fake_aws, start_by_schedule
 
 ACCOUNT = "123456789012"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}

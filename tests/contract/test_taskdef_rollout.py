@@ -9,10 +9,10 @@ import pytest
 
 import profiler
 from profiler.aws_account.family_monitors import plan_monitors, read_monitors
-from tests.aws import FakeAws, fake_aws, push_image
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.command_line import run_here
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
+from tools.moto_server import FakeAws, fake_aws, push_image
 
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}

@@ -12,9 +12,9 @@ import pytest
 import requests
 
 from profiler.task_definitions.definition_json import READ_ONLY
-from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.sidecars import ACCOUNT, IMAGE, REGION, TASK_ROLE, definitions_with_sidecars
+from tools.moto_server import FakeAws, fake_aws
 
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 ADD_ONE = ("add-monitor", "--family", "job-xray", "--image", IMAGE, "--container", "etl")

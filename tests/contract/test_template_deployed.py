@@ -23,6 +23,7 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.notifications.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
+from tests.bus_events import RUN
 from tests.cloudformation import (
     ACCOUNT,
     LOG_GROUPS,
@@ -37,14 +38,13 @@ from tests.cloudformation import (
     validate_arguments,
 )
 from tests.documentation import ROOT
+from tests.ended_runs import ended
 from tests.http_server import FakeElasticsearch
-from tests.integration.test_lambda_zip import REPORT
 from tests.lambda_environment import InvocationContext, forget_environment, moto_account
+from tests.log_subscriptions import REPORT
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.notifications.test_event_details import RUN
-from tests.unit.forwarder.notifications.test_slack_messages import ended
-from tests.unit.forwarder.test_task_event import EVENT, event
+from tests.task_events import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alerts"

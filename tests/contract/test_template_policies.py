@@ -30,13 +30,13 @@ from profiler.record.notice_model import encode_notice
 from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, listed, template
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
-from tests.integration.test_lambda_zip import REPORT, subscription_event
 from tests.lambda_environment import InvocationContext, forget_environment, function_environment
+from tests.log_subscriptions import REPORT, subscription_event
+from tests.memory_retries import BATCH
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
 from tests.sidecars import awslogs
-from tests.unit.forwarder.test_memory_retry import BATCH
-from tests.unit.forwarder.test_task_event import event
+from tests.task_events import event
 
 FORWARDER = Path(profiler.forwarder.__file__).parent
 DOMAIN = f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs"

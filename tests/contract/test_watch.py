@@ -19,12 +19,12 @@ import pytest
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import Report, encode
-from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
 from tests.http_server import OneAnswer
 from tests.run_sources import MESSAGE, checkpoint_at, ended, notice_text, run, text
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tests.terminals import open_terminal
+from tools.moto_server import FakeAws, fake_aws
 
 MONITORS, BATCHES = "/ecs/monitors", "/ecs/jobs"
 GROUPS = ("--from", f"logs:{MONITORS}", "--from", f"logs:{BATCHES}")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.aws import FakeAws, fake_aws
 from tests.e2e.engine import Engine, EngineMissingError, running_engine
 from tests.e2e.images import (
     BASE_IMAGE,
@@ -24,6 +23,7 @@ from tests.e2e.reports import LOG_GROUP, Start
 from tests.e2e.specs import BATCH, ContainerSpec, monitor_container
 from tests.e2e.task import Task
 from tests.prerequisites import skip_or_fail
+from tools.moto_server import FakeAws, fake_aws
 
 _IMAGE_IS_MADE = "E2E_MONITOR_IMAGE_IS_MADE"
 

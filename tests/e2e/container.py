@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tests.e2e.engine import DockerError, Engine
 from tests.e2e.kernel import KernelAccounting, KernelReading, accounting_at, accounting_of, remove_cgroup
 from tests.e2e.specs import ContainerSpec
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 _MIB = 1024 * 1024
 _NANO_CPUS = 1_000_000_000

@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from tests.e2e.kernel import remove_cgroup
-from tests.waiting import WaitTimeoutError, wait_until
+from tools.waiting import WaitTimeoutError, wait_until
 
 _CALL_SECONDS = 60.0
 _START_SECONDS = 120.0

@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.aws import FakeAws
 from tests.e2e.specs import BATCH, MONITOR
 from tests.e2e.task import Task
-from tests.waiting import wait_until
+from tools.moto_server import FakeAws
+from tools.waiting import wait_until
 
 LOG_GROUP = "/e2e/batch"
 END_SECONDS = 90.0

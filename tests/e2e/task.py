@@ -20,7 +20,7 @@ from tests.e2e.engine import DockerError, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.specs import ContainerSpec
 from tests.http_server import FakeHttpServer
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 PAUSE = "~internal~ecs~pause~namespace"
 

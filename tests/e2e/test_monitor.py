@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.aws import FakeAws
 from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, finished, wait_for_samples
 from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.task import Task
-from tests.waiting import wait_until
+from tools.moto_server import FakeAws
+from tools.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 

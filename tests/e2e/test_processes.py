@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.aws import FakeAws
 from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import Start, checkpoints, finished
 from tests.e2e.specs import BATCH, batch_container, monitor_container
 from tests.e2e.task import Task
+from tools.moto_server import FakeAws
 
 pytestmark = pytest.mark.e2e
 

@@ -20,7 +20,6 @@ from moto.ecr.models import Repository
 from moto.ecr.responses import ECRResponse
 
 import profiler
-from tests.aws import FakeAws
 from tests.e2e.engine import Engine
 from tests.e2e.images import (
     ARCHITECTURES,
@@ -33,6 +32,7 @@ from tests.e2e.images import (
 )
 from tests.http_server import FakeHttpServer
 from tests.tutorial import build_wheel
+from tools.moto_server import FakeAws
 
 pytestmark = pytest.mark.e2e
 

@@ -11,9 +11,9 @@ import pytest
 
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
-from tests.aws import fake_aws
 from tests.integration.sidecar import Sidecar
 from tests.monitor_world import World
+from tools.moto_server import fake_aws
 
 pytestmark = pytest.mark.endurance
 

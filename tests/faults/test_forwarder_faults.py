@@ -9,8 +9,8 @@ import pytest
 import handler
 from profiler.forwarder.invocation import DeliveryError, SettingsError
 from tests.http_server import FakeElasticsearch
-from tests.integration.test_lambda_zip import REPORT, encoded, subscription_event
 from tests.lambda_environment import InvocationContext, forget_environment
+from tests.log_subscriptions import REPORT, encoded, subscription_event
 
 
 class Cluster(FakeElasticsearch):

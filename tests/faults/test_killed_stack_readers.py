@@ -23,7 +23,7 @@ from profiler.collectors.stacks.py_spy import find_py_spy
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import list_children
 from tests.values import present
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")]

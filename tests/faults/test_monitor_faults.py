@@ -21,7 +21,7 @@ from tests.faults.misbehaving import (
 from tests.integration.sidecar import Line, Sidecar, problems
 from tests.task_endpoint import Served
 from tests.values import present
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 INTERVAL_SECONDS = 0.1  # the sidecar's
 TICKS = 30

@@ -21,9 +21,9 @@ from tests.fake_slack import TOKEN, WEBHOOK_PATH, Answer, FakeSlack
 from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
 from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.integration.sidecar import Sidecar, problems
-from tests.integration.test_lambda_zip import REPORT, subscription_event
 from tests.lambda_environment import InvocationContext, forget_environment
-from tests.unit.forwarder.test_task_event import event as task_event
+from tests.log_subscriptions import REPORT, subscription_event
+from tests.task_events import event as task_event
 
 SECRET = "hunter2"
 API_KEY, PASSWORD = f"{SECRET}-key", f"{SECRET}-password"

@@ -25,7 +25,7 @@ from profiler.core.clock import SystemClock
 from profiler.record.record_model import Container, Gpu, Record, decode
 from tests.fakes import FakeLog, seconds
 from tests.values import present
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 pytestmark = pytest.mark.gpu
 

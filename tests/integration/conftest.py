@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.aws import FakeAws, fake_aws
 from tests.task_endpoint import GROUP, STREAM
+from tools.moto_server import FakeAws, fake_aws
 
 
 def _installed(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:

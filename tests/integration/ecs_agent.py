@@ -17,7 +17,7 @@ from typing import Any
 import boto3
 
 from tests.task_endpoint import Task, served
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 _SECONDS = 60
 _STATS_READS = 5

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any, BinaryIO, Protocol, Self
 
 from tests.task_endpoint import Task, served
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 Line = dict[str, Any]
 NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}

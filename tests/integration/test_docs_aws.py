@@ -17,10 +17,10 @@ import pytest
 import requests
 
 import profiler
-from tests.aws import FakeAws, fake_aws
 from tests.documentation import commands_of, pages
 from tests.tutorial import TutorialReader, answers, build_wheel, monitored_families, register_families, typed
 from tests.values import present
+from tools.moto_server import FakeAws, fake_aws
 
 SENDER = Path(__file__).parents[1] / "aws_cli_sent.py"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}

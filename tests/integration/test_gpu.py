@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from profiler.runs.step_series import decode_points
-from tests.aws import fake_aws
 from tests.fake_nvml import compile_driver
 from tests.integration.profiled import profiled
 from tests.integration.sidecar import Sidecar
 from tests.values import present
+from tools.moto_server import fake_aws
 
 LOAD = Path(__file__).parents[2] / "examples" / "gpu_burn" / "gpu_burn.py"
 BUSY, IDLE = (f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd" for index in (0, 1))

@@ -21,7 +21,7 @@ from tests.command_line import run_here
 from tests.integration.profiled import LIMIT_SECONDS, PROGRAM, run
 from tests.report_page import parsed
 from tests.values import present
-from tests.waiting import READINGS, wait_until
+from tools.waiting import READINGS, wait_until
 
 
 def _shown(*words: str) -> subprocess.CompletedProcess[str]:

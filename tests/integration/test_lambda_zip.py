@@ -1,6 +1,5 @@
 """The zip alone, run by the real Lambda runtime client with a minimal Runtime API and a fake cluster."""
 
-import base64
 import gzip
 import hashlib
 import json
@@ -22,36 +21,17 @@ from packaging.requirements import Requirement
 
 from profiler.aws_account.setup import forwarder_zip
 from profiler.core.errors import TaskProfilerError
-from tests.aws import fake_aws, start_by_schedule
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer, OneAnswer
+from tests.log_subscriptions import REPORT, subscription_event
 from tests.otlp_schema import read_protobuf
-from tests.unit.forwarder.test_task_event import event as task_event
+from tests.task_events import event as task_event
+from tools.moto_server import fake_aws, start_by_schedule
 
-REPORT = {
-    "time": "2026-03-01T10:00:03Z",
-    "type": "task.report",
-    "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
-}
 ROOT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2"
 STREAM_EVENT = Path(__file__).parents[1] / "data" / "kinesis-event.json"
 _RUNNER = "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', {handler!r}])"
-
-
-def subscription_event(*messages: str) -> dict[str, Any]:
-    events = [{"id": str(number), "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
-    document = {
-        "messageType": "DATA_MESSAGE",
-        "logGroup": "/ecs/jobs",
-        "logStream": "ecs/batch/0123",
-        "logEvents": events,
-    }
-    return encoded(document)
-
-
-def encoded(document: dict[str, Any]) -> dict[str, Any]:
-    return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()}}
 
 
 class RuntimeApi(FakeHttpServer):

@@ -15,11 +15,11 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.aws import FakeAws
 from tests.integration.sidecar import NO_AWS, Line, Sidecar, problems
-from tests.search.server import free_ports
 from tests.task_endpoint import STREAM, Served, Task, served
-from tests.waiting import wait_until
+from tools.moto_server import FakeAws
+from tools.search_server import free_ports
+from tools.waiting import wait_until
 
 NewLines = Callable[[], list[Line]]
 NOBODY = "http://127.0.0.1:1"

@@ -16,14 +16,14 @@ from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from profiler.core.clock import Clock, SystemClock
-from tests.aws import fake_aws
 from tests.fake_neuron_monitor import install, starts
 from tests.fakes import FakeClock, FakeLog
 from tests.integration.profiled import profiled
 from tests.integration.sidecar import Sidecar
 from tests.neuron_documents import report, runtime
 from tests.values import present
-from tests.waiting import wait_until
+from tools.moto_server import fake_aws
+from tools.waiting import wait_until
 
 BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
 STAY = {"stay": True}

@@ -11,7 +11,7 @@ import pytest
 from tests.command_line import run_here
 from tests.integration.profiled import PROGRAM
 from tests.runs import lines, report
-from tests.unit.forwarder.test_task_event import EVENT
+from tests.task_events import EVENT
 
 DEFINITION = Path(__file__).parents[2] / "taskdef" / "fargate-scheduled.json"
 FULL = b"task-profiler: Cannot write to standard output (No space left on device): redirect it.\n"

@@ -15,7 +15,7 @@ from profiler.record.record_model import Record, decode
 from tests.integration.profiled import LIMIT_SECONDS, run, started
 from tests.terminals import Pipe
 from tests.values import present
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 # What a run inherits: its input and open files, and the signals that are blocked and ignored.
 _INHERITED = "cat; readlink /proc/self/fd/0; ls /proc/self/fd; grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status; echo end"

@@ -17,7 +17,7 @@ from profiler.record.record_model import Record, decode
 from tests.integration.profiled import LIMIT_SECONDS, RUN, python, report_of, run, started
 from tests.terminals import fork_on_terminal, read_until
 from tests.values import present
-from tests.waiting import READINGS
+from tools.waiting import READINGS
 
 # Prints a line when ready, then its signals; unbuffered, since a signal may come while it prints.
 _LISTENER = """

@@ -23,7 +23,7 @@ from profiler.readers.linux.process_tree import list_children
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import LIMIT_SECONDS, PYTHON, RUN, python, report_of, run
 from tests.values import present
-from tests.waiting import READINGS, wait_until
+from tools.waiting import READINGS, wait_until
 
 _NOBODY = 65534
 _MIB = 2**20

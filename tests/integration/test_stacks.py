@@ -26,12 +26,12 @@ from profiler.record.activity_model import WAITING_SUFFIX
 from profiler.record.record_model import decode
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.moments import frames_of, what_ran
-from tests.aws import FakeAws
 from tests.integration.profiled import RUN
 from tests.integration.sidecar import Line, Sidecar, problems
 from tests.task_endpoint import Served, Task, served
 from tests.values import present
-from tests.waiting import remove_group
+from tools.moto_server import FakeAws
+from tools.waiting import remove_group
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")

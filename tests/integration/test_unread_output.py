@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from profiler.record.record_model import decode
-from tests.aws import FakeAws
 from tests.integration.profiled import RUN
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.task_endpoint import GROUP, STREAM
 from tests.terminals import Pipe
 from tests.values import present
-from tests.waiting import wait_until
+from tools.moto_server import FakeAws
+from tools.waiting import wait_until
 
 NO_HISTORY = (*RUN, "--no-history")
 

@@ -13,9 +13,9 @@ import pytest
 
 from profiler.aws_account.setup.forwarder_zip import fingerprint
 from tests.documentation import scripts
-from tests.integration.test_kibana_import import PlayedDashboards
+from tests.fake_dashboards import PlayedDashboards
+from tests.task_events import EVENT
 from tests.tutorial import build_wheel
-from tests.unit.forwarder.test_task_event import EVENT
 
 ROOT = Path(__file__).parents[2]
 

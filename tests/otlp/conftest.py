@@ -14,8 +14,8 @@ import requests
 
 from tests.http_server import FakeHttpServer
 from tests.prerequisites import skip_or_fail
-from tests.search.server import free_ports
-from tests.waiting import wait_until
+from tools.search_server import free_ports
+from tools.waiting import wait_until
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler"
 # Without a queue, the collector answers when the test's server has answered.

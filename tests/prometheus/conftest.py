@@ -16,8 +16,8 @@ from tests.fake_nvml import compile_driver
 from tests.integration.sidecar import Sidecar
 from tests.neuron_documents import percentiles, report, runtime
 from tests.prerequisites import skip_or_fail
-from tests.search.server import free_ports
-from tests.waiting import wait_until
+from tools.search_server import free_ports
+from tools.waiting import wait_until
 
 NOWHERE = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 BUSY = report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}, total_latency=percentiles(0.1, 0.2, 0.3)), ecc={0: (0, 0)})

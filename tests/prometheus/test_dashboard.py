@@ -13,7 +13,7 @@ from grafana.grafana_panels import PANELS, VARIABLES, Panel, Query
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
 from tests.integration.sidecar import Sidecar
 from tests.prometheus.conftest import NOWHERE, Scraped, program
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 # What Grafana puts into a query.
 CHOICES: Mapping[str, str] = {"$family": ".*", "$task": ".*", "$__rate_interval": "5s", "$__range": "1m"}

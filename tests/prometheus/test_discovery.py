@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.prometheus.conftest import Started, program
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 CONFIGURATIONS = re.findall(r"^```yaml\n(scrape_configs:\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -13,8 +13,8 @@ import handler
 from profiler.forwarder import event_document
 from profiler.forwarder.search_cluster import document_delivery
 from tests.prerequisites import skip_or_fail
-from tests.search.engines import VERSION_7, VERSION_8, ServerMissingError, running_elasticsearch, running_opensearch
-from tests.search.server import SearchServer
+from tools.search_engines import VERSION_7, VERSION_8, ServerMissingError, running_elasticsearch, running_opensearch
+from tools.search_server import SearchServer
 
 _RUNNING: dict[str, Callable[[], AbstractContextManager[SearchServer]]] = {
     "elasticsearch8": partial(running_elasticsearch, VERSION_8),

@@ -19,10 +19,10 @@ from profiler.record.record_model import decode
 from tests.command_line import run_here
 from tests.documentation import ROOT, blocks
 from tests.lambda_environment import forget_environment
+from tests.search.forwarding import Context, call, event, report, search
 from tests.search.produced import produced
-from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, call, event, report, search
 from tests.shown_runs import waiting_stacks
+from tools.search_server import SearchServer
 
 pytestmark = pytest.mark.search
 

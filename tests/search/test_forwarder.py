@@ -3,17 +3,12 @@
 A server is killed during a bulk request: with a request that was written, and with one that was cut off.
 """
 
-import base64
-import contextlib
-import gzip
 import json
-import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,81 +26,15 @@ from profiler.record.notice_model import encode_notice
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import forget_environment, moto_account
 from tests.search.conftest import TWO_SERVERS
-from tests.search.server import SearchServer
+from tests.search.forwarding import Context, Forward, call, event, report, search
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.values import present
+from tools.search_server import SearchServer
 
 pytestmark = pytest.mark.search
 
-TEMPLATES = Path(__file__).parents[2] / "kibana" / "index-templates"
 SECRET = "hunter2-hunter2"
 TASK_ID = "158d1c8083dd49d6b527399fd6414f5c"
-
-
-class Context:
-    """An invocation of these seconds. The default is more than a busy machine needs for any test."""
-
-    def __init__(self, seconds: float = 300) -> None:
-        self._end = time.monotonic() + seconds
-
-    def get_remaining_time_in_millis(self) -> int:
-        return round((self._end - time.monotonic()) * 1000)
-
-
-def event(*messages: str, stream: str = "ecs/batch/0123") -> dict[str, Any]:
-    events = [{"id": f"e{number}", "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
-    owner = re.search(r'"accountId": ?"(\d+)"', messages[0]) if messages else None
-    document = {"owner": owner[1] if owner else "111122223333", "logGroup": "/ecs/jobs", "logStream": stream}
-    data = gzip.compress(json.dumps({**document, "logEvents": events}).encode())
-    return {"awslogs": {"data": base64.b64encode(data).decode()}}
-
-
-def report(task_id: str = "0123", **record: Any) -> str:
-    whole = {
-        "taskId": task_id,
-        "family": "nightly",
-        "container": {"name": "batch"},
-        "status": "success",
-        "startedAt": "2026-03-01T10:00:00Z",
-        "finishedAt": "2026-03-01T10:00:02Z",
-        "metrics": {"durationMs": 2000, "cpuUtilizationPercent": {"avg": 50.0}},
-        **record,
-    }
-    return json.dumps({"time": "2026-03-01T10:00:03Z", "type": "task.report", "record": whole})
-
-
-Forward = Callable[..., Any]
-
-
-def call(server: SearchServer, method: str, path: str, body: object = None) -> Any:
-    answer = requests.request(method, f"{server.url}/{path}", json=body, timeout=120)
-    assert answer.ok, answer.text
-    return answer.json()
-
-
-@contextlib.contextmanager
-def forwarding(server: SearchServer, patch: pytest.MonkeyPatch) -> Iterator[Forward]:
-    """The handler set up for a server that has the index templates and no documents."""
-    for path in TEMPLATES.glob("*.json"):
-        call(server, "PUT", f"_index_template/{path.stem}", json.loads(path.read_text()))
-    patch.setenv("ELASTICSEARCH_URL", server.url)
-    patch.setenv("SEARCH_ENGINE", server.engine)
-    forget_environment()
-    yield handler.forward_logs
-    server.remove_ours()
-    forget_environment()
-
-
-@pytest.fixture
-def forward(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forward]:
-    with forwarding(search_server, monkeypatch) as handle:
-        yield handle
-
-
-def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> dict[str, Any]:
-    call(server, "POST", f"{index}/_refresh")
-    found: dict[str, Any] = call(server, "POST", f"{index}/_search", {"size": 100, **body})
-    return found
 
 
 def test_repeated_deliveries_of_a_report_give_one_document_with_the_templates_mapping(

@@ -27,12 +27,12 @@ from profiler.record.record_model import Recommendation, decode, encode
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
 from tests.panel_searches import MATCHING, other_search_body, search_body
+from tests.search.forwarding import Context, Forward, event, forwarding, search
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
-from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forwarding, search
-from tests.search.test_task_stopped import CONTAINERS, LambdaContext, played_aws, put
+from tests.search.stopping import CONTAINERS, LambdaContext, played_aws, put
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.test_task_event import event as task_event
+from tests.task_events import event as task_event
+from tools.search_server import SearchServer
 
 pytestmark = pytest.mark.search
 

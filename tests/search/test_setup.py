@@ -14,13 +14,13 @@ import pytest
 import requests
 
 import profiler
-from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
 from tests.integration.conftest import aws_cli  # noqa: F401  pytest finds the fixture by this name
-from tests.search.server import SearchServer
-from tests.search.test_forwarder import search
+from tests.search.forwarding import search
 from tests.tutorial import FAMILY, TutorialReader, answers, build_wheel, register_families
 from tests.values import present
+from tools.moto_server import FakeAws, fake_aws
+from tools.search_server import SearchServer
 
 pytestmark = pytest.mark.search
 

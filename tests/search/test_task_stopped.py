@@ -1,13 +1,10 @@
 """``handler.task_stopped`` on real search clusters, with a fake Slack and AWS simulated by moto."""
 
-import contextlib
 import json
-import time
 from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
-import boto3
 import pytest
 import requests
 
@@ -20,54 +17,19 @@ from profiler.forwarder.invocation import DeliveryError, InvocationTime
 from profiler.record.record_model import TaskSize
 from profiler.record.task_end import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
-from tests.lambda_environment import (
-    create_idempotency_table,
-    function_environment,
-    register_revisions,
-)
+from tests.memory_retries import ended
 from tests.search.conftest import TWO_SERVERS
-from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, call, event, forward, report, search
-from tests.unit.forwarder.test_memory_retry import ended
-from tests.unit.forwarder.test_task_event import container
-from tests.unit.forwarder.test_task_event import event as task_event
+from tests.search.forwarding import Context, Forward, call, event, forward, report, search
+from tests.search.stopping import FAMILY, STREAM, TASK_ID, LambdaContext, played_aws, put
+from tests.task_events import event as task_event
 from tests.values import present
+from tools.search_server import SearchServer
 
 __all__ = ["forward"]  # the fixture
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
 
-TASK_ID = "4dd5853f44b341ee8281f38229bee377"
-STREAM = f"ecs/batch/{TASK_ID}"
-FAMILY = "nightly"
-CONTAINERS = [container("task-monitor", essential=False, memory=64), container("batch", memory=64)]
 PLACE = {"accountId": "111122223333", "region": "us-west-2"}  # of the task's event
-
-
-class LambdaContext(Context):
-    """What Powertools wants of a context besides the time."""
-
-    function_name = "task_stopped"
-
-
-@contextlib.contextmanager
-def played_aws(patch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[Any]:
-    """ECS with the task's definition, CloudWatch Logs with its streams, DynamoDB; Slack by webhook."""
-    settings = {
-        "IDEMPOTENCY_TABLE": "told",
-        "REPORT_WAIT_SECONDS": "0",
-        "SLACK_SUCCESS_WEBHOOK_URL": slack.webhook_url,
-        "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
-        "KIBANA_URL": "https://kibana.example.com",
-    }
-    with function_environment(patch, **settings):
-        register_revisions(FAMILY, CONTAINERS)
-        create_idempotency_table("told")
-        logs = boto3.client("logs")
-        logs.create_log_group(logGroupName="/ecs/jobs")
-        for name in ("batch", "task-monitor"):
-            logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName=f"ecs/{name}/{TASK_ID}")
-        yield logs
 
 
 @pytest.fixture
@@ -75,11 +37,6 @@ def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> 
     assert forward is not None
     with played_aws(monkeypatch, slack) as logs:
         yield logs
-
-
-def put(logs: Any, line: str, stream: str = STREAM) -> None:
-    lines = [{"timestamp": time.time_ns() // 1_000_000, "message": line}]
-    logs.put_log_events(logGroupName="/ecs/jobs", logStreamName=stream, logEvents=lines)
 
 
 def indexed_report() -> ReportLine | None:

@@ -25,8 +25,8 @@ from profiler.core.clock import SystemClock
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Record, Report, decode
 from profiler.runs.history.run_database import HistoryStore
-from tests.aws import fake_aws
 from tests.task_endpoint import GROUP, STREAM, Task, served
+from tools.moto_server import fake_aws
 
 _PROGRAM = Path(__file__).with_name("known_programs.py")
 _PROFILER = (sys.executable, "-m", "profiler")

@@ -17,7 +17,7 @@ from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
-from tests.unit.forwarder.test_memory_retry import KILLED, World, ended
+from tests.memory_retries import KILLED, World, ended
 
 _RUNS = 60
 _FAMILIES = 40

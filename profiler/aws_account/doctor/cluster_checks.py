@@ -21,7 +21,7 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
 from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.containers import (
-    Container,
+    DefinedContainer,
     needs_put,
     prints_report,
 )
@@ -104,12 +104,12 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     )
 
 
-def _writer(monitor: FamilyMonitor) -> Container:
+def _writer(monitor: FamilyMonitor) -> DefinedContainer:
     """The container whose log stream contains the report: the batch, or a monitor that prints the report."""
     containers = monitor.planned.containers
     named = [one for one in containers if one.name == monitor.planned.batch or one.wraps_batch]
     printing = [one for one in containers if prints_report(one.environment)]
-    return next(iter((*printing, *named)), Container(name=""))
+    return next(iter((*printing, *named)), DefinedContainer(name=""))
 
 
 class ClusterChecks(Struct):

@@ -31,7 +31,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, 
 from profiler.record.units import MIB, format_count
 from profiler.settings import MonitorSettings, read_settings
 from profiler.task_definitions.containers import (
-    Container,
+    DefinedContainer,
     find_monitor,
     monitor_of,
     read_containers,
@@ -126,7 +126,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         yield from _fargate_findings(definition, [one for one in containers if one.log_driver == AWSLOGS])
 
 
-def _fargate_findings(definition: Mapping[str, object], logging: Sequence[Container]) -> Iterator[Finding]:
+def _fargate_findings(definition: Mapping[str, object], logging: Sequence[DefinedContainer]) -> Iterator[Finding]:
     """What Fargate needs for the log driver awslogs, which the monitor has at least."""
     if logging and not definition.get("executionRoleArn"):
         yield problem(
@@ -184,7 +184,7 @@ def role_problems(
 
 
 def _without_monitor(
-    definition: Mapping[str, object], containers: tuple[Container, ...], add_command: str, default_image: str
+    definition: Mapping[str, object], containers: tuple[DefinedContainer, ...], add_command: str, default_image: str
 ) -> Iterator[Finding]:
     wrapped = next((container for container in containers if container.wraps_batch), None)
     if wrapped is not None:
@@ -200,7 +200,7 @@ def _without_monitor(
         yield note(_MONITOR, text)
 
 
-def _form_findings(definition: Mapping[str, object], monitor: Container, add_command: str) -> Iterator[Finding]:
+def _form_findings(definition: Mapping[str, object], monitor: DefinedContainer, add_command: str) -> Iterator[Finding]:
     requested = text if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str) else None
     try:
         added = add_monitor(definition, AddMonitorOptions(container=requested))
@@ -217,7 +217,7 @@ def _form_findings(definition: Mapping[str, object], monitor: Container, add_com
     yield ok(_MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
 
 
-def _as_container(container: Container) -> ContainerMetadata:
+def _as_container(container: DefinedContainer) -> ContainerMetadata:
     return ContainerMetadata(
         name=container.name,
         image=container.image,
@@ -228,7 +228,7 @@ def _as_container(container: Container) -> ContainerMetadata:
 
 
 def _processes(
-    batch: Container, monitor: Container, definition: Mapping[str, object], settings: MonitorSettings
+    batch: DefinedContainer, monitor: DefinedContainer, definition: Mapping[str, object], settings: MonitorSettings
 ) -> Iterator[Finding]:
     mode = definition.get("pidMode")
     sees_processes = mode in ("task", "host")
@@ -242,7 +242,9 @@ def _processes(
         yield call_stacks_finding(settings.stacks, may_trace=may_trace, py_spy="")
 
 
-def _accelerators(batch: Container, monitor: Container, containers: tuple[Container, ...]) -> Iterator[Finding]:
+def _accelerators(
+    batch: DefinedContainer, monitor: DefinedContainer, containers: tuple[DefinedContainer, ...]
+) -> Iterator[Finding]:
     if any(container.uses_gpu for container in containers):
         if monitor.environment.get("NVIDIA_VISIBLE_DEVICES"):
             yield ok(GPUS, "The task has GPUs, and the driver makes them visible to the monitor.")

@@ -152,7 +152,7 @@ def _precedence(report: Report) -> tuple[bool, bool, int]:
     return report.type != CHECKPOINT, report.record.interval is not None, parse_ns(report.time) or 0
 
 
-class LocalRuns(RunningRuns, kw_only=True):
+class RunsInProgress(RunningRuns, kw_only=True):
     """The runs in progress on this machine, which ``read`` lists."""
 
     read: Callable[[], Iterable[Report]]

@@ -191,10 +191,10 @@ def deploy_stack(
 ) -> None:
     """Deploy the forwarder by CloudFormation, or update it."""
     from profiler.aws_account.setup.stack_deployment import StackRequest  # slow to import, like the next modules
-    from profiler.cli.setup.stack_output import Output, SearchCluster, deploy, remove
+    from profiler.cli.setup.stack_output import ForwarderCluster, StackOutput, deploy, remove
 
     open_client = open_clients(region, profile)
-    output = Output(is_applied=yes, as_json=as_json)
+    output = StackOutput(is_applied=yes, as_json=as_json)
     if delete:
         remove(name, open_client, output)
         return
@@ -222,7 +222,7 @@ def deploy_stack(
     )
     others = dict.fromkeys((*_CREDENTIALS, "ELASTICSEARCH_AWS_AUTH"), "") if credentials else {}
     environment = {**os.environ, **others, **credentials}
-    cluster = SearchCluster(url, search_session(url, region, profile, environment)) if url else None
+    cluster = ForwarderCluster(url, search_session(url, region, profile, environment)) if url else None
     deploy(request, open_client, cluster, output)
 
 

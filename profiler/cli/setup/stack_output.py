@@ -26,7 +26,7 @@ _STYLES = {"Add": "green", "Modify": "yellow", "Remove": "red"}
 _REPLACEMENTS = {"True": "yes", "False": "no", "Conditional": "possible"}
 
 
-class SearchCluster:
+class ForwarderCluster:
     """A cluster that this machine may not reach, as the functions can be in another network."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
@@ -69,7 +69,7 @@ class SearchCluster:
         )
 
 
-class Output(Struct, frozen=True, kw_only=True):
+class StackOutput(Struct, frozen=True, kw_only=True):
     """Prints the steps, or, unless ``is_applied``, the plan. With ``as_json``, steps go to stderr."""
 
     is_applied: bool
@@ -95,7 +95,9 @@ class Output(Struct, frozen=True, kw_only=True):
         say(NOT_APPLIED)
 
 
-def deploy(request: StackRequest, open_client: OpenClient, cluster: SearchCluster | None, output: Output) -> None:
+def deploy(
+    request: StackRequest, open_client: OpenClient, cluster: ForwarderCluster | None, output: StackOutput
+) -> None:
     """Create or update the stack. The cluster's product is a setting, unless a parameter sets it."""
     engine = None if cluster is None else cluster.engine
     if engine is not None and not any(text.startswith("SearchEngine=") for text in request.parameters):
@@ -123,7 +125,7 @@ def deploy(request: StackRequest, open_client: OpenClient, cluster: SearchCluste
     _finish(plan, changes, change_set, output)
 
 
-def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None, output: Output) -> None:
+def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None, output: StackOutput) -> None:
     state = plan.state
     if change_set is not None:
         with _interruption_explained(state.name):
@@ -151,7 +153,7 @@ def _interruption_explained(name: str) -> Iterator[None]:
         raise
 
 
-def remove(name: str, open_client: OpenClient, output: Output) -> None:
+def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
     """Delete the stack, and print the remaining resources."""
     state = read_state(open_client, name)
     if state.phase == "in progress":

@@ -24,7 +24,7 @@ from profiler.cli.terminal.page_parts import (
 )
 from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
 from profiler.cli.terminal.time_bar import time_lines
-from profiler.cli.terminal.two_runs import Comparison, compared_lines
+from profiler.cli.terminal.two_runs import RunComparison, compared_lines
 from profiler.core.timestamps import with_local_times
 from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neuron_totals, short_processor_name
 from profiler.record.record_model import Distribution, Record, Series, TaskSize, is_sampled_each_minute, known_status
@@ -58,7 +58,7 @@ _NO_DISTRIBUTION = Distribution()
 
 
 def page_lines(
-    run: PastRun, view: View, series: Series | None, comparison: Comparison | None, advice: Advice | None
+    run: PastRun, view: View, series: Series | None, comparison: RunComparison | None, advice: Advice | None
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record

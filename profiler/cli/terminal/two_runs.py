@@ -58,7 +58,7 @@ _NOTABLE: tuple[tuple[str, Unit, str, float], ...] = (
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class ComparedRow(Struct, frozen=True, kw_only=True):
     """One number of both runs.
 
     ``change`` is the text of ``change_percent``, which is None if one is unknown, if the other run's is 0, or if both
@@ -76,7 +76,7 @@ class Row(Struct, frozen=True, kw_only=True):
     has_few: bool = False
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class RunComparison(Struct, frozen=True, kw_only=True):
     """The comparison with the run ``other`` (None: there is none) in the role ``name``, such as ``last success``.
 
     A complete comparison shows all numbers, not only those that changed. ``has_few``: as in a row.
@@ -84,14 +84,14 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     other: PastRun | None
     name: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ComparedRow, ...] = ()
     is_complete: bool = False
     has_few: bool = False
 
 
 def compare(
     run: PastRun, other: PastRun, name: str, *, is_complete: bool, earlier: Sequence[Record] | None = None
-) -> Comparison:
+) -> RunComparison:
     """Compare a run with another one.
 
     Without ``is_complete``, a number has changed if it is beyond what is usual for the ``earlier`` successes (None:
@@ -102,7 +102,7 @@ def compare(
     of_metrics = (_metric_row(*metric, this, that, usual) for metric in _METRICS)
     rows = (*_size_rows(this, that), *(row for row in of_metrics if row is not None), *_time_rows(this, that))
     has_few = not is_complete if earlier is None else len(earlier) < MIN_RUNS
-    return Comparison(other=other, name=name, rows=rows, is_complete=is_complete, has_few=has_few)
+    return RunComparison(other=other, name=name, rows=rows, is_complete=is_complete, has_few=has_few)
 
 
 def _peak_note(this: Record, that: Record) -> str | None:
@@ -114,7 +114,7 @@ def _peak_note(this: Record, that: Record) -> str | None:
     return f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may have been higher."
 
 
-def changed_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     """The numbers that changed by at least 5 %: the important ones and the largest changes, in the usual order.
 
     The parts of the time that changed come first, because they explain the others.
@@ -125,7 +125,7 @@ def changed_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(row for row in changed if row in first or row.change_points is not None)
 
 
-def compared_lines(record: Record, comparison: Comparison | None, view: View) -> Iterator[Line]:
+def compared_lines(record: Record, comparison: RunComparison | None, view: View) -> Iterator[Line]:
     """The comparison below a title, and the reasons why its numbers are hard to compare."""
     if comparison is None:
         return
@@ -154,7 +154,9 @@ def compared_lines(record: Record, comparison: Comparison | None, view: View) ->
         yield from wrapped(f"This run {difference}.", view.width, INDENT)
 
 
-def _metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]) -> Row | None:
+def _metric_row(
+    name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]
+) -> ComparedRow | None:
     """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
     get = reader(path)
     new, old = get(view_of(this)), get(view_of(that))
@@ -165,10 +167,10 @@ def _metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, ea
     this_text, other_text = _text(new, unit), _text(old, unit)
     marks = [AT_LEAST if path == _CPU_TIME and is_cpu_partial(one) else "" for one in (this, that)]
     if any(marks):
-        return Row(name=name, this=marks[0] + this_text, other=marks[1] + other_text, is_changed=False)
+        return ComparedRow(name=name, this=marks[0] + this_text, other=marks[1] + other_text, is_changed=False)
     percent = None if new is None or not old or this_text == other_text else 100 * (new - old) / old
     are_known = new is not None and old is not None
-    return Row(
+    return ComparedRow(
         name=name,
         this=this_text,
         other=other_text,
@@ -183,7 +185,7 @@ def _metric_row(name: str, unit: Unit, path: str, this: Record, that: Record, ea
     )
 
 
-def _size_rows(this: Record, that: Record) -> Iterator[Row]:
+def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     """The revision and the image, if they differ."""
     new_image, old_image = _image(this), _image(that)
     part = 0 if new_image[0] != old_image[0] else 1
@@ -193,10 +195,10 @@ def _size_rows(this: Record, that: Record) -> Iterator[Row]:
         ("image", *((None, None) if is_same_image else (new_image[part], old_image[part]))),
     ):
         if new != old and (new or old):
-            yield Row(name=name, this=new or "-", other=old or "-")
+            yield ComparedRow(name=name, this=new or "-", other=old or "-")
 
 
-def _time_rows(this: Record, that: Record) -> Iterator[Row]:
+def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     """The parts of the time whose shares differ much.
 
     If the two runs have different levels, only the CPU parts are compared, because the other parts depend on the level.
@@ -209,7 +211,9 @@ def _time_rows(this: Record, that: Record) -> Iterator[Row]:
         if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
             this_text, other_text = _text(new, "%"), _text(old, "%")
             points = f"{new - old:+.0f} points"
-            yield Row(name=f"time {name}", this=this_text, other=other_text, change=points, change_points=new - old)
+            yield ComparedRow(
+                name=f"time {name}", this=this_text, other=other_text, change=points, change_points=new - old
+            )
 
 
 def _image(record: Record) -> tuple[str | None, str | None]:
@@ -247,7 +251,7 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     return _first_fitting((*lines, tuple(_joined(rows[:1], glyphs, has_values=False))), width)
 
 
-def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[Row]:
+def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]:
     last = earlier[0]
     for name, unit, path, least in _NOTABLE:
         get = reader(path)
@@ -259,7 +263,7 @@ def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[Row]:
                 yield row
 
 
-def _joined(rows: Sequence[Row], glyphs: Glyphs, *, has_values: bool) -> Iterator[Span]:
+def _joined(rows: Sequence[ComparedRow], glyphs: Glyphs, *, has_values: bool) -> Iterator[Span]:
     for number, row in enumerate(rows):
         values, change = f"{row.other} {glyphs.arrow} {row.this}", row.change.replace(BLOCKS.times, glyphs.times)
         text = f"{change} ({values})" if change and has_values else change or values

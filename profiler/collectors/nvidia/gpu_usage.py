@@ -63,7 +63,7 @@ class LiveGpus(Struct, frozen=True, kw_only=True):
     is_known: bool = False
 
 
-class IdleTime:
+class GpuIdleTime:
     """The time in which one or several GPUs were idle: its sum, and the last spans of it."""
 
     def __init__(self, max_spans: int) -> None:
@@ -99,7 +99,7 @@ class GpuUsage:
         self._unattributed_xids: dict[int, None] = {}
         self._present: frozenset[str] = frozenset()
         self._step_ns = 0
-        self._idle = IdleTime(_IDLE_SPANS)
+        self._idle = GpuIdleTime(_IDLE_SPANS)
         self.readings = 0
 
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
@@ -199,7 +199,7 @@ class _GpuAggregate:
         self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *_GPM_SERIES)}
         self._counters: defaultdict[str, _CounterIncrease] = defaultdict(_CounterIncrease)
         self._amounts: Counter[str] = Counter()
-        self._idle = IdleTime(_IDLE_SPANS_OF_A_GPU)
+        self._idle = GpuIdleTime(_IDLE_SPANS_OF_A_GPU)
         self._idle_before: dict[str, int] = {}
         self._utilization_observed_ns = 0
         self._memory_size_bytes: int | None = None

@@ -28,7 +28,7 @@ MAX_REQUEST_BYTES = 5 * 1024 * 1024
 _MAX_REQUEST_SECONDS = 30.0
 
 
-class Failure(Struct, frozen=True):
+class FailedItem(Struct, frozen=True):
     """A document, or a line that should become one, and why it cannot be indexed."""
 
     document: object
@@ -44,7 +44,7 @@ class Failure(Struct, frozen=True):
 
 
 # Keeps all failures. Raises DeliveryError if one was not kept.
-KeepFailures = Callable[[Sequence[Failure]], None]
+KeepFailures = Callable[[Sequence[FailedItem]], None]
 
 
 def divide(sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int) -> Iterator[list[_T]]:
@@ -61,7 +61,7 @@ def divide(sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int) -
         yield batch
 
 
-def send_failures(queue_url: str, sqs: Any, failures: Sequence[Failure]) -> None:  # noqa: ANN401  boto3 has no types
+def send_failures(queue_url: str, sqs: Any, failures: Sequence[FailedItem]) -> None:  # noqa: ANN401  boto3 has no types
     """Send a message for each failure to an SQS queue, truncated to the size that it accepts. Raises DeliveryError."""
     from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
 
@@ -80,14 +80,14 @@ def send_failures(queue_url: str, sqs: Any, failures: Sequence[Failure]) -> None
             )
 
 
-def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
+def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence[FailedItem]) -> None:
     """Log one line for each failure: the task and the reason, without the document's content."""
     for failure in failures:
         line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
         log({**line, "reason": failure.reason[:300]})
 
 
-def message_body(failure: Failure) -> str:
+def message_body(failure: FailedItem) -> str:
     """Return ``{"document": …, "reason": …}`` of at most 256 KB; of a larger document, the beginning as text.
 
     All other characters than ASCII's are escaped: SQS refuses some of them, and lone surrogates cannot be sent.
@@ -108,7 +108,7 @@ class DeliveryResult(Struct, frozen=True, kw_only=True):
     """The number of indexed documents, and the documents that the cluster will never accept."""
 
     indexed: int
-    rejected: tuple[Failure, ...] = ()
+    rejected: tuple[FailedItem, ...] = ()
 
 
 # Writes all documents. Raises DeliveryError if some were not written and a later attempt can succeed.
@@ -122,7 +122,7 @@ def deliver(cluster: SearchCluster, budget: InvocationTime, documents: Sequence[
     """
     backoff = RetryBackoff(budget, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=_MAX_REQUEST_SECONDS)
     indexed = 0
-    rejected: list[Failure] = []
+    rejected: list[FailedItem] = []
     fault: str | None = None
     sized = ((one, len(msgspec.json.encode((one.id, one.fields, one.upsert)))) for one in documents)
     pending = list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
@@ -167,17 +167,17 @@ def _wait(backoff: RetryBackoff, reason: str) -> None:
         raise DeliveryError(f"The cluster accepted no documents before the invocation ran out of time: {reason}")
 
 
-def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[list[Document]]:
+def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> list[list[Document]]:
     """Split a batch that is too large into two; a single document that is too large is added to ``rejected``."""
     if len(batch) == 1:
-        rejected.append(Failure(_as_json(batch[0]), reason))
+        rejected.append(FailedItem(_as_json(batch[0]), reason))
         return []
     middle = len(batch) // 2
     return [batch[middle:], batch[:middle]]
 
 
 def _judged(
-    batch: list[Document], results: list[ItemResult], rejected: list[Failure]
+    batch: list[Document], results: list[ItemResult], rejected: list[FailedItem]
 ) -> tuple[list[Document], list[Document]]:
     """Return the documents to complete and those to write again; what is never accepted is added to ``rejected``.
 
@@ -187,7 +187,7 @@ def _judged(
     existing, retried = [], []
     for document, result in zip(batch, results, strict=True):
         if result.is_poison:
-            rejected.append(Failure(_as_json(document), result.reason or f"HTTP {result.status}"))
+            rejected.append(FailedItem(_as_json(document), result.reason or f"HTTP {result.status}"))
         elif result.is_retryable:
             retried.append(replace(document, stored=None))
         elif document.is_report and document.stored is None and result.stored is not None:

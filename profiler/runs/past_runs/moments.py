@@ -27,7 +27,7 @@ MIN_SAMPLES = 10
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(?P<line>:\d+)?\)", re.DOTALL)
 
 
-class Frame(Struct, frozen=True):
+class ShownFrame(Struct, frozen=True):
     """A function of a call stack, its file, and whether it is the user's own code."""
 
     name: str
@@ -42,7 +42,7 @@ class Frame(Struct, frozen=True):
         return name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"
 
 
-def frame_of(text: str, own_files: Collection[str] | None = None) -> Frame:
+def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
     """The function in a text like ``load_orders (etl/load.py:40)``, with or without the line.
 
     ``own_files`` are the files of the user's code. In a record of schema 1.2 or earlier they are unknown (None): the
@@ -51,12 +51,12 @@ def frame_of(text: str, own_files: Collection[str] | None = None) -> Frame:
     found = _FRAME.fullmatch(text)
     name, file = (text, "") if found is None else (found["name"], found["file"])
     if own_files is not None:
-        return Frame(name, file, file in own_files)
+        return ShownFrame(name, file, file in own_files)
     module = file.partition("/")[0].removesuffix(".py")
-    return Frame(name, file, not file.startswith("<frozen") and module not in sys.stdlib_module_names)
+    return ShownFrame(name, file, not file.startswith("<frozen") and module not in sys.stdlib_module_names)
 
 
-def frames_of(moment: StackMoment) -> list[Frame]:
+def frames_of(moment: StackMoment) -> list[ShownFrame]:
     """The functions of a moment's stack, from the outermost on."""
     frames = [frame_of(text) for text in moment.stack]
     if len(moment.own) != len(frames):
@@ -64,7 +64,7 @@ def frames_of(moment: StackMoment) -> list[Frame]:
     return [replace(frame, is_own=is_own) for frame, is_own in zip(frames, moment.own, strict=True)]
 
 
-def what_ran(frames: Sequence[Frame]) -> str:
+def what_ran(frames: Sequence[ShownFrame]) -> str:
     """The innermost two own functions, followed by the innermost function if it belongs to other code."""
     own = [frame for frame in frames if frame.is_own]
     # Code without its own name, a module, a comprehension or a lambda, ends with >.

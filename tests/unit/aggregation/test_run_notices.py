@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.aggregation.idle_time import IdleTime, NoticeReading
-from profiler.aggregation.run_notices import MIN_RUN_NS, Finding, Growth, GrowthToLimit, RunNotices
+from profiler.aggregation.run_notices import MIN_RUN_NS, GrowthFit, GrowthToLimit, NoticeFinding, RunNotices
 from profiler.core.timestamps import format_ms
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.notice_model import Notice, NoticeEvidence
@@ -26,7 +26,7 @@ WAITED = Wait("network", "10.0.3.9:5432")
 
 def growth_in(
     used_at: Callable[[float], float | None], *, minutes: float = 180, step: float = 10
-) -> tuple[float, Growth] | None:
+) -> tuple[float, GrowthFit] | None:
     """The minute in which the growth of a quantity, a share of its size, is found; None if never."""
     growth = GrowthToLimit(0)
     for tick in range(int(60 * minutes / step) + 1):
@@ -296,10 +296,10 @@ def test_there_is_no_silence_for_a_busy_batch_however_short_the_window_is(window
 
 def found(
     *, minutes: float = 60, memory_per_minute: float = 0, disk_per_minute: float = 0, **values: float | None
-) -> list[tuple[float, Finding]]:
+) -> list[tuple[float, NoticeFinding]]:
     """What is found in which minute of an idle run that starts with 10 % of its memory and disk."""
     notices = RunNotices(START_NS, **values)  # type: ignore[arg-type]
-    findings: list[tuple[float, Finding]] = []
+    findings: list[tuple[float, NoticeFinding]] = []
     for at in range(0, int(60 * minutes) + 1, 10):
         at_ns = START_NS + seconds(at)
         reading = NoticeReading(
@@ -317,7 +317,7 @@ def found(
     return findings
 
 
-def notice(finding: Finding, wait: Wait | None = None) -> Notice:
+def notice(finding: NoticeFinding, wait: Wait | None = None) -> Notice:
     return RunNotices(START_NS).describe(finding, lambda _: wait)
 
 

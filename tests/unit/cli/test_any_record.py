@@ -1,16 +1,12 @@
 """Every command that reads runs bears any record: a line is shown, or counted as invalid."""
 
 import base64
-import functools
 import gzip
 import json
-from collections.abc import Iterator, Sequence
 from datetime import UTC
-from typing import Any
 
 import msgspec
 from hypothesis import given
-from hypothesis import strategies as st
 
 from profiler.cli.compare_command import comparison_as_json, comparison_lines
 from profiler.cli.history_command import table_lines
@@ -21,7 +17,7 @@ from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.cli.terminal.two_runs import compare
 from profiler.record.activity_model import decode_stacks
-from profiler.record.record_model import decode, encode
+from profiler.record.record_model import decode
 from profiler.report_page.page_data import build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.comparison.compared_metrics import compare_metrics
@@ -33,31 +29,10 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Families
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
+from tests.changed_records import LINES, changed_lines
 from tests.shown_runs import NOW_NS
 
-KINDS = ("etl", "out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured", "waiting")
-LINES = [json.loads(encode(getattr(shown_runs, kind)())) for kind in KINDS]
 STACKS_LINE = json.loads(msgspec.json.encode(shown_runs.waiting_stacks()))
-NUMBERS = st.sampled_from([0, -1, -1e9, 1e-300, 1e12, 1e300]) | st.integers() | st.floats(allow_nan=False, width=64)
-TIMES = st.sampled_from(["0001-01-01T00:00:00Z", "2026-11-20T03:12:44Z", "2200-12-31T23:59:59Z", ""])
-TEXTS = TIMES | st.text(max_size=9)
-
-
-def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places of all values that are not lists or objects with something in them."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    places = [place for key, one in inner for place in leaves(one, (*path, key))]
-    yield from places or [path]
-
-
-@st.composite
-def changed_lines(draw: st.DrawFn, lines: Sequence[Any] = LINES) -> bytes:
-    """A line in which up to eight values are others of their kind, or missing."""
-    line = json.loads(json.dumps(draw(st.sampled_from(lines))))
-    for *parents, name in draw(st.lists(st.sampled_from(list(leaves(line))), max_size=8)):
-        place = functools.reduce(lambda value, key: value[key], parents, line)
-        place[name] = draw(st.none() | (TEXTS if isinstance(place[name], str) else NUMBERS))
-    return json.dumps(line).encode()
 
 
 @given(changed_lines())

@@ -17,7 +17,7 @@ from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_l
 from profiler.cli.terminal.page_parts import View, arrange
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
 from profiler.cli.terminal.size_lines import find_advice
-from profiler.cli.terminal.two_runs import Comparison, changed_rows, compare
+from profiler.cli.terminal.two_runs import RunComparison, changed_rows, compare
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
     Container,
@@ -55,7 +55,7 @@ def made(kind: str) -> Report:
 
 
 def drawn(
-    report: Report, comparison: Comparison | None = None, *, width: int = 80, glyphs: Glyphs = BLOCKS
+    report: Report, comparison: RunComparison | None = None, *, width: int = 80, glyphs: Glyphs = BLOCKS
 ) -> list[Line]:
     run = PastRun(report=report, line=encode(report))
     view = View(width=width, glyphs=glyphs, now_ns=NOW_NS, zone=UTC)
@@ -69,7 +69,7 @@ def page(report: Report, *, against: Report | None = None, width: int = 80, glyp
 
 def compared(
     this: Report, that: Report, *, is_complete: bool = False, earlier: Sequence[Record] = (), name: str = "last success"
-) -> Comparison:
+) -> RunComparison:
     return compare(PastRun(report=this), PastRun(report=that), name, is_complete=is_complete, earlier=earlier)
 
 

@@ -16,7 +16,7 @@ from profiler.record.record_model import Distribution, Interval, Report
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, checkpoint_at, ended, text
 from tests.terminals import texts
-from tests.unit.aws_account.running_tasks.test_watched_tasks import MISSING, FakeLogs, watched_tasks
+from tests.watched_runs import MISSING, FakeLogs, watched_tasks
 
 USUAL = UsualDuration(median_ms=900_000, p95_ms=1_200_000, runs=9)
 LINE = checkpoint_at(START_NS, task_id="158d1c8044f2", family="nightly-etl")

@@ -9,7 +9,7 @@ from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
 from profiler.record.record_model import Container, Monitor, Record
 from tests.values import present
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 CHECKPOINT = Record(task_id="1", container=Container(name="batch"), status="running", monitor=Monitor(warnings=("a.",)))
 REPORT = Record(task_id="1", container=Container(name="batch"), status="success", monitor=Monitor(warnings=("a.",)))

@@ -14,7 +14,7 @@ import pytest
 from profiler.core.deadline_writer import Output
 from profiler.core.log import JsonLog
 from tests.terminals import Pipe
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 LONG = b"a" * 200_000 + b"\n"  # more than a pipe holds
 

@@ -19,6 +19,7 @@ from profiler.record.task_end import EventContainer, StoppedTask
 from profiler.settings import TaskSettings
 from profiler.sinks import LogTarget
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
+from tests.sidecars import INJECTED, ROUTER, SIDECARS, XRAY
 
 ARN = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
 GROUP = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
@@ -32,21 +33,6 @@ OWN = f"{ECR}/task-profiler:0.1.0"
 BATCH = {"name": "etl", "image": f"{ECR}/etl:7", "logConfiguration": {"logDriver": "awslogs"}}
 MONITOR = {"name": "task-monitor", "image": OWN, "command": ["monitor"], "essential": False}
 FIRELENS = {"logConfiguration": {"logDriver": "awsfirelens"}}
-XRAY = {"name": "xray-daemon", "image": "public.ecr.aws/xray/aws-xray-daemon:latest"}
-ADOT = {
-    "name": "aws-otel-collector",
-    "image": "public.ecr.aws/aws-observability/aws-otel-collector:v0.43.1",
-    "command": ["--config=/etc/ecs/ecs-default-config.yaml"],
-}
-ROUTER = {
-    "name": "logs",
-    "image": "public.ecr.aws/aws-observability/aws-for-fluent-bit:stable",
-    "firelensConfiguration": {"type": "fluentbit"},
-}
-GUARD_DUTY = {"name": "aws-guardduty-agent-1a2b3c", "image": "733349766148.dkr.ecr.us-west-2.amazonaws.com/agent:v1"}
-SERVICE_CONNECT = {"name": "ecs-service-connect-AbC123", "image": "ecs-service-connect-agent:interface-v1"}
-SIDECARS = {str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, {"name": "own-helper"})}
-INJECTED = (GUARD_DUTY, SERVICE_CONNECT)
 
 
 @pytest.mark.parametrize(("options", "stream"), STREAMS)

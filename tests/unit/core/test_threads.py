@@ -10,7 +10,7 @@ from profiler.core.threads import BackgroundCall, PeriodicReader, StoppableThrea
 from profiler.core.timestamps import NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
 from tests.values import present
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 _TEST_SECONDS = 10
 

@@ -25,11 +25,11 @@ from profiler.forwarder.function_settings import (
 from profiler.forwarder.notifications.channels import read_targets
 from profiler.forwarder.notifications.event_details import EndedRun
 from profiler.record.model_base import describe_type
-from profiler.record.record_model import Container, Record, Report, encode, json_schema
+from profiler.record.record_model import Container, Record, Report, encode
 from tests.cloudformation import CLUSTERS, FOLDER, TEMPLATE, lint_template, read_template, template
+from tests.template_parts import PARAMETERS, QUERIES, is_in_the_record
 
 DOCS = (TEMPLATE.parents[1] / "docs" / "forwarder.md").read_text()
-PARAMETERS: dict[str, Any] = template()["Parameters"]
 RESOURCES: dict[str, Any] = template()["Resources"]
 _READERS: list[Callable[[Mapping[str, str]], object]] = [
     read_settings,
@@ -215,27 +215,7 @@ def test_every_variable_is_a_setting_of_the_function_and_every_setting_is_reache
 
 # Logs Insights
 
-QUERIES = {name: one["Text"] for name, one in template()["Mappings"]["Query"].items()}
 ENDED = "EndedWithoutReport"  # the query of the lines of task_stopped
-
-
-def properties_of(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The properties of a part of the schema, through references and "or null"."""
-    for option in [part, *part.get("anyOf", [])]:
-        if "$ref" in option:
-            return dict(schema["$defs"][option["$ref"].rsplit("/", 1)[-1]]["properties"])
-    return {}
-
-
-def is_in_the_record(path: str) -> bool:
-    schema = json_schema()
-    part: Mapping[str, Any] = schema
-    for name in path.split("."):
-        properties = properties_of(part, schema)
-        if name not in properties:
-            return False
-        part = properties[name]
-    return not properties_of(part, schema)  # a number or a text, no object
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -22,9 +22,9 @@ from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.settings import DEFAULT_EMF_METRICS
 from profiler.sizing.prices import PRICE_TABLE_DATE, UNPRICED_REGIONS
 from tests.documentation import ROOT, blocks, pages, scripts
-from tests.unit.deployment.test_template import PARAMETERS, QUERIES, is_in_the_record
-from tests.unit.forwarder.notifications.test_slack_messages import OOM as OUT_OF_MEMORY
-from tests.unit.forwarder.notifications.test_slack_messages import text_of
+from tests.ended_runs import OOM as OUT_OF_MEMORY
+from tests.ended_runs import text_of
+from tests.template_parts import PARAMETERS, QUERIES, is_in_the_record
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
 FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()

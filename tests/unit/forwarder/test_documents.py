@@ -25,14 +25,14 @@ from profiler.forwarder.task_lines import InvalidReport
 from profiler.record import record_model as model
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import StoppedTask, determine_outcome
+from tests.ended_runs import RUN_NOTICES
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
+from tests.full_record import FULL as EVERY_FIELD
 from tests.notices import report_line
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.notifications.test_slack_messages import RUN_NOTICES
-from tests.unit.forwarder.test_task_event import task
-from tests.unit.forwarder.test_task_stopped import report
-from tests.unit.record.test_report_line import FULL as EVERY_FIELD
+from tests.stopped_tasks import report
+from tests.task_events import task
 from tests.values import present
 
 TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"

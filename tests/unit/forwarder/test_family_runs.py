@@ -14,8 +14,8 @@ from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.record.family_identity import UsualDuration
 from profiler.record.record_model import Container, Metrics, Processor, Record, Sampling
+from tests.ended_runs import NOTICE, ended, in_task, report_line
 from tests.fake_search import AnsweringSearch
-from tests.unit.forwarder.notifications.test_slack_messages import NOTICE, ended, in_task, report_line
 from tests.values import present
 
 GIB = 2**30

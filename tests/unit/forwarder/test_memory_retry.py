@@ -4,32 +4,20 @@ The clients are boto3's. ``FakeAws`` answers as the services do: pages, codes of
 """
 
 import json
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-import boto3
 import pytest
-from botocore.awsrequest import AWSResponse
-from botocore.config import Config
-from botocore.exceptions import ReadTimeoutError
 from botocore.session import get_session
-from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.forwarder.batch_report import ReportLine, identify_containers, judge
-from profiler.forwarder.event_document import event_documents
-from profiler.forwarder.family_runs import FamilyMemory
-from profiler.forwarder.function_settings import ForwarderSettings, RetrySettings
+from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.memory_retry import (
-    MemoryRetries,
     RetryRefusedError,
     larger_memory,
-    run_task_request,
     should_retry,
 )
 from profiler.forwarder.notifications.event_details import ended_run
@@ -37,30 +25,31 @@ from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
-from tests.notices import KeyTable
+from tests.memory_retries import (
+    BATCH,
+    CLUSTER,
+    FAMILY_ARN,
+    KILLED,
+    MAX_MB,
+    NEW_ARN,
+    NEW_ID,
+    TARGET,
+    TASK_ID,
+    World,
+    batch,
+    ended,
+    killed,
+    request,
+    target,
+)
 from tests.notices import report_line as read
-from tests.unit.forwarder.test_task_event import ARN, container, definition, task
-from tests.unit.forwarder.test_task_stopped import WITH_MONITOR, report
+from tests.stopped_tasks import WITH_MONITOR, report
+from tests.task_events import ARN, container, definition, task
 from tests.values import present
-
-KILLED = "OutOfMemoryError: Container killed due to memory usage"
-BATCH = {"name": "batch", "exitCode": 137, "reason": KILLED}
-MAX_MB = 61_440
 
 
 def report_line(evidence: str | None = "kernel-counter", kind: str = "task.report") -> ReportLine:
     return read(report(kind, outOfMemoryEvidence=evidence))
-
-
-def ended(*, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any) -> EndedTask:
-    stopped = task(**{"containers": [BATCH], "cpu": "256", "memory": "512", **detail})
-    outcome, found = judge(stopped, identify_containers(described, stopped))
-    name = None if found is None else found.name
-    return EndedTask(task=stopped, outcome=outcome, container=name, report_line=line)
-
-
-def batch(exit_code: int | None, reason: str | None = None) -> list[dict[str, Any]]:
-    return [{"name": "batch", "exitCode": exit_code, "reason": reason}]
 
 
 MONITOR_KILLED = {"name": "task-monitor", "exitCode": 137, "reason": KILLED}
@@ -163,8 +152,6 @@ def test_the_limit_in_an_override_counts_before_the_definition() -> None:
 
 # The request
 
-CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
-FAMILY_ARN = "arn:aws:ecs:us-west-2:111122223333:task-definition/nightly"
 NETWORK = {"awsvpcConfiguration": {"Subnets": ["subnet-1"], "SecurityGroups": ["sg-1"], "AssignPublicIp": "ENABLED"}}
 EVERYTHING = {
     "TaskDefinitionArn": FAMILY_ARN,
@@ -181,28 +168,6 @@ EVERYTHING = {
     "ReferenceId": "ref",
     "Tags": [{"Key": "team", "Value": "a"}],
 }
-
-
-def target(parameters: Any = None, kind: Any = "schedule", **started: Any) -> ScheduledTarget:
-    parameters = {"TaskDefinitionArn": FAMILY_ARN} if parameters is None else parameters
-    content = {"Arn": CLUSTER, "EcsParameters": parameters, **started}
-    return ScheduledTarget(
-        kind=kind,
-        name="nightly",
-        group="default",
-        cluster_arn=CLUSTER,
-        definition_arn=FAMILY_ARN,
-        content=content if kind == "rule" else {"Target": content},
-    )
-
-
-def request(one: ScheduledTarget, described: Any = WITH_MONITOR, **detail: Any) -> dict[str, Any]:
-    killed = task(**{"cpu": "256", "memory": "512", **detail})
-    memory = larger_memory(killed, described, "batch", None, MAX_MB)
-    made = dict(run_task_request(one, killed, "batch", memory))
-    shape = get_session().get_service_model("ecs").operation_model("RunTask").input_shape
-    assert ParamValidator().validate(made, shape).generate_report() == ""
-    return made
 
 
 @pytest.mark.parametrize("kind", ["schedule", "rule"])
@@ -297,140 +262,7 @@ def test_an_unknown_input_is_refused(started: dict[str, Any]) -> None:
 
 # The calls
 
-TASK_ID = ARN.rsplit("/", 1)[-1]
-NEW_ID = "99999999aaaa4bbbb8cccc9dddd0eeee"
-NEW_ARN = f"arn:aws:ecs:us-west-2:111122223333:task/jobs/{NEW_ID}"
-STOPPED = datetime(2026, 3, 1, 10, 12, 56, tzinfo=UTC)
-TARGET = {
-    "Arn": CLUSTER,
-    "RoleArn": "arn:aws:iam::111122223333:role/scheduler",
-    "EcsParameters": {"TaskDefinitionArn": FAMILY_ARN, "TaskCount": 2, "LaunchType": "FARGATE"},
-    "Input": '{"containerOverrides":[{"name":"batch","command":["x"]}]}',
-}
 CALLS = ("ListSchedules", "GetSchedule", "ListRules", "ListTargetsByRule", "RunTask")
-
-
-class FakeAws:
-    """ECS, EventBridge and its Scheduler behind boto3's own clients: requests are checked, answers are parsed."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.requests: list[dict[str, Any]] = []
-        self.tasks: dict[str, tuple[dict[str, Any], str]] = {}  # by token
-        self.errors: dict[str, list[tuple[int, str, str]]] = {}
-        self.failures: list[dict[str, str]] = []
-        self.lost: str | None = None  # the operation of which the next answer does not arrive
-        self.targets: dict[tuple[str, str], dict[str, Any]] = {("default", "nightly"): TARGET}
-        self.rules: dict[str, list[dict[str, Any]]] = {}
-
-    def client(self, service: str) -> Any:
-        made = boto3.client(
-            service,
-            region_name="us-west-2",
-            aws_access_key_id="a",
-            aws_secret_access_key="b",
-            config=Config(retries={"total_max_attempts": 1}),
-        )
-        made.meta.events.register(f"before-call.{made.meta.service_model.service_id.hyphenize()}", self._keep)
-        made.meta.events.register_first("before-send", self._answer)
-        return made
-
-    def _keep(self, model: Any, params: Mapping[str, Any], **_: Any) -> None:
-        self.operation, self.sent = model.name, params
-
-    def _answer(self, request: Any, **_: Any) -> AWSResponse:
-        self.calls.append(self.operation)
-        failed = self.errors.get(self.operation)
-        if failed:
-            return self._error(request, *failed.pop(0))
-        answer: AWSResponse = getattr(self, f"_{self.operation}")(request)
-        if self.lost == self.operation:
-            self.lost = None
-            raise ReadTimeoutError(endpoint_url=request.url)
-        return answer
-
-    def _json(self, request: Any, content: Mapping[str, Any], status: int = 200, **headers: str) -> AWSResponse:
-        class Raw:
-            def stream(self, **_: Any) -> Any:
-                yield json.dumps(content).encode()
-
-        return AWSResponse(request.url, status, {"Content-Type": "application/json", **headers}, Raw())
-
-    def _error(self, request: Any, status: int, code: str, message: str, **more: Any) -> AWSResponse:
-        content = {"__type": code, "Message": message, "message": message, **more}
-        return self._json(request, content, status, **{"x-amzn-ErrorType": code})
-
-    def _ListSchedules(self, request: Any) -> AWSResponse:  # noqa: N802  the name of the operation
-        """Two pages; the first one is empty."""
-        asked = self.sent["query_string"]
-        if "NextToken" not in asked:
-            return self._json(request, {"Schedules": [], "NextToken": "2"})
-        found = [
-            {"Name": name, "GroupName": group, "Target": {"Arn": target["Arn"]}}
-            for (group, name), target in self.targets.items()
-            if name.startswith(asked.get("NamePrefix", ""))
-        ]
-        return self._json(request, {"Schedules": found})
-
-    def _GetSchedule(self, request: Any) -> AWSResponse:  # noqa: N802
-        name = self.sent["url_path"].rsplit("/", 1)[-1]
-        target = self.targets.get((self.sent["query_string"]["groupName"], name))
-        if target is None:
-            return self._error(request, 404, "ResourceNotFoundException", f"Schedule {name} does not exist.")
-        return self._json(request, {"Name": name, "Target": target, "State": "ENABLED"})
-
-    def _ListRules(self, request: Any) -> AWSResponse:  # noqa: N802
-        prefix = json.loads(self.sent["body"])["NamePrefix"]
-        found = [{"Name": name, "EventBusName": "default"} for name in self.rules if name.startswith(prefix)]
-        return self._json(request, {"Rules": found})
-
-    def _ListTargetsByRule(self, request: Any) -> AWSResponse:  # noqa: N802
-        asked = json.loads(self.sent["body"])
-        if asked["Rule"] not in self.rules or asked["EventBusName"] != "default":
-            return self._error(request, 400, "ResourceNotFoundException", "Rule does not exist on EventBus default.")
-        return self._json(request, {"Targets": self.rules[asked["Rule"]]})
-
-    def _RunTask(self, request: Any) -> AWSResponse:  # noqa: N802
-        asked = json.loads(self.sent["body"])
-        self.requests.append(asked)
-        if self.failures:
-            return self._json(request, {"tasks": [], "failures": self.failures})
-        known = self.tasks.setdefault(asked["clientToken"], (asked, NEW_ARN))
-        if known[0] != asked:
-            return self._error(request, 400, "ConflictException", "The token is in use.", resourceIds=[known[1]])
-        return self._json(request, {"tasks": [{"taskArn": known[1]}], "failures": []})
-
-
-class World:
-    """Everything that a retry uses. ``table`` is that of notices."""
-
-    def __init__(self, search: AnsweringSearch | None = None) -> None:
-        self.aws = FakeAws()
-        self.search = search
-        self.table: KeyTable | None = KeyTable()
-        self.warnings: list[str] = []
-        self.now = STOPPED + timedelta(seconds=30)
-        ecs, schedules = self.aws.client("ecs"), Schedules(self.aws.client)
-        self.retries = MemoryRetries(
-            RetrySettings(families=("nightly",)),
-            aws=lambda: (ecs, schedules),
-            family=lambda: None if search is None else FamilyMemory(cluster=search, prefix="task", timeout_seconds=5),
-            remember=lambda key, work: work() if self.table is None else self.table.once(key, work),
-            now=lambda: self.now,
-            warn=self.warnings.append,
-        )
-
-    def handle(self, run: EndedTask | None = None, described: Any = WITH_MONITOR) -> MemoryRetry | None:
-        return self.retries.handle(ended() if run is None else run, described)
-
-    def refusal(self, run: EndedTask | None = None, described: Any = WITH_MONITOR) -> str:
-        """What a run that is not started again leaves: the sentence, and the warning with the task's id."""
-        retry = self.handle(run, described)
-        assert retry is not None
-        assert retry.retried_as is None
-        assert self.warnings == [f"Task {TASK_ID}: {retry.sentence}"]
-        assert self.handle(run, described) == retry, "a repeat says the same"
-        return retry.sentence
 
 
 STARTED = MemoryRetry(sentence="Started again with 1 GB (was 512 MB): task 99999999.", retried_as=NEW_ID)
@@ -592,13 +424,6 @@ def test_without_a_peak_the_size_alone_counts(search: AnsweringSearch) -> None:
 
 
 # The retry's own end
-
-
-def killed(**detail: Any) -> dict[str, Any]:
-    """The document of a killed run that left no report."""
-    run = ended(**detail)
-    (document,) = event_documents(run.task, run.task.container("batch"), run.outcome, None, ForwarderSettings())
-    return {"_source": document.initial_fields}
 
 
 def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> EndedTask:

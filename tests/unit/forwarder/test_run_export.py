@@ -12,7 +12,7 @@ from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_export import RunExport, exported_run
-from profiler.forwarder.search_cluster.document_delivery import Failure
+from profiler.forwarder.search_cluster.document_delivery import FailedItem
 from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
 from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
@@ -20,8 +20,8 @@ from profiler.record.record_model import decode
 from profiler.record.task_end import Outcome
 from tests.fakes import FakeClock
 from tests.notices import KeyTable
-from tests.unit.forwarder.test_task_event import ARN, task
-from tests.unit.forwarder.test_task_stopped import report
+from tests.stopped_tasks import report
+from tests.task_events import ARN, task
 
 NOW_NS = parse_ns("2026-03-01T10:13:00Z") or 0
 FAILED = Outcome(status="failure", category="exit", out_of_memory=False, exit_code=1, reason="out of disk")
@@ -44,7 +44,7 @@ class Backend:
         self.statuses = statuses  # by signal
         self.key = key  # which every request needs
         self.urls: list[str] = []
-        self.failures: list[Failure] = []
+        self.failures: list[FailedItem] = []
         self.warnings: list[str] = []
         self.table = KeyTable()
         self.table_error: Exception | None = None
@@ -57,7 +57,7 @@ class Backend:
         status = self.statuses.get(url.rpartition("/")[2], 200) if headers.get("x-key", "") == self.key else 401
         return HttpAnswer(status=status, headers={}, body=b"")
 
-    def keep(self, failures: Sequence[Failure]) -> None:
+    def keep(self, failures: Sequence[FailedItem]) -> None:
         self.failures += failures
 
     def once(self, key: str, work: Callable[[], object]) -> None:

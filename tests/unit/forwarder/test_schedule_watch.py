@@ -17,9 +17,9 @@ from profiler.record.family_identity import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import ClusterTasks, RuleMemory, Schedule, StartedTask, TaskMemory
+from tests.due_times import CLUSTER, MINUTE, at, schedule, task
 from tests.notices import KeyTable, fake_channel
 from tests.scheduled_account import FakeCloudTrail, event, run_task
-from tests.unit.schedules.test_due_outcomes import CLUSTER, MINUTE, at, schedule, task
 
 OTHER = CLUSTER.replace("jobs", "other")
 

@@ -22,7 +22,7 @@ from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,
-    Failure,
+    FailedItem,
     deliver,
     message_body,
 )
@@ -40,19 +40,11 @@ from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
 from profiler.record.record_model import Report, decode
 from profiler.runs.past_runs.run_source import run_line
+from tests.fake_search import FakeCluster, fails, takes_all
 from tests.fakes import FakeInvocationTime
+from tests.log_subscriptions import DOCUMENT, STREAM, event, packed, packed_data, record
 from tests.shown_runs import waiting_stacks
-from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, fails, takes_all
 
-DOCUMENT = {
-    "messageType": "DATA_MESSAGE",
-    "owner": "111122223333",
-    "logGroup": "/ecs/jobs",
-    "logStream": "ecs/batch/0123",
-    "subscriptionFilters": ["task-profiler"],
-    "logEvents": [{"id": "1", "timestamp": 1772359202500, "message": "hello", "extractedFields": {"a": "b"}}],
-    "policyLevel": "ACCOUNT_LEVEL_POLICY",
-}
 CONTROL = {
     "messageType": "CONTROL_MESSAGE",
     "owner": "CloudwatchLogs",
@@ -69,15 +61,7 @@ REPORT = {
 }
 
 
-def packed(data: bytes) -> dict[str, Any]:
-    return {"awslogs": {"data": base64.b64encode(data).decode()}}
-
-
-def event(document: object, compress: Any = gzip.compress) -> dict[str, Any]:
-    return packed(compress(json.dumps(document).encode()))
-
-
-def forwarder(deliver: DeliverDocuments, store: list[Failure], settings: ForwarderSettings) -> LineForwarder:
+def forwarder(deliver: DeliverDocuments, store: list[FailedItem], settings: ForwarderSettings) -> LineForwarder:
     no_notices = TaskNotices(NoticeSettings, channels=lambda _settings: [], now=lambda: datetime.now(UTC))
     return LineForwarder(settings, deliver, store.extend, no_notices)
 
@@ -114,7 +98,7 @@ GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
 @pytest.mark.parametrize("bad", ['{"id": "2", "message": 7}', '{"id": "2", "timestamp": -1, "message": "x"}', "null"])
 def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
     damaged, payload = decode_event(damaged_document(bad.encode(), GOOD))
-    assert isinstance(damaged, Failure)
+    assert isinstance(damaged, FailedItem)
     assert (damaged.document, payload) == (bad, DECODED)
     assert damaged.reason.startswith("The log event is damaged: ")
 
@@ -194,7 +178,7 @@ def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
     """It would overwrite the document of another run: any program of a task can print a line."""
     line = json.dumps({**REPORT, "record": {**REPORT["record"], **record}})  # type: ignore[dict-item]
     payload = event({**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]})
-    store, writer = list[Failure](), RecordingWriter()
+    store, writer = list[FailedItem](), RecordingWriter()
     counts = forwarder(writer.deliver, store, ForwarderSettings()).forward(decode_event(payload))
     assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
     assert all(failure.document == line and "not trusted" in failure.reason for failure in store)
@@ -268,7 +252,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
 ) -> None:
     """Only ordinary lines are skipped, and only without FORWARD_LOG_LINES."""
     unpacked = json.dumps({**DOCUMENT, "logEvents": events}).encode().replace(b"0123", noise + b"0123", 1)
-    store = list[Failure]()
+    store = list[FailedItem]()
     try:
         payloads = decode_event(packed(gzip.compress(unpacked)))
     except PayloadError:
@@ -315,7 +299,7 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
     """The line before the report may have 200 KB. A line that quotes one, or comes from another program, is a line."""
     assert len(STACKS) > 150_000
     quoted = [f"saw {STACKS}", json.dumps({"message": STACKS}), '{"type":"task.other"}']
-    store, documents = list[Failure](), list[Document]()
+    store, documents = list[FailedItem](), list[Document]()
 
     def write(part: Sequence[Document]) -> DeliveryResult:
         documents.extend(part)
@@ -359,22 +343,7 @@ def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str
     assert isinstance(report_document(report, line, ForwarderSettings()), Document)
 
 
-STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"
 WITH_QUEUE, WITHOUT_QUEUE = ForwarderSettings(failed_items_queue_url="https://sqs/q"), ForwarderSettings()
-
-
-def record(number: int, data: object) -> dict[str, Any]:
-    """A record as Lambda delivers it, without the members that the forwarder does not read."""
-    return {
-        "kinesis": {"sequenceNumber": str(number), "data": data},
-        "eventID": f"shardId-000000000000:{number}",
-        "eventSource": "aws:kinesis",
-        "eventSourceARN": STREAM,
-    }
-
-
-def packed_data(document: object) -> str:
-    return base64.b64encode(gzip.compress(json.dumps(document).encode(), mtime=0)).decode()
 
 
 def reports(*task_ids: str) -> str:
@@ -384,7 +353,7 @@ def reports(*task_ids: str) -> str:
 
 
 def forwarded(
-    cluster: FakeCluster, store: list[Failure], settings: ForwarderSettings, *records: dict[str, Any]
+    cluster: FakeCluster, store: list[FailedItem], settings: ForwarderSettings, *records: dict[str, Any]
 ) -> tuple[Counts, tuple[str, ...], list[str]]:
     """The counts, the records to deliver again, and the warnings."""
     warnings: list[str] = []
@@ -396,7 +365,9 @@ def forwarded(
 def test_all_records_are_one_bulk_request() -> None:
     cluster = FakeCluster(takes_all)
     records = [record(number, reports(f"a{number}", f"b{number}")) for number in range(100)]
-    counts, repeated, _ = forwarded(cluster, list[Failure](), WITH_QUEUE, *records, record(100, packed_data(CONTROL)))
+    counts, repeated, _ = forwarded(
+        cluster, list[FailedItem](), WITH_QUEUE, *records, record(100, packed_data(CONTROL))
+    )
     assert (counts, repeated) == (Counts(indexed=200), ())
     assert [len(request) for request in cluster.batches] == [200]
 
@@ -407,7 +378,7 @@ BAD_DATA: list[object] = [None, 5, "no base64!", base64.b64encode(b"plain").deco
 @pytest.mark.parametrize("settings", [WITH_QUEUE, WITHOUT_QUEUE], ids=["queue", "no queue"])
 @pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
 def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object, settings: ForwarderSettings) -> None:
-    cluster, store = FakeCluster(takes_all), list[Failure]()
+    cluster, store = FakeCluster(takes_all), list[FailedItem]()
     records = record(1, reports("a")), record(2, data), record(3, reports("b"))
     counts, repeated, warnings = forwarded(cluster, store, settings, *records)
     assert set(cluster.taken) == {"a/batch", "b/batch"}
@@ -423,7 +394,7 @@ def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object
 
 
 def test_a_cluster_that_stays_down_fails_the_invocation_and_nothing_is_kept() -> None:
-    store = list[Failure]()
+    store = list[FailedItem]()
     with pytest.raises(DeliveryError):
         forwarded(FakeCluster(fails(503)), store, WITH_QUEUE, record(1, "bad"), record(2, reports("a")))
     assert store == []
@@ -435,7 +406,7 @@ bad_data = st.none() | st.text(max_size=9) | st.binary(max_size=30).map(lambda d
 
 @given(st.lists(st.sampled_from(GOOD_DATA) | bad_data, max_size=6), st.sampled_from([WITH_QUEUE, WITHOUT_QUEUE]))
 def test_every_record_is_indexed_kept_or_reported(all_data: Sequence[object], settings: ForwarderSettings) -> None:
-    store = list[Failure]()
+    store = list[FailedItem]()
     records = [record(number, data) for number, data in enumerate(all_data)]
     counts, repeated, _ = forwarded(FakeCluster(takes_all), store, settings, *records)
     kept = {one.document["sequenceNumber"] for one in store if isinstance(one.document, dict)}

@@ -8,61 +8,9 @@ from hypothesis import strategies as st
 
 from profiler.forwarder.batch_report import LogStream, batch_container, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
-from profiler.record.task_end import EventContainer, StoppedTask, determine_outcome, parse_stopped_task
-from tests.sidecars import awslogs
+from profiler.record.task_end import EventContainer, determine_outcome, parse_stopped_task
+from tests.task_events import ARN, EVENT, container, definition, event, task
 from tests.values import present
-
-ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
-EVENT: dict[str, Any] = {
-    "version": "0",
-    "id": "ee44ff40",
-    "detail-type": "ECS Task State Change",
-    "source": "aws.ecs",
-    "account": "111122223333",
-    "time": "2026-03-01T10:12:56Z",
-    "region": "us-west-2",
-    "detail": {
-        "taskArn": ARN,
-        "clusterArn": "arn:aws:ecs:us-west-2:111122223333:cluster/jobs",
-        "taskDefinitionArn": "arn:aws:ecs:us-west-2:111122223333:task-definition/nightly:5",
-        "availabilityZone": "us-west-2b",
-        "containers": [
-            {"name": "log_router", "exitCode": 0, "lastStatus": "STOPPED", "image": "aws-for-fluent-bit:2", "cpu": "0"},
-            {
-                "containerArn": "arn:aws:ecs:us-west-2:111122223333:container/jobs/4dd5/0fee",
-                "exitCode": 1,
-                "lastStatus": "STOPPED",
-                "name": "batch",
-                "image": "etl:7",
-                "imageDigest": "sha256:59",
-                "runtimeId": "4dd5-119",
-                "cpu": "0",
-            },
-        ],
-        "cpu": "2048",
-        "createdAt": "2026-03-01T10:11:07.314Z",
-        "desiredStatus": "STOPPED",
-        "executionStoppedAt": "2026-03-01T10:12:32.316Z",
-        "group": "family:nightly",
-        "launchType": "FARGATE",
-        "lastStatus": "STOPPED",
-        "pullStartedAt": "2026-03-01T10:11:19.058Z",
-        "startedAt": "2026-03-01T10:11:29.1Z",
-        "stoppedAt": "2026-03-01T10:12:56.341Z",
-        "startedBy": "chronos-schedule/nightly",
-        "stoppedReason": "Essential container in task exited",
-        "stopCode": "EssentialContainerExited",
-        "version": 5,
-    },
-}
-
-
-def event(**detail: Any) -> dict[str, Any]:
-    return {**EVENT, "detail": {**EVENT["detail"], **detail}}
-
-
-def task(**detail: Any) -> StoppedTask:
-    return present(parse_stopped_task(event(**detail)))
 
 
 def test_a_stopped_task_is_parsed() -> None:
@@ -193,14 +141,6 @@ def test_the_most_specific_reason(
     parsed = task(stoppedReason=stated, containers=listed)
     outcome = determine_outcome(parsed, batch_container(parsed, "batch"), monitor="task-monitor")
     assert outcome.reason == expected
-
-
-def definition(*containers: dict[str, Any]) -> dict[str, Any]:
-    return {"family": "nightly", "containerDefinitions": list(containers)}
-
-
-def container(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "image": "x", "logConfiguration": awslogs(region="us-west-2"), **more}
 
 
 def test_the_batch_is_the_essential_container_next_to_the_monitor() -> None:

@@ -21,13 +21,13 @@ from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.notifications.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.notice_model import NoticeLine, encode_notice
 from tests.fake_slack import violations
+from tests.log_subscriptions import DOCUMENT, packed_data, record
 from tests.notices import FakeChannel, KeyTable, fake_channel
 from tests.shown_runs import stuck_notice
-from tests.unit.forwarder.test_subscription import DOCUMENT, packed_data, record
 
 STUCK = stuck_notice()
 TASK_ID, ACCOUNT = STUCK.record.task_id, "111122223333"
@@ -44,7 +44,7 @@ class World:
         self.slack, self.bus = fake_channel("slack", "failure"), fake_channel("event-bus", "failure")
         self.documents: list[Document] = []
         self.cluster_error: DeliveryError | None = None
-        self.store = list[Failure]()
+        self.store = list[FailedItem]()
         self.table = KeyTable()
         self.warnings: list[str] = []
         self.now = NOW

@@ -32,7 +32,7 @@ from profiler.forwarder.notifications.notification import (
 from profiler.forwarder.notifications.posting import NoticeChannel
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_export import exported_run
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
@@ -40,38 +40,15 @@ from profiler.record.record_model import Cost, Distribution
 from profiler.record.task_end import EventContainer, StoppedTask, parse_stopped_task
 from tests.fakes import FakeInvocationTime
 from tests.notices import KeyTable, fake_channel, report_line
+from tests.otlp_schema import check
 from tests.shown_runs import stuck_notice, waiting_stacks
-from tests.sidecars import awslogs
-from tests.unit.core.test_ecs_terms import INJECTED, ROUTER, SIDECARS
-from tests.unit.forwarder.test_task_event import EVENT, container, definition, task
-from tests.unit.otlp.test_run_signals import check
+from tests.sidecars import INJECTED, ROUTER, SIDECARS, awslogs
+from tests.stopped_tasks import BATCH_STREAM, WITH_MONITOR, report
+from tests.task_events import EVENT, container, definition, task
 from tests.values import present
 
-BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
-WITH_MONITOR = definition(container("task-monitor", essential=False), container("batch"))
 WITHOUT_MONITOR = definition(container("batch"))
-
-
-def report(kind: str = "task.report", **record: Any) -> str:
-    metrics = {
-        "durationMs": 60000,
-        "cpuUtilizationPercent": {"avg": 50.0, "max": 90.0},
-        "memoryUtilizationPercent": {"avg": 40.0, "max": 97.0},
-        "memorySizeMB": 512,
-        "maxMemoryUsedMB": 500,
-    }
-    whole = {
-        "taskId": "4dd5853f44b341ee8281f38229bee377",
-        "family": "nightly",
-        "container": {"name": "batch"},
-        "status": "failure",
-        "exitCode": 1,
-        "startedAt": "2026-03-01T10:11:28Z",
-        "metrics": metrics,
-        **record,
-    }
-    return json.dumps({"time": "2026-03-01T10:12:33Z", "type": kind, "record": whole})
 
 
 AS_EVER = Comparison(text="As long as ever.")
@@ -90,7 +67,7 @@ class World:
         self.notices: list[tuple[EndedTask, str]] = []
         self.errors: dict[str, ForwarderError] = {}  # by what fails: cluster, slack, index, channel
         self.comparison = AS_EVER
-        self.rejected: tuple[Failure, ...] = ()
+        self.rejected: tuple[FailedItem, ...] = ()
         self.log_errors: list[DeliveryError] = []
         self.reads = 0
         self.other_channels: list[NoticeChannel] = []
@@ -341,7 +318,7 @@ def test_what_fails_is_raised_after_everything_else_is_done(
     world, other = World({BATCH_STREAM: [report()]}), fake_channel("other")
     world.other_channels = [other]
     world.errors, other.error = failing, failing.get("bus")
-    world.rejected = (Failure({}, "bad mapping"),) if "rejected" in failing else ()
+    world.rejected = (FailedItem({}, "bad mapping"),) if "rejected" in failing else ()
     with pytest.raises(ForwarderError) as raised:
         world.handle()
     assert str(raised.value) == message
@@ -608,7 +585,7 @@ def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     world.described = world.described if is_described else None
     errors = {"cluster": SearchClusterError("away", status=None), "slack": DeliveryError("Slack is away.")}
     world.errors = {name: error for name, error in errors.items() if name in failing}
-    world.rejected = (Failure({}, "bad mapping"),) if failing == "refused" else ()
+    world.rejected = (FailedItem({}, "bad mapping"),) if failing == "refused" else ()
     other.error = DeliveryError("The bus is away.") if failing == "other" else None
     raised = ""
     indexed = False

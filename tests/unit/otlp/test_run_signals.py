@@ -8,7 +8,6 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.otlp.otlp_encoding import encode
 from profiler.otlp.run_signals import (
     ExportedRun,
     SpanParent,
@@ -20,9 +19,9 @@ from profiler.otlp.run_signals import (
 )
 from profiler.record.record_model import Container, Metrics, RaisedNotice, Record, decode
 from tests import shown_runs
-from tests.otlp_schema import attributes_of, read_json, read_protobuf, without_defaults
+from tests.changed_records import changed_lines
+from tests.otlp_schema import attributes_of, check, spans
 from tests.shown_runs import STARTED_NS
-from tests.unit.cli.test_any_record import changed_lines
 
 ETL = shown_runs.etl().record
 PULL = STARTED_NS - 18 * NS_PER_SECOND, STARTED_NS - 3 * NS_PER_SECOND
@@ -32,11 +31,6 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 def exported(record: Record = ETL, **values: Any) -> ExportedRun:
     return ExportedRun(record=record, observed_ns=STARTED_NS + 3600 * NS_PER_SECOND, **values)
-
-
-def spans(run: ExportedRun) -> list[Any]:
-    found: list[Any] = signals_of(run)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    return found
 
 
 def log_record(run: ExportedRun) -> Any:
@@ -51,26 +45,6 @@ def gauges(record: Record) -> dict[str, tuple[str, list[Any]]]:
 
 def named(attributes: list[Any]) -> dict[str, Any]:
     return attributes_of({"attributes": attributes})
-
-
-def check(run: ExportedRun) -> None:
-    """Both encodings of all signals are what the published schema makes of them, and equal."""
-    signals = signals_of(run)
-    for signal, message in signals.items():
-        as_json = read_json(signal, encode(signal, message, "http/json"))
-        assert read_protobuf(signal, encode(signal, message, "http/protobuf")) == as_json
-        assert without_defaults(message) == without_defaults(as_json)
-    resources = [next(iter(message.values()))[0]["resource"] for message in signals.values()]
-    assert all(resource == resources[0] for resource in resources)
-    root, *children = spans(run)
-    for span in (root, *children):
-        assert 0 <= int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) < 2**64
-        assert int(span["traceId"], 16)
-        assert int(span["spanId"], 16)
-        keys = [one["key"] for one in span.get("attributes", ())]
-        assert len(keys) == len(set(keys))
-    assert {child["parentSpanId"] for child in children} <= {root["spanId"]}
-    assert signals == signals_of(run)
 
 
 @given(changed_lines())

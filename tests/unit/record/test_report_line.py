@@ -1,15 +1,11 @@
 """The metric catalogue against the record that it reads, and a report's metrics as text and for CloudWatch."""
 
-import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any
 
 import pytest
-from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
@@ -35,6 +31,7 @@ from profiler.record.record_model import (
 from profiler.record.report_line import EMF_METRICS, emf_members, report_text
 from profiler.record.search_document_fields import FIELDS, DocumentField
 from profiler.settings import DEFAULT_EMF_METRICS
+from tests.full_record import FULL
 from tests.values import present
 
 SUCCESS = Record(
@@ -190,26 +187,6 @@ def test_where_nothing_else_is_left_to_cut_the_metrics_go() -> None:
     assert decode(line_with_members(full)) == full
 
 
-NUMBERS = itertools.count(1)
-
-
-def filled(kind: Any) -> Any:
-    """A value of a type of the record with all its parts. Each number is there once."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Annotated, Union, UnionType):
-        return filled(arguments[0])
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return kind(**{field.name: filled(field.type) for field in fields(kind)})
-    if origin is tuple:
-        return (filled(arguments[0]),)
-    if origin is Mapping:
-        return {"0.25": filled(arguments[1])}
-    number = next(NUMBERS)
-    return True if kind is bool else float(number) if kind is float else number if kind is int else f"text {number}"
-
-
-# A getter that reads another field is noticed by its number.
-FULL: Record = replace(filled(Record), status="failure", stacks=None)
 LINE: dict[str, Any] = json.loads(encode(Report(time="2026-03-01T00:10:12Z", type="task.report", record=FULL)))
 
 

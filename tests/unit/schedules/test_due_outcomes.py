@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.core.timestamps import parse_ns
 from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_schedules
 from profiler.schedules.schedule_model import (
     ClusterTasks,
@@ -17,30 +16,10 @@ from profiler.schedules.schedule_model import (
     TaskMemory,
     did_start,
 )
+from tests.due_times import CLUSTER, MINUTE, at, schedule, task
 
-MIDNIGHT = parse_ns("2026-11-20T00:00:00Z") or 0
-MINUTE = 60_000_000_000
 SECOND = 1_000_000_000
-CLUSTER = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
 GRACE = 15
-
-
-def at(minutes: float) -> int:
-    return MIDNIGHT + round(minutes * MINUTE)
-
-
-def schedule(name: str = "nightly", expression: str = "cron(0 * * * ? *)", **values: Any) -> Schedule:
-    family = values.pop("family", "etl")
-    arn = f"arn:aws:ecs:eu-west-1:123456789012:task-definition/{family}"
-    identity: dict[str, Any] = {"kind": "schedule", "name": name, "cluster_arn": CLUSTER, "definition_arn": arn}
-    return Schedule(**identity | {"expression": expression, "created_ns": at(-10_000)} | values)
-
-
-def task(created: float, stopped: float | None = None, **values: Any) -> StartedTask:
-    by = values.pop("by", "chronos-schedule/nightly")
-    identity: dict[str, Any] = {"arn": f"arn:task/{created}-{by}", "family": "etl", "started_by": by}
-    stopped_ns = None if stopped is None else at(stopped)
-    return StartedTask(**identity | {"created_ns": at(created), "stopped_ns": stopped_ns} | values)
 
 
 def judge(

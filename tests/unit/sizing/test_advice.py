@@ -28,7 +28,7 @@ from profiler.sizing.choose_size import GROWTH_RUNS
 from profiler.sizing.prices import PRICE_TABLE_DATE, PriceOverrides, charged_storage_gb, cost_of
 from profiler.sizing.trend import Growth, growth
 from tests.runs import evidence_of, report
-from tests.unit.sizing.test_what_if import advice
+from tests.sized_runs import advice
 from tests.values import present
 
 

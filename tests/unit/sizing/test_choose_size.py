@@ -13,7 +13,7 @@ from profiler.sizing.advice import as_json
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.run_facts import facts_of, oom_size_mb
 from tests.runs import report, slowdown
-from tests.unit.sizing.test_what_if import GB, Need, advice, families, reasons, runs_of, size
+from tests.sized_runs import GB, Need, advice, families, reasons, runs_of, size
 
 
 def killed(number: int = 0, *, limit_mb: float = 2048, **more: Any) -> Report:

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from profiler.record.record_model import Metrics, Processor, Report, Sampling, SlowdownBounds
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import LAST_RUNS, MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
-from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.evidence import MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
+from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of, vcpu_limit
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
+from tests.sized_runs import GB, Need, advice, families, reasons, runs_of, size
 from tests.values import present
 
-GB = 1024
 VCPU_USD, GB_USD = 0.04048, 0.004445
 Bounds = Mapping[str, tuple[float, float]]
 
@@ -38,21 +38,8 @@ def measured(number: int = 0, bounds: Bounds | None = None, *, saturated: float 
     return report(number, metrics=metrics, **more)
 
 
-def advice(reports: Iterable[Report], last: int = LAST_RUNS, **policy: Any) -> Advice:
-    return advise(evidence_of(reports, last=last), Policy(**policy), PriceOverrides())
-
-
-def size(reports: Iterable[Report], **policy: Any) -> tuple[float | None, float | None]:
-    chosen = advice(reports, **policy).choice.size
-    return chosen.vcpu, chosen.memory_mb
-
-
 def rows(reports: Iterable[Report], **policy: Any) -> dict[tuple[float, float], SizeOption]:
     return {(row.size.vcpu, row.size.memory_mb): row for row in advice(reports, **policy).choice.options}
-
-
-def reasons(*reports: Report, **policy: Any) -> str:
-    return "\n".join(advice(reports, **policy).reasons)
 
 
 # --- the factor -------------------------------------------------------------------------------
@@ -286,46 +273,6 @@ def test_the_verdict_on_the_current_size() -> None:
 
 
 # --- for any runs -----------------------------------------------------------------------------
-
-VCPUS = ("0.25", "0.5", "1", "2", "4", "8", "16")
-# Both bounds of a run fall from each size to the next larger one.
-slowdowns = st.lists(st.tuples(st.floats(1, 4), st.floats(1, 2)), min_size=7, max_size=7).map(
-    lambda pairs: {
-        name: SlowdownBounds(min=round(least, 3), max=round(most, 3))
-        for name, least, most in zip(
-            VCPUS,
-            sorted((least for least, _ in pairs), reverse=True),
-            sorted((least * more for least, more in pairs), reverse=True),
-            strict=True,
-        )
-    }
-)
-needs = st.tuples(
-    st.none() | st.floats(0.01, 130 * GB),
-    st.none() | st.floats(0.001, 16),
-    st.sampled_from(LEGAL_SIZES),
-    st.booleans(),
-    st.none() | slowdowns,
-    st.floats(0, 100),
-)
-Need = tuple[float | None, float | None, Size, bool, Mapping[str, SlowdownBounds] | None, float]
-families = st.lists(needs, min_size=1, max_size=8).filter(
-    lambda found: any(peak is not None or p95 is not None for peak, p95, *_ in found)
-)
-
-
-def runs_of(found: Iterable[Need]) -> list[Report]:
-    return [
-        report(
-            number,
-            peak_mb=None if peak_mb is None else min(peak_mb, given_size.memory_mb),
-            p95=None if p95 is None else min(p95, given_size.vcpu),
-            size=(given_size.vcpu, given_size.memory_mb),
-            likely_out_of_memory=is_killed,
-            metrics={"slowdown_at_vcpu": bounds, "vcpu_saturated_percent": saturated},
-        )
-        for number, (peak_mb, p95, given_size, is_killed, bounds, saturated) in enumerate(found)
-    ]
 
 
 def cost(vcpu: float, memory_mb: float, factor: float) -> float:

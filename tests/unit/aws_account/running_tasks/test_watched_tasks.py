@@ -1,58 +1,13 @@
 """Log groups that are read again and again, and what is shown of them."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
-import pytest
-
-from profiler.aws_account.running_tasks.running_runs import PATTERN, FollowedLogs, RunningRuns
-from profiler.aws_account.running_tasks.watched_tasks import WatchedTasks
-from profiler.core.errors import TaskProfilerError
+from profiler.aws_account.running_tasks.running_runs import PATTERN
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.record_model import RaisedNotice
-from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.run_source import PastRun
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, ListedRuns, checkpoint_at, ended, notice_text, text
 from tests.runs import report
-
-GROUP, MISSING = "/ecs/jobs", "/ecs/none"
-
-
-class FakeLogs:
-    """Plays FilterLogEvents without its pattern, and keeps the requests."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[int, str]] = []
-        self.requests: list[Mapping[str, Any]] = []
-
-    def put(self, at_ns: int, message: str) -> None:
-        self.events.append((at_ns // NS_PER_MS, message))
-
-    def pages(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:
-        self.requests.append(parameters)
-        if parameters["logGroupName"] == MISSING:
-            raise TaskProfilerError(f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.")
-        start_ms, end_ms = parameters["startTime"], parameters.get("endTime", 2**62)
-        for at_ms, message in self.events:
-            if start_ms <= at_ms <= end_ms:
-                yield {"events": [{"timestamp": at_ms, "message": message}]}
-
-
-@pytest.fixture
-def logs() -> FakeLogs:
-    return FakeLogs()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:
-    usual = UsualDurations(past, 0)
-    followed, runs = FollowedLogs(logs.pages, clock), RunningRuns()
-    return WatchedTasks(collected=runs, logs=followed, usual=usual, log_groups=groups or (GROUP,), clock=clock)
+from tests.watched_runs import GROUP, MISSING, FakeLogs, watched_tasks
 
 
 def test_the_first_read_is_ten_minutes_and_later_ones_are_what_is_new(logs: FakeLogs, clock: FakeClock) -> None:

@@ -1,11 +1,9 @@
 """``setup stack``: its search cluster, and secrets from the command line, a file or standard input."""
 
 import io
-import json
 import re
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import click
@@ -14,27 +12,9 @@ import requests
 
 from profiler.aws_account.setup.stack_deployment import StackRequest
 from profiler.cli.commands.aws import stack
-from profiler.cli.setup.stack_output import SearchCluster
+from profiler.cli.setup.stack_output import ForwarderCluster
 from profiler.core.errors import TaskProfilerError
-from tests.http_server import FakeHttpServer
-
-
-class Cluster(FakeHttpServer):
-    """OpenSearch that is empty and takes everything."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.put: list[str] = []
-        self.rejects_with: int | None = None
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        if request.command == "PUT" and self.rejects_with is not None:
-            return self.rejects_with, {"Content-Type": "application/json"}, b'{"error": {"reason": "same priority"}}'
-        if request.command == "PUT":
-            self.put.append(request.path)
-        version = {"version": {"number": "2.19.0", "distribution": "opensearch"}}
-        is_there = request.command == "PUT" or request.path == "/"
-        return 200 if is_there else 404, {"Content-Type": "application/json"}, json.dumps(version).encode()
+from tests.setup_cluster import Cluster
 
 
 @pytest.fixture
@@ -47,7 +27,7 @@ def cluster() -> Iterator[Cluster]:
 def test_its_product_is_found_and_its_templates_are_installed(
     cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    search = SearchCluster(cluster.url, requests.Session())
+    search = ForwarderCluster(cluster.url, requests.Session())
     assert search.engine == "opensearch"
     assert cluster.put == []
     search.install("jobs", "day")
@@ -61,7 +41,7 @@ def test_a_template_that_the_cluster_rejects_ends_the_deployment_unless_the_sign
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first report would make an index with other field types."""
-    search = SearchCluster(cluster.url, requests.Session())
+    search = ForwarderCluster(cluster.url, requests.Session())
     cluster.rejects_with = 400
     with pytest.raises(TaskProfilerError, match=r"index template task-\w+ was rejected \(HTTP 400: same priority\)"):
         search.install("task", "month")
@@ -71,7 +51,7 @@ def test_a_template_that_the_cluster_rejects_ends_the_deployment_unless_the_sign
 
 
 def test_one_that_does_not_answer_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    search = SearchCluster("http://127.0.0.1:9", requests.Session())
+    search = ForwarderCluster("http://127.0.0.1:9", requests.Session())
     assert search.engine is None
     search.install("task", "month")
     out, said = capsys.readouterr()

@@ -34,9 +34,9 @@ from profiler.record.record_model import (
 )
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.trend import usual_range
+from tests.changed_records import changed_lines
 from tests.shown_runs import NOW_NS, STARTED
 from tests.terminals import texts
-from tests.unit.cli.test_any_record import changed_lines
 from tests.values import present
 
 TIMES = TimeBreakdown(

@@ -10,9 +10,7 @@ from profiler.collectors.collector import Collectors, with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import (
-    DriverReading,
     GpuFacts,
-    GpuSample,
     GpuScope,
     GpuSelection,
 )
@@ -22,51 +20,15 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Metrics, Monitor, Record, Sampling
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
-from tests.fake_nvml import MIB, FakeGpu, FakeNvml
+from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds
+from tests.scripted_gpus import ScriptedSource, reading
 from tests.values import present
 
 BATCH = ContainerMetadata(name="batch", docker_id="b" * 64)
 RECORD = Record(
     task_id="1", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()
 )
-
-
-class ScriptedSource(NvmlSource):
-    """Returns the given answers; a cleared ``release`` makes a call hang like a hung driver."""
-
-    name = "nvml"
-    is_driver_missing = False
-
-    def __init__(self, *answers: DriverReading | Unavailable | Exception) -> None:
-        self._answers = list(answers)
-        self.counters_read: list[bool] = []
-        self.permanently_unavailable = False
-        self.closed = False
-        self.release = threading.Event()
-        self.release.set()
-        self.called = threading.Event()
-
-    def read(self, *, counters: bool) -> DriverReading | Unavailable:
-        self.counters_read.append(counters)
-        self.called.set()
-        self.release.wait()
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def reading(*uuids: str, percent: float = 0.0) -> DriverReading:
-    return DriverReading(
-        samples=tuple(
-            GpuSample(facts=GpuFacts(uuid=uuid, index=index), utilization_percent=percent, memory_used_bytes=MIB)
-            for index, uuid in enumerate(uuids)
-        )
-    )
 
 
 class World:

@@ -11,7 +11,7 @@ from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuUsage, IdleTime, gpu_idle
+from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuIdleTime, GpuUsage, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, GpuScope, Xid
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
@@ -152,7 +152,7 @@ def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
 def test_idle_time_between_two_moments_is_the_sum_of_its_parts(
     steps: list[tuple[int, bool]], first: int, second: int
 ) -> None:
-    idle, now, idle_moments = IdleTime(64), 0, set[int]()
+    idle, now, idle_moments = GpuIdleTime(64), 0, set[int]()
     for length, is_idle in steps:
         if is_idle:
             idle.add(now, now + length)

@@ -1,7 +1,5 @@
 """The process collector on a fake clock: readings that are functions of time, and the record that they make."""
 
-from collections.abc import Callable, Collection
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,21 +8,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart, ResourceLimits
-from profiler.collectors.collector import with_collected
-from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.cgroup.hierarchy import MemoryReading
-from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.readers.linux.followed_process import ProcessExitWaiter
-from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import (
-    Container,
     Distribution,
     Interval,
     Metrics,
-    Monitor,
     Record,
     Sampling,
     Series,
@@ -32,10 +23,10 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.run_outcome import Status
-from tests.fakes import START_NS, FakeClock, sample, seconds
+from tests.fakes import START_NS, sample, seconds
+from tests.process_world import BATCH, MIB, World, alone, base, fake_source, process
 from tests.values import present
 
-MIB = 2**20
 COARSE = Series(
     started_at="2025-11-20T00:53:20.000Z",
     step_ms=1000,
@@ -43,27 +34,7 @@ COARSE = Series(
     memory_used_mb=(90.0,) * 60,
     gpu_utilization_percent=(7.0,) * 60,
 )
-BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING", started_ns=START_NS)
 AGAIN = replace(BATCH, docker_id="c", first_docker_id="b")
-
-
-def process(
-    pid: int = 7, *, cpu: float = 0, held: int = 100, mark: int | None = None, name: str = "job"
-) -> ProcessReading:
-    return ProcessReading(
-        pid=pid,
-        started_ticks=1,
-        own_cpu_ns=seconds(cpu),
-        children_cpu_ns=0,
-        name=name,
-        rss_bytes=held * MIB,
-        share_bytes=held * MIB,
-        peak_bytes=(mark or held) * MIB,
-    )
-
-
-def alone(held_by: ProcessReading) -> ProcessSnapshot:
-    return ProcessSnapshot(processes=(held_by,), main_pid=held_by.pid)
 
 
 def group(
@@ -78,120 +49,11 @@ def group(
     )
 
 
-class FakeExitWaiter(ProcessExitWaiter):
-    """Keeps the watched processes and counts the wake-ups; no process ends by itself."""
-
-    def __init__(self) -> None:
-        self.watched: tuple[int, ...] = ()
-        self.watched_files: tuple[int, ...] = ()
-        self.wakes = 0
-
-    def open(self) -> None: ...
-
-    def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
-        self.watched, self.watched_files = tuple(pids), tuple(events_descriptors)
-
-    def wait(self, seconds: float) -> bool:
-        raise AssertionError("the tests tick themselves")
-
-    def wake(self) -> None:
-        self.wakes += 1
-
-    def close(self) -> None: ...
-
-
-def fake_source(read: Callable[[], Any]) -> Any:
-    """A source that reads by a function of the world."""
-    return SimpleNamespace(read=read, close=lambda: None, events_descriptor=42)
-
-
-class World:
-    """A batch with one process that uses half a vCPU and 100 MiB."""
-
-    def __init__(self, threads: Any = None) -> None:
-        self.clock = FakeClock()
-        self.exit_waiter = FakeExitWaiter()
-        self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: alone(process(cpu=at / 2))
-        self.group: Callable[[float], GroupReading | None] | None = None
-        self.host_kills: Callable[[float], int] = lambda _at: 40
-        self.machine_mib: Callable[[float], int | None] = lambda _at: None
-        self.cost_ns = 0
-        self.threads = threads
-        self.process_reads = 0
-        self.attempts: list[int] = []
-        self._cpu_ns = 0
-        machine = ProcessAccess(
-            open_processes=lambda _: fake_source(self._read_processes),
-            open_cgroup=self._group_of,
-            oom_kills=lambda: self.host_kills(self.at),
-            own_cpu_ns=self._own_cpu_ns,
-            exit_waiter=self.exit_waiter,
-            open_threads=None if threads is None else lambda: threads,
-            machine_memory=self._machine_bytes,
-        )
-        self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None, series_points=30)
-        self.collector.on_batch_started(BATCH)
-
-    @property
-    def at(self) -> float:
-        return self.clock.now_ns / 1e9
-
-    def _machine_bytes(self) -> int | None:
-        machine_mib = self.machine_mib(self.at)
-        return None if machine_mib is None else machine_mib * MIB
-
-    def _read_processes(self) -> ProcessSnapshot:
-        self.process_reads += 1
-        return self.snapshot(self.at)
-
-    def _group_of(self, pid: int, docker_id: str) -> Any | None:
-        self.attempts.append(pid)
-        read = self.group
-        return None if read is None else fake_source(lambda: read(self.at))
-
-    def _own_cpu_ns(self) -> int:
-        self._cpu_ns += self.cost_ns
-        return self._cpu_ns + (0 if self.threads is None else self.threads.used_ns)
-
-    def run(self, until: float, step: float = 1) -> "World":
-        while self.at < until:
-            self.clock.advance(step)
-            self.collector.tick()
-        return self
-
-    def record(self, status: Status = "success", exit_code: int | None = 0, **fields: Any) -> Record:
-        return with_collected(replace(base(status, exit_code), **fields), (self.collector,), "b")
-
-
 def test_memory_of_no_process_counts_on_a_machine_of_its_own() -> None:
     world = World()
     world.machine_mib = lambda at: 900 if 5 <= at < 8 else 500
     metrics = world.run(10).record().metrics
     assert (metrics.max_memory_used_mb, round(present(metrics.memory_used_mb).p50 or 0)) == (500, 100)
-
-
-def base(status: Status = "success", exit_code: int | None = 0) -> Record:
-    """A record from task stats that change every ten seconds."""
-    coarse = Distribution(avg=0.4, p50=0.4, p95=0.4, p99=0.4, max=0.4)
-    return Record(
-        task_id="t",
-        container=Container(name="batch"),
-        status=status,
-        exit_code=exit_code,
-        likely_out_of_memory=False if exit_code == 0 else None,
-        sampling=Sampling(samples=6, stats_period_ms=10_000, sources=("task-metadata-v4",)),
-        metrics=Metrics(
-            vcpu_size=1,
-            memory_size_mb=1024,
-            cpu_seconds=25.0,
-            vcpu_used=coarse,
-            max_memory_used_mb=90,
-            memory_used_mb=Distribution(avg=90, p50=90, p95=90, p99=90, max=90),
-            memory_peak_source="sampled",
-            max_pids=1,
-        ),
-        monitor=Monitor(),
-    )
 
 
 def warnings(record: Record) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Series
 from tests.fakes import START_NS, sample, seconds
-from tests.unit.collectors.processes.test_process_collector import World, base, process
+from tests.process_world import World, base, process
 from tests.values import present
 
 MIB = 2**20

@@ -25,7 +25,7 @@ from profiler.readers import Unavailable
 from profiler.readers.linux import proc
 from profiler.record.activity_model import WAITING_SUFFIX
 from tests.values import present
-from tests.waiting import wait_until
+from tools.waiting import wait_until
 
 _FRAME = {"name": "f", "filename": "/app/job.py", "short_filename": "job.py", "line": 2}
 _THREADS = [{"thread_id": 1, "os_thread_id": 5, "active": True, "frames": [_FRAME]}]

@@ -17,30 +17,14 @@ from profiler.forwarder.notifications.notification import EndedTask, Notificatio
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record, SlowdownBounds
+from profiler.record.record_model import Recommendation, SlowdownBounds
+from tests.bus_events import RECORD, RUN
 from tests.documentation import ROOT
+from tests.ended_runs import NOTICES, OOM, RUN_NOTICES, SCHEDULE_NOTICES, ended, report_line
 from tests.shown_runs import stuck_notice
-from tests.unit.forwarder.notifications.test_slack_messages import (
-    NOTICE,
-    NOTICES,
-    OOM,
-    RUN_NOTICES,
-    SCHEDULE_NOTICES,
-    ended,
-    report_line,
-)
 
 KIBANA = "https://kibana.example.com"
 MAX_DETAIL_BYTES = 32 * 1024  # as the docs say
-RECORD = Record(
-    task_id="0123",
-    container=Container(name="batch"),
-    metrics=Metrics(duration_ms=7_980_000, billed_duration_ms=60_000, vcpu_size=0.5, max_memory_used_mb=993.3),
-    cost=Cost(usd=0.0123, price_basis="fargate"),
-    recommendation=Recommendation(vcpu=0.25, memory_mb=2048, reasons=("x" * 500,) * 9),
-    finished_at="2026-03-01T12:00:00.000Z",
-)
-RUN = ended(replace(NOTICE, report_line=report_line(RECORD)), out_of_memory=True, reason="why")
 SCHEMAS = {name: describe_type(*described) for name, described in DETAILS.items()}
 SCHEMA, RUN_SCHEMA, SCHEDULE_SCHEMA = map(jsonschema.Draft202012Validator, SCHEMAS.values())
 

@@ -1,7 +1,7 @@
 """Delivery to a search cluster with the failures of real ones."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,51 +14,14 @@ from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.search_cluster.document_delivery import (
     MAX_MESSAGE_BYTES,
     DeliveryResult,
-    Failure,
+    FailedItem,
     deliver,
     message_body,
     send_failures,
 )
 from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
-from tests.fake_search import FakeSearchCluster
+from tests.fake_search import Answer, FakeCluster, documents, fails, takes_all
 from tests.fakes import FakeInvocationTime
-
-Answer = Callable[[Sequence[Document]], list[ItemResult]]
-
-
-class FakeCluster(FakeSearchCluster):
-    """Responds to each request with the next item of its script, and repeats the last one. Keeps the documents."""
-
-    def __init__(self, *script: Answer) -> None:
-        super().__init__()
-        self._script = list(script)
-        self.batches: list[list[str]] = []
-        self.taken: dict[str, Document] = {}
-
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        assert timeout_seconds >= 1
-        self.batches.append([document.id for document in documents])
-        answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
-        results = answer(documents)
-        for document, result in zip(documents, results, strict=True):
-            if not result.is_failed:
-                self.taken[document.id] = document
-        return results
-
-
-def documents(count: int) -> list[Document]:
-    return [Document(index="task-reports-2026.03", id=str(number), fields={"n": number}) for number in range(count)]
-
-
-def takes_all(batch: Sequence[Document]) -> list[ItemResult]:
-    return [ItemResult(status=200) for _ in batch]
-
-
-def fails(status: int | None) -> Answer:
-    def answer(_batch: Sequence[Document]) -> list[ItemResult]:
-        raise SearchClusterError(f"HTTP {status}", status=status)
-
-    return answer
 
 
 def items(**statuses: int) -> Answer:
@@ -183,7 +146,7 @@ ANY_TEXT = st.text(st.characters(codec=None) | st.sampled_from("\ufffe\uffff\x00
 @given(ANY_TEXT, st.text(min_size=1, max_size=20), st.integers(0, 400_000))
 def test_a_queue_message_is_never_larger_than_sqs_accepts(reason: str, some: str, length: int) -> None:
     for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
-        body = message_body(Failure(document, reason))
+        body = message_body(FailedItem(document, reason))
         assert len(body) <= MAX_MESSAGE_BYTES
         assert body.isascii(), "SQS rejects some other characters"
         kept = json.loads(body)
@@ -213,7 +176,7 @@ class FakeQueue:
 
 def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
     queue = FakeQueue({})
-    send_failures("https://queue", queue, [Failure("é" * 20_000, "too large")] * 9)
+    send_failures("https://queue", queue, [FailedItem("é" * 20_000, "too large")] * 9)
     assert [len(batch) for batch in queue.batches] == [8, 1]
 
 
@@ -223,4 +186,4 @@ DENIED = ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
 @pytest.mark.parametrize("answer", [DENIED, {"Failed": [{"Id": "0", "Code": "InternalError"}]}])
 def test_an_unavailable_queue_is_an_error(answer: dict[str, Any] | Exception) -> None:
     with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
-        send_failures("https://queue", FakeQueue(answer), [Failure("x", "y")])
+        send_failures("https://queue", FakeQueue(answer), [FailedItem("x", "y")])

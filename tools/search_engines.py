@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.search.server import HEAP_OPTIONS, SearchServer, free_ports, running
+from tools.search_server import HEAP_OPTIONS, SearchServer, free_ports, running
 
 VERSION_7: Final = "7.17.29"
 VERSION_8: Final = "8.7.1"  # later ones do not answer `GET /` in this distribution, which the clients ask for

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import requests
 
-from tests.waiting import WaitTimeoutError, wait_until
+from tools.waiting import WaitTimeoutError, wait_until
 
 HEAP_OPTIONS: Final = (
     *("-Xms256m", "-Xmx256m", "-XX:-AlwaysPreTouch", "-XX:TieredStopAtLevel=1"),

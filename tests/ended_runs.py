@@ -1,0 +1,169 @@
+"""Ended runs as notifications, any of them, and the texts that a message shows."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.forwarder.batch_report import LogStream, ReportLine
+from profiler.forwarder.notifications.notification import EndedTask, Notification
+from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
+from profiler.record import record_model as model
+from profiler.record.notice_model import (
+    NoticeLine,
+    ScheduleNoticeLine,
+)
+from profiler.record.task_end import Outcome, StoppedTask
+
+KIBANA = "https://kibana.example.com/s/ops"
+TASK = StoppedTask(
+    arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+    cluster="jobs",
+    region="eu-west-1",
+    definition_arn="arn:aws:ecs:eu-west-1:111122223333:task-definition/etl_daily:7",
+    started_at=datetime(2026, 3, 1, 10, 0, 3, tzinfo=UTC),
+)
+RECORD = model.Record(
+    task_id="0123",
+    container=model.Container(name="batch"),
+    metrics=model.Metrics(
+        duration_ms=7_980_000,
+        billed_duration_ms=8_040_000,
+        vcpu_size=0.5,
+        cpu_utilization_percent=model.Distribution(avg=42.4, max=97.2),
+        memory_size_mb=1024,
+        memory_utilization_percent=model.Distribution(avg=61.0, max=97.0),
+        max_memory_used_mb=993.3,
+    ),
+    cost=model.Cost(usd=0.0123),
+)
+
+
+def report_line(record: model.Record, kind: model.RecordType = "task.report") -> ReportLine:
+    return ReportLine(model.Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
+
+
+LOG = LogStream(group="/ecs/jobs", stream="ecs/batch/0123")
+NOTICE = EndedTask(
+    task=TASK,
+    outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
+    container="batch",
+    report_line=report_line(RECORD),
+    report_log=LOG,
+    log=LOG,
+)
+
+
+def recorded(notice: EndedTask, **changes: Any) -> EndedTask:
+    """The notice with other fields of the record."""
+    return replace(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
+
+
+def ended(notice: EndedTask, **changes: Any) -> EndedTask:
+    """The notice with another outcome."""
+    return replace(notice, outcome=replace(notice.outcome, **changes))
+
+
+def in_task(notice: EndedTask, **changes: Any) -> EndedTask:
+    return replace(notice, task=replace(notice.task, **changes))
+
+
+OOM = recorded(
+    ended(
+        NOTICE,
+        status="failure",
+        category="oom",
+        out_of_memory=True,
+        exit_code=137,
+        reason="OutOfMemoryError: Container killed due to memory usage",
+    ),
+    recommendation=model.Recommendation(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",)),
+)
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """Return all text objects."""
+    if isinstance(value, list):
+        return [found for each in value for found in objects(each)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("type") in ("plain_text", "mrkdwn"):
+        return [value]
+    return [found for each in value.values() for found in objects(each)]
+
+
+def texts(value: Any) -> list[str]:
+    return [each["text"] for each in objects(value)]
+
+
+def shown(message: SlackMessage) -> str:
+    return "\n".join(texts(message.blocks))
+
+
+def text_of(notice: Notification) -> str:
+    return shown(message_of(notice, kibana_url=KIBANA))
+
+
+ANY_CHARACTER = st.characters(codec=None)
+ANY_TEXT = (
+    st.text(ANY_CHARACTER)
+    | st.text(st.sampled_from("<>&`*_~|:@!\n '\"\\é🧮\ud800")).map(lambda text: text * 200)
+    | st.sampled_from(
+        ["", "<!channel>", "x" * 21_000, "&" * 21_000, "🧮" * 21_000, "<" * 149, "0001-01-01T00:00:00+14:00"]
+    )
+)
+MAYBE_TEXT = st.none() | ANY_TEXT
+# By type. Decoding has removed negative numbers, NaN and numbers beyond any machine.
+ANY: dict[Any, st.SearchStrategy[Any]] = {
+    str: ANY_TEXT,
+    float: st.floats(0, 9e12) | st.floats(0, 100),
+    int: st.integers(0, 2**53),
+    bool: st.booleans(),
+    type(None): st.none(),
+    datetime: st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+}
+
+
+def any_value(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type."""
+    parts = get_args(kind)
+    if kind in ANY:
+        return ANY[kind]
+    if get_origin(kind) is Literal:
+        return st.sampled_from(parts)
+    if get_origin(kind) is Annotated:
+        return any_value(parts[0])
+    if get_origin(kind) is tuple:
+        return st.lists(any_value(parts[0]), max_size=4).map(tuple)
+    return st.one_of(*map(any_value, parts)) if parts else any_struct(kind)
+
+
+def any_struct(struct: Any, /, names: str = "", **own: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Structs with any values of these fields, or of all; the others have their defaults."""
+    drawn = {
+        field.name: any_value(field.type)
+        for field in msgspec.structs.fields(struct)
+        if field.name not in own and field.name in (names.split() or (field.name,))
+    }
+    return st.builds(struct, **drawn, **own)
+
+
+NOTICES = any_struct(EndedTask, "task outcome container report_line comparison report_log log log_lines")
+RUN_NOTICES = any_struct(
+    NoticeLine,
+    "time notice",
+    record=any_struct(
+        model.Record,
+        "task_id task_arn family revision log_group log_stream started_at metrics gpus neuron series processes",
+        container=st.just(model.Container(name="batch")),
+        status=st.just("running"),
+        region=MAYBE_TEXT | st.just("eu-west-1"),
+    ),
+)
+SCHEDULE_NOTICES = any_struct(
+    ScheduleNoticeLine,
+    "time notice schedule cluster family account_id",
+    region=MAYBE_TEXT | st.just("eu-west-1"),
+)

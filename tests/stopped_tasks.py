@@ -1,0 +1,32 @@
+"""The report in the log stream of a stopped task."""
+
+import json
+from typing import Any
+
+from tests.task_events import container, definition
+
+BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
+
+
+WITH_MONITOR = definition(container("task-monitor", essential=False), container("batch"))
+
+
+def report(kind: str = "task.report", **record: Any) -> str:
+    metrics = {
+        "durationMs": 60000,
+        "cpuUtilizationPercent": {"avg": 50.0, "max": 90.0},
+        "memoryUtilizationPercent": {"avg": 40.0, "max": 97.0},
+        "memorySizeMB": 512,
+        "maxMemoryUsedMB": 500,
+    }
+    whole = {
+        "taskId": "4dd5853f44b341ee8281f38229bee377",
+        "family": "nightly",
+        "container": {"name": "batch"},
+        "status": "failure",
+        "exitCode": 1,
+        "startedAt": "2026-03-01T10:11:28Z",
+        "metrics": metrics,
+        **record,
+    }
+    return json.dumps({"time": "2026-03-01T10:12:33Z", "type": kind, "record": whole})

@@ -1,0 +1,51 @@
+"""Played log groups for `watch`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRuns
+from profiler.aws_account.running_tasks.watched_tasks import WatchedTasks
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS
+from profiler.runs.past_runs.families import UsualDurations
+from tests.fakes import FakeClock
+
+GROUP, MISSING = "/ecs/jobs", "/ecs/none"
+
+
+class FakeLogs:
+    """Plays FilterLogEvents without its pattern, and keeps the requests."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, str]] = []
+        self.requests: list[Mapping[str, Any]] = []
+
+    def put(self, at_ns: int, message: str) -> None:
+        self.events.append((at_ns // NS_PER_MS, message))
+
+    def pages(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:
+        self.requests.append(parameters)
+        if parameters["logGroupName"] == MISSING:
+            raise TaskProfilerError(f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.")
+        start_ms, end_ms = parameters["startTime"], parameters.get("endTime", 2**62)
+        for at_ms, message in self.events:
+            if start_ms <= at_ms <= end_ms:
+                yield {"events": [{"timestamp": at_ms, "message": message}]}
+
+
+@pytest.fixture
+def logs() -> FakeLogs:
+    return FakeLogs()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:
+    usual = UsualDurations(past, 0)
+    followed, runs = FollowedLogs(logs.pages, clock), RunningRuns()
+    return WatchedTasks(collected=runs, logs=followed, usual=usual, log_groups=groups or (GROUP,), clock=clock)
