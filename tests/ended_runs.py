@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.batch_report import LogStream, ReportLine
-from profiler.forwarder.notifications.notification import EndedTask, Notification
+from profiler.forwarder.notifications.notification import EndedTask, Notification, UnusualMeasure
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 from profiler.record import record_model as model
+from profiler.record.activity_model import WaitTarget
 from profiler.record.notice_model import (
     NoticeLine,
     ScheduleNoticeLine,
@@ -150,6 +151,44 @@ def any_struct(struct: Any, /, names: str = "", **own: st.SearchStrategy[Any]) -
     return st.builds(struct, **drawn, **own)
 
 
+ANY_POINTS = st.none() | st.lists(st.none() | ANY[float], max_size=130).map(tuple)
+ANY[model.Distribution] = any_struct(model.Distribution, "avg max")
+ANY[model.Process] = any_struct(model.Process, "name max_memory_used_mb count max_memory_used_processes")
+ANY[model.Metrics] = any_struct(
+    model.Metrics,
+    "duration_ms billed_duration_ms vcpu_size memory_size_mb max_memory_used_mb cpu_utilization_percent "
+    "memory_utilization_percent",
+)
+ANY[model.Gpu] = any_struct(model.Gpu, "uuid utilization_percent memory_used_mb")
+ANY[model.NeuronCore] = any_struct(model.NeuronCore, "index utilization_percent")
+ANY[model.Neuron] = any_struct(model.Neuron, "cores device_memory_used_mb")
+ANY[model.Series] = any_struct(
+    model.Series, "started_at", step_ms=st.just(1), vcpu_used=ANY_POINTS, memory_used_mb=ANY_POINTS
+)
+ANY[model.Recommendation] = any_struct(model.Recommendation, saving_percent=st.none() | st.floats(-1e6, 100))
+ANY[WaitTarget] = any_struct(
+    WaitTarget, kind=st.sampled_from(["network", "other"]) | ANY_TEXT, percent=st.floats(0, 100)
+)
+ANY[model.Record] = any_struct(
+    model.Record,
+    "task_id finished_at metrics cost series processes memory_kills recommendation task_size time_breakdown gpus "
+    "neuron",
+    container=st.just(model.Container(name="batch")),
+    status=st.sampled_from(["success", "stopped"]),
+)
+ANY[UnusualMeasure] = any_struct(
+    UnusualMeasure,
+    metric=st.sampled_from(["durationMs", "cpuSeconds", "blockReadBytes", "blockWriteBytes"]),
+    value=st.floats(0, 2**63),
+    usual=st.floats(0, 2**63),
+)
+ANY[StoppedTask] = any_struct(
+    StoppedTask,
+    "arn cluster started_at execution_stopped_at",
+    definition_arn=MAYBE_TEXT | st.tuples(ANY_TEXT, ANY_TEXT).map(":".join),
+    region=MAYBE_TEXT | st.just("eu-west-1"),
+)
+ANY[ReportLine] = st.builds(report_line, ANY[model.Record], st.sampled_from(["task.report", "task.checkpoint"]))
 NOTICES = any_struct(EndedTask, "task outcome container report_line comparison report_log log log_lines")
 RUN_NOTICES = any_struct(
     NoticeLine,

@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import pytest
-
 from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRuns
 from profiler.aws_account.running_tasks.watched_tasks import WatchedTasks
 from profiler.core.errors import TaskProfilerError
@@ -33,16 +31,6 @@ class FakeLogs:
         for at_ms, message in self.events:
             if start_ms <= at_ms <= end_ms:
                 yield {"events": [{"timestamp": at_ms, "message": message}]}
-
-
-@pytest.fixture
-def logs() -> FakeLogs:
-    return FakeLogs()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:

@@ -13,6 +13,7 @@ import handler
 from profiler.forwarder import event_document
 from profiler.forwarder.search_cluster import document_delivery
 from tests.prerequisites import skip_or_fail
+from tests.search.forwarding import Forward, forwarding
 from tools.search_engines import VERSION_7, VERSION_8, ServerMissingError, running_elasticsearch, running_opensearch
 from tools.search_server import SearchServer
 
@@ -81,3 +82,9 @@ search_server = _servers("elasticsearch8", "elasticsearch7", "opensearch")  # ev
 elasticsearch7 = _servers("elasticsearch7")
 opensearch = _servers("opensearch")
 secured_elasticsearch = _servers("secured")  # it asks who is calling; its `admin` may do everything
+
+
+@pytest.fixture
+def forward(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forward]:
+    with forwarding(search_server, monkeypatch) as handle:
+        yield handle

@@ -74,12 +74,6 @@ def forwarding(server: SearchServer, patch: pytest.MonkeyPatch) -> Iterator[Forw
     forget_environment()
 
 
-@pytest.fixture
-def forward(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forward]:
-    with forwarding(search_server, monkeypatch) as handle:
-        yield handle
-
-
 def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> dict[str, Any]:
     call(server, "POST", f"{index}/_refresh")
     found: dict[str, Any] = call(server, "POST", f"{index}/_search", {"size": 100, **body})

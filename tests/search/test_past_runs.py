@@ -32,7 +32,7 @@ from tests.private_ca import private_ca
 from tests.run_sources import IDS, RUNS, check_source
 from tests.runs import checkpoint, lines, report, slowdown
 from tests.search.conftest import TWO_SERVERS
-from tests.search.forwarding import Context, Forward, call, event, forward, search
+from tests.search.forwarding import Context, Forward, call, event, search
 from tests.shown_runs import missed_notice
 from tests.values import present
 from tools.search_server import SearchServer

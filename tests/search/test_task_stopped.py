@@ -19,7 +19,7 @@ from profiler.record.task_end import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
 from tests.memory_retries import ended
 from tests.search.conftest import TWO_SERVERS
-from tests.search.forwarding import Context, Forward, call, event, forward, report, search
+from tests.search.forwarding import Context, Forward, call, event, report, search
 from tests.search.stopping import FAMILY, STREAM, TASK_ID, LambdaContext, played_aws, put
 from tests.task_events import event as task_event
 from tests.values import present

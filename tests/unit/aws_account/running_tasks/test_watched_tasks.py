@@ -1,5 +1,7 @@
 """Log groups that are read again and again, and what is shown of them."""
 
+import pytest
+
 from profiler.aws_account.running_tasks.running_runs import PATTERN
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.record_model import RaisedNotice
@@ -8,6 +10,16 @@ from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, ListedRuns, checkpoint_at, ended, notice_text, text
 from tests.runs import report
 from tests.watched_runs import GROUP, MISSING, FakeLogs, watched_tasks
+
+
+@pytest.fixture
+def logs() -> FakeLogs:
+    return FakeLogs()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 def test_the_first_read_is_ten_minutes_and_later_ones_are_what_is_new(logs: FakeLogs, clock: FakeClock) -> None:

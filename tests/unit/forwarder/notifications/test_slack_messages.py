@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import LogStream, ReportLine
+from profiler.forwarder.batch_report import LogStream
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, Notification, UnusualMeasure
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
@@ -23,7 +23,6 @@ from profiler.record.notice_model import (
 from profiler.record.spot_price import cost_on
 from profiler.record.task_end import Outcome, StoppedTask
 from tests.ended_runs import (
-    ANY,
     ANY_CHARACTER,
     ANY_TEXT,
     KIBANA,
@@ -34,12 +33,10 @@ from tests.ended_runs import (
     RECORD,
     RUN_NOTICES,
     SCHEDULE_NOTICES,
-    any_struct,
     ended,
     in_task,
     objects,
     recorded,
-    report_line,
     shown,
     text_of,
     texts,
@@ -320,46 +317,6 @@ def test_an_invalid_kibana_address_has_no_button(url: str | None) -> None:
 
 
 # Any notice
-
-
-ANY_POINTS = st.none() | st.lists(st.none() | ANY[float], max_size=130).map(tuple)
-ANY[model.Distribution] = any_struct(model.Distribution, "avg max")
-ANY[model.Process] = any_struct(model.Process, "name max_memory_used_mb count max_memory_used_processes")
-ANY[model.Metrics] = any_struct(
-    model.Metrics,
-    "duration_ms billed_duration_ms vcpu_size memory_size_mb max_memory_used_mb cpu_utilization_percent "
-    "memory_utilization_percent",
-)
-ANY[model.Gpu] = any_struct(model.Gpu, "uuid utilization_percent memory_used_mb")
-ANY[model.NeuronCore] = any_struct(model.NeuronCore, "index utilization_percent")
-ANY[model.Neuron] = any_struct(model.Neuron, "cores device_memory_used_mb")
-ANY[model.Series] = any_struct(
-    model.Series, "started_at", step_ms=st.just(1), vcpu_used=ANY_POINTS, memory_used_mb=ANY_POINTS
-)
-ANY[model.Recommendation] = any_struct(model.Recommendation, saving_percent=st.none() | st.floats(-1e6, 100))
-ANY[WaitTarget] = any_struct(
-    WaitTarget, kind=st.sampled_from(["network", "other"]) | ANY_TEXT, percent=st.floats(0, 100)
-)
-ANY[model.Record] = any_struct(
-    model.Record,
-    "task_id finished_at metrics cost series processes memory_kills recommendation task_size time_breakdown gpus "
-    "neuron",
-    container=st.just(model.Container(name="batch")),
-    status=st.sampled_from(["success", "stopped"]),
-)
-ANY[UnusualMeasure] = any_struct(
-    UnusualMeasure,
-    metric=st.sampled_from(["durationMs", "cpuSeconds", "blockReadBytes", "blockWriteBytes"]),
-    value=st.floats(0, 2**63),
-    usual=st.floats(0, 2**63),
-)
-ANY[StoppedTask] = any_struct(
-    StoppedTask,
-    "arn cluster started_at execution_stopped_at",
-    definition_arn=MAYBE_TEXT | st.tuples(ANY_TEXT, ANY_TEXT).map(":".join),
-    region=MAYBE_TEXT | st.just("eu-west-1"),
-)
-ANY[ReportLine] = st.builds(report_line, ANY[model.Record], st.sampled_from(["task.report", "task.checkpoint"]))
 
 
 @settings(deadline=None)  # a text of 21,000 characters takes long on a busy machine
