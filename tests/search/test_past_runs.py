@@ -37,8 +37,6 @@ from tests.shown_runs import missed_notice
 from tests.values import present
 from tools.search_server import SearchServer
 
-__all__ = ["forward"]  # the fixture
-
 pytestmark = [pytest.mark.search, TWO_SERVERS]
 
 SIDE = {"side": Metrics(max_memory_used_mb=100, vcpu_used=Distribution(p95=0.05))}

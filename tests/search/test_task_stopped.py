@@ -25,8 +25,6 @@ from tests.task_events import event as task_event
 from tests.values import present
 from tools.search_server import SearchServer
 
-__all__ = ["forward"]  # the fixture
-
 pytestmark = [pytest.mark.search, TWO_SERVERS]
 
 PLACE = {"accountId": "111122223333", "region": "us-west-2"}  # of the task's event
