@@ -1,60 +1,27 @@
 """What the commands say when a cluster cannot be reached or is something else, and private CAs, over real sockets."""
 
-import datetime as dt
-import ssl
 from collections.abc import Iterator
 from contextlib import closing
-from ipaddress import ip_address
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 from click.testing import CliRunner
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from profiler.cli.app import group
 from profiler.core.errors import TaskProfilerError
 from profiler.otlp.otlp_export import HttpTransport, TransportError
 from tests.command_line import run_here
 from tests.http_server import OneAnswer
+from tests.private_ca import server_context
 
 NO_RUNS = b'{"hits": {"hits": []}}'
-
-
-def private_ca(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "private")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate_file, key_file = folder / "ca.pem", folder / "key.pem"
-    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return certificate_file, key_file
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """The address and the CA's file of a TLS server."""
-    certificate, key = private_ca(tmp_path_factory.mktemp("ca"))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context, certificate = server_context(tmp_path_factory.mktemp("ca"))
     with OneAnswer(body=NO_RUNS) as http:
         http.use_tls(context)
         yield http.url.replace("http:", "https:"), certificate
