@@ -59,11 +59,11 @@ e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
 	$(BIN)/pytest tests/search --numprocesses 4 --dist loadscope
 
-real: $(VENV)/.dev ## One night under AWS's own ECS agent and Lambda emulator (needs root, Docker, Java, Maven; Go and GitHub, or ECS_AGENT=… LAMBDA_RIE=…)
-	@if git ls-remote --quiet $(AWS_SOURCES)/amazon-ecs-agent HEAD >/dev/null 2>&1; then \
+real: $(VENV)/.dev ## One night under AWS's own ECS agent and Lambda emulator (needs root, Docker, Java, Maven; Go and GitHub, or ECS_AGENT=… LAMBDA_RIE=…; RECORD=1 records the agent)
+	@if command -v go >/dev/null && git ls-remote --quiet $(AWS_SOURCES)/amazon-ecs-agent HEAD >/dev/null 2>&1; then \
 	  nice $(MAKE) --no-print-directory '$(ECS_AGENT)' '$(LAMBDA_RIE)'; fi
 	@export ECS_AGENT='$(ECS_AGENT)' LAMBDA_RIE='$(LAMBDA_RIE)'; missing=$$($(BIN)/python -m tests.real.programs) || exit 1; \
-	if [ -n "$$missing" ]; then echo "skipped: make real needs $$missing"; else $(BIN)/pytest tests/real --timeout 0; fi
+	if [ -n "$$missing" ]; then echo "skipped: make real needs $$missing"; else RECORD="$(RECORD)" $(BIN)/pytest tests/real --timeout 0; fi
 
 browser: $(VENV)/.dev node_modules/.made ## The report page in a real Chromium (needs Debian's chromium, and Node.js with npm for axe-core)
 	$(BIN)/pytest tests/browser --numprocesses 2 --dist loadfile

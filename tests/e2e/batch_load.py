@@ -28,6 +28,7 @@ def main() -> int:
     """Do as the arguments say and return the exit code."""
     options = _options()
     signal.signal(signal.SIGTERM, _on_term)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     _say("ready")  # from here on SIGTERM does what it should
     held = bytearray(options.memory_mib * _MIB)  # a bytearray is filled with zeros, so every page is touched
     mappings = [_shared(options.shared_mib)] if options.shared_mib else []
@@ -47,6 +48,8 @@ def main() -> int:
     if options.oom:
         return _grow()
     time.sleep(options.idle_seconds)
+    if options.until_usr1:
+        signal.sigwait([signal.SIGUSR1])
     while options.until_term:
         signal.pause()
     for mapping in mappings:
@@ -74,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--exit-code", type=int, default=0, help="how to exit")
     parser.add_argument("--oom", action="store_true", help="grow until killed")
     parser.add_argument("--until-term", action="store_true", help="run until SIGTERM, then exit with 143")
+    parser.add_argument("--until-usr1", action="store_true", help="idle until SIGUSR1")
     return parser.parse_args()
 
 

@@ -4,13 +4,14 @@ A task is started from a task definition as `register-task-definition` reads it.
 `stopped_event` gives EventBridge's event of it.
 """
 
-import base64
 import datetime as dt
 import hashlib
 import json
 import struct
 import threading
+import time
 import uuid
+from base64 import b64encode
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from io import BufferedIOBase
@@ -29,7 +30,6 @@ _WEBSOCKET_KEY = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _TEXT, _CLOSE, _PING, _PONG = 1, 8, 9, 10
 _HEARTBEAT_SECONDS = 20.0
 _PATIENCE_SECONDS = 120.0
-_VCPU_UNITS = 1024
 _USER_STOP = ("UserInitiated", "Task stopped by user")
 _SPOT_STOP = ("SpotInterruption", "Your Spot Task was interrupted.")
 
@@ -43,12 +43,13 @@ class StartedTask:
         self.family = str(definition["family"])
         self.definition = definition
         self.credentials_id = str(uuid.uuid4())
-        self.created_at = dt.datetime.now(dt.UTC)
-        self.started_at: dt.datetime | None = None
-        self.stopped_at: dt.datetime | None = None
         self.stop = ("", "")
-        self.times: dict[str, float] = {}
+        self.times = {"createdAt": time.time()}
         self.containers: dict[str, dict[str, Any]] = {}
+
+    @property
+    def has_stopped(self) -> bool:
+        return "stoppedAt" in self.times
 
     def payload(self, desired_status: str) -> dict[str, Any]:
         """The task as the websocket of commands carries it."""
@@ -60,8 +61,9 @@ class StartedTask:
             "version": "1",
             "desiredStatus": desired_status,
             "launchType": "EC2",
-            "taskDefinitionAccountId": ACCOUNT,
-            "group": f"family:{self.family}",
+            "zone": f"{REGION}a",
+            "cpu": int(definition["cpu"]) / 1024,
+            "memory": int(definition["memory"]),
             "overrides": "{}",
             "roleCredentials": self.credentials(),
             "containers": [self._container(one) for one in definition["containerDefinitions"]],
@@ -70,29 +72,22 @@ class StartedTask:
         }
 
     def credentials(self) -> dict[str, str]:
-        return {
-            "credentialsId": self.credentials_id,
-            "roleArn": f"arn:aws:iam::{ACCOUNT}:role/batch",
-            "accessKeyId": "ASIATESTING",
-            "secretAccessKey": "testing",
-            "sessionToken": "testing",
-            "expiration": _text(dt.datetime.now(dt.UTC) + dt.timedelta(hours=6)),
-        }
+        keys = {"accessKeyId": "ASIATESTING", "secretAccessKey": "testing", "sessionToken": "testing"}
+        role = {"credentialsId": self.credentials_id, "roleArn": str(self.definition["taskRoleArn"])}
+        return {**keys, **role, "expiration": _text(time.time() + 6 * 3600)}
 
     def _container(self, given: dict[str, Any]) -> dict[str, Any]:
         host = {
             "NetworkMode": self.definition.get("networkMode", "bridge"),
             "ReadonlyRootfs": given.get("readonlyRootFilesystem", False),
             "MemoryReservation": given.get("memoryReservation", 0) << 20,
-            "CapAdd": given.get("linuxParameters", {}).get("capabilities", {}).get("add", []),
-            "CapDrop": given.get("linuxParameters", {}).get("capabilities", {}).get("drop", []),
             "LogConfig": self._log_configuration(given["name"], given.get("logConfiguration")),
         }
         config = {"User": given["user"]} if "user" in given else {}
         kept = ("name", "image", "command", "entryPoint", "stopTimeout", "mountPoints", "portMappings", "dependsOn")
         return {
             **{name: given[name] for name in kept if name in given},
-            "containerArn": f"{_ARN}:container/{CLUSTER}/{self.id}/{given['name']}",
+            "containerArn": self._container_arn(given["name"]),
             "essential": given.get("essential", True),
             "cpu": given.get("cpu", 0),
             "memory": given.get("memory", 0),
@@ -109,21 +104,30 @@ class StartedTask:
             options["awslogs-stream"] = f"{prefix}/{container}/{self.id}"
         return {"Type": given["logDriver"], "Config": options}
 
+    def learn(self, given: dict[str, Any]) -> None:
+        """Keep what the agent submits of a container, or of the task with its containers."""
+        is_container = "containerName" in given
+        for one in [given] if is_container else given.get("containers", []):
+            known = {name: value for name, value in one.items() if value is not None}
+            self.containers.setdefault(one["containerName"], {}).update(known)
+        times = ("pullStartedAt", "pullStoppedAt", "executionStoppedAt")
+        self.times |= {name: given[name] for name in times if given.get(name) is not None}
+        moment = None if is_container else {"RUNNING": "startedAt", "STOPPED": "stoppedAt"}.get(given["status"])
+        if moment:
+            self.times[moment] = time.time()
+
     def stopped_event(self) -> dict[str, Any]:
         """What EventBridge sends of the ended task."""
-        assert self.stopped_at is not None, self.family
         containers = [self._event_container(one) for one in self.definition["containerDefinitions"]]
-        code, reason = self.stop
         has_run = any("exitCode" in one for one in containers)
-        moments = {"createdAt": self.created_at, "startedAt": self.started_at, "stoppedAt": self.stopped_at}
-        reported = {name: dt.datetime.fromtimestamp(seconds, dt.UTC) for name, seconds in self.times.items()}
+        code, reason = self.stop
         detail = {
             "taskArn": self.arn,
             "clusterArn": _CLUSTER_ARN,
             "taskDefinitionArn": f"{_ARN}:task-definition/{self.family}:1",
             "availabilityZone": f"{REGION}a",
             "containers": containers,
-            **{name: _text(moment) for name, moment in (moments | reported).items() if moment},
+            **{name: _text(moment) for name, moment in self.times.items()},
             "group": f"family:{self.family}",
             "launchType": "EC2",
             "desiredStatus": "STOPPED",
@@ -132,28 +136,24 @@ class StartedTask:
             "stoppedReason": reason or "Essential container in task exited",
             "version": 5,
         }
-        return {
-            "version": "0",
-            "id": str(uuid.uuid4()),
-            "detail-type": "ECS Task State Change",
-            "source": "aws.ecs",
-            "account": ACCOUNT,
-            "region": REGION,
-            "time": _text(self.stopped_at),
-            "detail": detail,
-        }
+        event = {"version": "0", "id": str(uuid.uuid4()), "detail-type": "ECS Task State Change", "source": "aws.ecs"}
+        place = {"account": ACCOUNT, "region": REGION, "time": detail["stoppedAt"]}
+        return {**event, **place, "detail": detail}
 
     def _event_container(self, given: dict[str, Any]) -> dict[str, Any]:
         seen = self.containers.get(given["name"], {})
         known = ("exitCode", "reason", "runtimeId", "imageDigest")
         return {
-            "containerArn": f"{_ARN}:container/{CLUSTER}/{self.id}/{given['name']}",
+            "containerArn": self._container_arn(given["name"]),
             "name": given["name"],
             "image": given["image"],
             "cpu": str(given.get("cpu", 0)),
             "lastStatus": "STOPPED",
             **{name: seen[name] for name in known if seen.get(name) is not None},
         }
+
+    def _container_arn(self, name: str) -> str:
+        return f"{_ARN}:container/{CLUSTER}/{self.id}/{name}"
 
 
 class _Session:
@@ -210,7 +210,7 @@ class ControlPlane(FakeHttpServer):
             "containerInstanceArn": _INSTANCE_ARN,
             "messageId": identity,
             "seqNum": self._sequence,
-            "generatedAt": int(dt.datetime.now(dt.UTC).timestamp() * 1000),
+            "generatedAt": int(time.time() * 1000),
             "tasks": [task.payload(desired_status)],
         }
         assert self._commands is not None
@@ -226,29 +226,9 @@ class ControlPlane(FakeHttpServer):
                 answer = {"containerInstance": {"containerInstanceArn": _INSTANCE_ARN, "attributes": attributes}}
             case "DiscoverPollEndpoint":
                 answer = {"endpoint": self.url, "telemetryEndpoint": f"{self.url}/tcs"}
-            case "SubmitContainerStateChange":
-                self._learn(self.tasks[given["task"]], given)
-            case "SubmitTaskStateChange":
-                task = self.tasks[given["task"]]
-                for one in given.get("containers", []):
-                    self._learn(task, one)
-                self._change(task, given)
+            case "SubmitContainerStateChange" | "SubmitTaskStateChange":
+                self.tasks[given["task"]].learn(given)
         return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(answer).encode()
-
-    @staticmethod
-    def _learn(task: StartedTask, container: dict[str, Any]) -> None:
-        known = {name: value for name, value in container.items() if value is not None}
-        task.containers.setdefault(container["containerName"], {}).update(known)
-
-    @staticmethod
-    def _change(task: StartedTask, given: dict[str, Any]) -> None:
-        now = dt.datetime.now(dt.UTC)
-        times = ("pullStartedAt", "pullStoppedAt", "executionStoppedAt")
-        task.times |= {name: given[name] for name in times if given.get(name) is not None}
-        if given["status"] == "RUNNING":
-            task.started_at = now
-        elif given["status"] == "STOPPED":
-            task.stopped_at = now
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         if request.headers.get("Upgrade", "").lower() != "websocket":
@@ -257,9 +237,9 @@ class ControlPlane(FakeHttpServer):
         request.close_connection = True
         digest = hashlib.sha1(request.headers["Sec-WebSocket-Key"].encode() + _WEBSOCKET_KEY.encode()).digest()
         request.send_response(101)
-        request.send_header("Upgrade", "websocket")
-        request.send_header("Connection", "Upgrade")
-        request.send_header("Sec-WebSocket-Accept", base64.b64encode(digest).decode())
+        accepted = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": b64encode(digest).decode()}
+        for name, value in accepted.items():
+            request.send_header(name, value)
         request.end_headers()
         session = _Session(request.wfile)
         ended = threading.Event()
@@ -283,7 +263,7 @@ class ControlPlane(FakeHttpServer):
 
     def _send_credentials(self, session: _Session) -> None:
         """An agent that has restarted has lost the credentials of its tasks."""
-        for task in [one for one in self.tasks.values() if one.stopped_at is None]:
+        for task in [one for one in self.tasks.values() if not one.has_stopped]:
             message = {
                 "messageId": str(uuid.uuid4()),
                 "taskArn": task.arn,
@@ -321,5 +301,5 @@ def _exactly(file: BufferedIOBase, count: int) -> bytes:
     return data
 
 
-def _text(moment: dt.datetime) -> str:
-    return moment.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _text(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

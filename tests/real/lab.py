@@ -22,7 +22,7 @@ from msgspec import Struct
 from profiler.aws_account.setup.forwarder_zip import build_zip
 from tests.aws import FakeAws, fake_aws
 from tests.e2e.engine import CommandFailedError, Engine, own_engine, run_command
-from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE, default_cache, make_base_image, make_monitor_image
+from tests.e2e.images import default_cache, make_base_image, make_monitor_image
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import create_idempotency_table, runtime_command, runtime_folder
 from tests.private_ca import server_context
@@ -34,29 +34,19 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 LOG_GROUP = "/ecs/jobs"
-BATCH_IMAGE = BASE_IMAGE
-PROFILER_IMAGE = "task-profiler:real"
 _BRIDGE = "tp-real0"
 GATEWAY = "10.213.77.1"  # this machine, as containers see it
 _METADATA = "169.254.170.2"
 _METADATA_PORT = 51679
-_PORTS = (51678, _METADATA_PORT)
 _LOCAL_ROUTES = Path("/proc/sys/net/ipv4/conf/all/route_localnet")
 _PAUSE_ARCHIVE = Path("/images/amazon-ecs-pause.tar")  # its path is compiled into the agent
 _PAUSE_IMAGE = "amazon/amazon-ecs-pause:0.1.0"
 # On v2 the agent needs a Docker daemon that leaves control groups to systemd.
 _HAS_CGROUP_V2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
-_PAUSE = """
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/wait.h>
+_PAUSE = """#include <signal.h>
 #include <unistd.h>
-static void end(int number) { exit(0); }
-static void reap(int number) { while (waitpid(-1, 0, WNOHANG) > 0); }
-int main() { signal(SIGTERM, end); signal(SIGINT, end); signal(SIGCHLD, reap); for (;;) pause(); }
-"""
-_PATIENCE_SECONDS = 120.0
-_INVOCATION_SECONDS = 300.0
+int main() { signal(SIGTERM, _exit); signal(SIGCHLD, SIG_IGN); for (;;) pause(); }"""
+_PATIENCE_SECONDS = 300.0
 _ATTEMPTS = 3  # Lambda repeats a failed asynchronous invocation twice
 
 
@@ -69,7 +59,7 @@ class Function(Struct, frozen=True):
     def invoke(self, event: dict[str, Any]) -> Any:
         """Invoke it as a subscription or a rule does, again when it fails; return the last answer."""
         for _ in range(_ATTEMPTS):
-            answer = requests.post(self.url, json=event, timeout=_INVOCATION_SECONDS).json()
+            answer = requests.post(self.url, json=event, timeout=_PATIENCE_SECONDS).json()
             if not isinstance(answer, dict) or "errorMessage" not in answer:
                 return answer
         self.failed.append((event, answer))
@@ -95,7 +85,6 @@ class Agent:
             "ECS_ENABLE_TASK_IAM_ROLE_NETWORK_HOST": "true",
             "ECS_AVAILABLE_LOGGING_DRIVERS": '["awslogs","json-file","none"]',
             "ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached",
-            "ECS_UPDATES_ENABLED": "false",
             "ECS_ENABLE_TASK_CPU_MEM_LIMIT": str(not _HAS_CGROUP_V2).lower(),
             "AWS_DEFAULT_REGION": REGION,
             "AWS_ACCESS_KEY_ID": "testing",
@@ -104,14 +93,9 @@ class Agent:
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        with (self._folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                [AGENT, "-blackhole-ec2-metadata", "-loglevel", "info"],
-                env=self._environment,
-                cwd=self._folder,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        command, place = [str(AGENT), "-blackhole-ec2-metadata", "-loglevel", "info"], self._folder
+        with (place / "log").open("ab") as log:
+            return subprocess.Popen(command, env=self._environment, cwd=place, stdout=log, stderr=subprocess.STDOUT)
 
     def restart(self) -> None:
         """Kill it, as a crash does, and start it again; return when it is connected."""
@@ -123,9 +107,6 @@ class Agent:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
-
-    def log(self) -> str:
-        return (self._folder / "log").read_text(errors="replace")
 
 
 class Lab(Struct, frozen=True):
@@ -149,7 +130,6 @@ def running_lab() -> Iterator[Lab]:
         engine = stack.enter_context(own_engine((f"--bridge={_BRIDGE}", "--live-restore=false"), keys))
         make_base_image(engine, default_cache())
         make_monitor_image(engine, ROOT)
-        engine.command("tag", MONITOR_IMAGE, PROFILER_IMAGE)
         _save_pause_image(stack, engine, folder)
         aws = stack.enter_context(fake_aws(GATEWAY))
         aws.create_log_group(LOG_GROUP)

@@ -1,10 +1,10 @@
 """One night: a dozen task definitions that people have, what happens to each, and what is left of each run."""
 
 import json
+import math
 import re
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +12,14 @@ import requests
 from msgspec import Struct
 
 from tests.command_line import run_here
+from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE
 from tests.real.control_plane import REGION, StartedTask
-from tests.real.lab import BATCH_IMAGE, LOG_GROUP, PROFILER_IMAGE, Lab
+from tests.real.lab import LOG_GROUP, Lab
+from tests.recorded_agent import are_complete, read_answers
 from tests.search.deployed_forwarder import subscription_events
 from tests.waiting import wait_until
 
+_ADDRESS = "ECS_CONTAINER_METADATA_URI_V4="
 _LOAD = Path(__file__).parents[1] / "e2e" / "batch_load.py"
 _NO_IMAGE = "127.0.0.1:1/task-profiler:0"  # nothing listens there
 _CLEANS_UP = "trap 'sleep 2; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
@@ -34,25 +37,26 @@ class Job(Struct, frozen=True, kw_only=True):
     network_mode: str = "bridge"
     is_pid_shared: bool = False
     others: tuple[dict[str, Any], ...] = ()
-    monitor_image: str = PROFILER_IMAGE
-    happens: Literal["", "stop", "spot", "agent restart"] = ""
+    monitor_image: str = MONITOR_IMAGE
+    happens: Literal["", "stop", "spot"] = ""
     status: str = "success"
     exit_code: int = 0
     has_report: bool | None = True  # None: if the agent has started the monitor before the batch ended
 
 
 def _beside(name: str, *load: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "image": BATCH_IMAGE, "memory": 64, "command": ["python3", "-B", "/load.py", *load], **more}
+    return {"name": name, "image": BASE_IMAGE, "memory": 64, "command": ["python3", "-B", "/load.py", *load], **more}
 
 
 _WORK = ("--cpu-seconds", "2", "--memory-mib", "50", "--idle-seconds", "2")
 _ROUTER = _beside("log_router", "--until-term", firelensConfiguration={"type": "fluentbit"}, essential=True)
+RESTARTED = Job(family="restarted", load=("--memory-mib", "40", "--until-usr1"), network_mode="host")
 JOBS = (
     Job(family="plain", load=_WORK),
     Job(family="routed", load=_WORK, others=(_ROUTER,)),
     Job(family="pid-shared", load=(*_WORK, "--spike-mib", "40"), is_pid_shared=True),
     Job(family="host-network", load=_WORK, network_mode="host"),
-    Job(family="published", load=_WORK, others=(_beside("cache", "--idle-seconds", "1", essential=False),)),
+    Job(family="cached", load=_WORK, others=(_beside("cache", "--idle-seconds", "1", essential=False),)),
     Job(family="both-essential", load=_WORK, others=(_beside("worker", "--until-term", essential=True),)),
     Job(family="moment", command=("sleep", "0.015"), has_report=None),
     Job(family="failing", load=("--cpu-seconds", "1", "--exit-code", "3"), status="failure", exit_code=3),
@@ -60,11 +64,7 @@ JOBS = (
     Job(family="stopped", load=("--until-term",), happens="stop", status="stopped", exit_code=143),
     Job(family="interrupted", command=("sh", "-c", _CLEANS_UP), happens="spot", status="stopped"),
     Job(family="without-image", load=_WORK, monitor_image=_NO_IMAGE, has_report=False),
-    Job(
-        family="restarted",
-        load=("--memory-mib", "40", "--cpu-seconds", "1", "--idle-seconds", "25"),
-        happens="agent restart",
-    ),
+    RESTARTED,
 )
 
 
@@ -79,14 +79,18 @@ class Run(Struct, frozen=True, kw_only=True):
     notices: tuple[dict[str, Any], ...]
 
     @property
-    def held_bytes(self) -> int | None:
+    def figures(self) -> tuple[float, float] | None:
+        """The batch's memory in MiB and its CPU seconds, as it printed them at its end."""
         found = _PRINTED.search(self.printed)
-        return int(found[1]) if found else None
+        return (int(found[1]) / (1 << 20), float(found[2])) if found else None
 
     @property
-    def cpu_seconds(self) -> float | None:
-        found = _PRINTED.search(self.printed)
-        return float(found[2]) if found else None
+    def idle_ms(self) -> float:
+        """How long the batch only waited before its end."""
+        load = self.job.load
+        if "--until-usr1" in load:
+            return math.inf
+        return 1000 * float(load[load.index("--idle-seconds") + 1]) if "--idle-seconds" in load else 0
 
     @property
     def record(self) -> dict[str, Any] | None:
@@ -98,8 +102,15 @@ class Run(Struct, frozen=True, kw_only=True):
         return record
 
 
-def run_night(lab: Lab) -> dict[str, Run]:
-    """Run all jobs to their end, deliver what AWS delivers, and return the runs by their families."""
+class Night(Struct, frozen=True, kw_only=True):
+    """The runs by their families, and the agent's answers to one task while it ran and after its end."""
+
+    runs: dict[str, Run]
+    answers: dict[str, Any]
+
+
+def run_night(lab: Lab) -> Night:
+    """Run all jobs to their end, and deliver what AWS delivers."""
     tasks = {}
     for job in JOBS:
         definition = _definition(job, lab)
@@ -107,25 +118,31 @@ def run_night(lab: Lab) -> dict[str, Run]:
         tasks[job.family] = lab.plane.start(definition)
     for job in JOBS:
         if job.happens:
-            _happen(lab, job.happens, tasks[job.family])
-    for task in tasks.values():
-        wait_until(partial(_has_stopped, task), _END_SECONDS, f"{task.family} to end")
+            _wait_for_the_middle(lab, tasks[job.family])
+            lab.plane.stop(tasks[job.family], spot=job.happens == "spot")
+    running, address = _restart_agent(lab, tasks[RESTARTED.family])
+    wait_until(lambda: all(task.has_stopped for task in tasks.values()), _END_SECONDS, "the end of all tasks")
     _deliver(lab, tuple(tasks.values()))
-    return {job.family: _run(lab, job, tasks[job.family]) for job in JOBS}
+    answers = {"running": running, "ended": read_answers(address)}
+    return Night(runs={job.family: _run(lab, job, tasks[job.family]) for job in JOBS}, answers=answers)
 
 
-def _happen(lab: Lab, what: str, task: StartedTask) -> None:
-    """Do it in the middle of the run: when the batch is ready for a signal, and the monitor runs."""
+def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
+    """Restart the agent in the middle of the task, whose batch ends afterwards; return what it answered, and where."""
+    _wait_for_the_middle(lab, task)
+    batch = _batch(lab, task)
+    address = next(one.removeprefix(_ADDRESS) for one in batch["Config"]["Env"] if one.startswith(_ADDRESS))
+    wait_until(lambda: are_complete(read_answers(address)), _END_SECONDS, "the agent's statistics")
+    answers = read_answers(address)
+    lab.agent.restart()
+    lab.engine.command("kill", "--signal=USR1", batch["Id"])
+    return answers, address
+
+
+def _wait_for_the_middle(lab: Lab, task: StartedTask) -> None:
+    """Wait until the batch is ready for a signal, and the monitor runs."""
     wait_until(lambda: "ready" in _printed(lab, task), _END_SECONDS, f"the batch of {task.family}")
-    wait_until(lambda: _is_running(lab, task, "task-monitor"), _END_SECONDS, f"the monitor of {task.family}")
-    if what == "agent restart":
-        lab.agent.restart()
-    else:
-        lab.plane.stop(task, spot=what == "spot")
-
-
-def _has_stopped(task: StartedTask) -> bool:
-    return task.stopped_at is not None
+    wait_until(lambda: _container(lab, task, "task-monitor"), _END_SECONDS, f"the monitor of {task.family}")
 
 
 def _definition(job: Job, lab: Lab) -> dict[str, Any]:
@@ -137,9 +154,8 @@ def _definition(job: Job, lab: Lab) -> dict[str, Any]:
         batch["command"] = list(job.command)
     if any("firelensConfiguration" in one for one in job.others):
         batch["dependsOn"] = [{"containerName": "log_router", "condition": "START"}]
-    given = {
-        "family": job.family,
-        "networkMode": job.network_mode,
+    given: dict[str, Any] = {"family": job.family, "networkMode": job.network_mode, "cpu": "1024", "memory": "1024"}
+    given |= {
         "taskRoleArn": "arn:aws:iam::123456789012:role/batch",
         "containerDefinitions": [batch, *job.others],
         "volumes": [{"name": "load", "host": {"sourcePath": str(_LOAD)}}],
@@ -152,7 +168,7 @@ def _definition(job: Job, lab: Lab) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     definition: dict[str, Any] = json.loads(done.stdout)
     for container in definition["containerDefinitions"]:
-        if container["image"] == BATCH_IMAGE:
+        if container["image"] == BASE_IMAGE:
             container["mountPoints"] = [{"sourceVolume": "load", "containerPath": "/load.py", "readOnly": True}]
         else:  # AWS itself is elsewhere
             address = {"name": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "value": lab.aws.url}
@@ -162,17 +178,18 @@ def _definition(job: Job, lab: Lab) -> dict[str, Any]:
     return definition
 
 
-def _is_running(lab: Lab, task: StartedTask, name: str) -> bool:
-    container = _container(lab, task, name)
-    return container is not None and container["State"] == "running"
-
-
-def _container(lab: Lab, task: StartedTask, name: str) -> dict[str, Any] | None:
-    """One of Docker's containers, with its labels of the agent."""
+def _container(lab: Lab, task: StartedTask, name: str) -> str | None:
+    """The id of a container that has been started."""
     labels = [f"com.amazonaws.ecs.task-arn={task.arn}", f"com.amazonaws.ecs.container-name={name}"]
-    query = {"all": "true", "filters": json.dumps({"label": labels})}
+    query = {"all": "true", "filters": json.dumps({"label": labels, "status": ["running", "exited"]})}
     found = lab.engine.api.call("GET", "/containers/json", query=query)
-    return found[0] if found else None
+    return str(found[0]["Id"]) if found else None
+
+
+def _batch(lab: Lab, task: StartedTask) -> dict[str, Any]:
+    """What Docker knows of the batch's container."""
+    inspected: dict[str, Any] = lab.engine.api.call("GET", f"/containers/{_container(lab, task, 'batch')}/json")
+    return inspected
 
 
 def _printed(lab: Lab, task: StartedTask) -> str:
@@ -196,13 +213,10 @@ def _deliver(lab: Lab, tasks: tuple[StartedTask, ...]) -> None:
 
 
 def _run(lab: Lab, job: Job, task: StartedTask) -> Run:
-    container = _container(lab, task, "batch")
-    assert container is not None, job.family
-    state = lab.engine.api.call("GET", f"/containers/{container['Id']}/json")["State"]
     return Run(
         job=job,
         task=task,
-        docker=state,
+        docker=_batch(lab, task)["State"],
         printed=_printed(lab, task),
         documents=tuple(one for one in _documents(lab) if one["task"]["id"] == task.id),
         notices=tuple(one for one in lab.slack.messages if task.id in json.dumps(one)),

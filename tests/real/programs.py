@@ -1,7 +1,4 @@
-"""What the night needs of this machine. As a program it prints what is missing.
-
-python -m tests.real.programs
-"""
+"""What the night needs of this machine; ``python -m tests.real.programs`` prints what is missing."""
 
 import os
 import shutil
