@@ -10,6 +10,8 @@ import requests
 RECORDING = Path(__file__).parent / "data" / "ecs-agent.json"
 _ROOT = Path(__file__).parents[1]
 _STRING = re.compile(r'"[^"]*"')
+# An option by which the log driver finds the AWS of that night, and the image's labels, which only a restarted agent adds.
+_LEFT_OUT = re.compile(r'"awslogs-endpoint": "[^"]*", |, "org\.opencontainers[^"]*": "[^"]*"')
 _ID = re.compile(r"[0-9a-f]{12,}")
 
 
@@ -23,6 +25,7 @@ def read_answers(address: str) -> dict[str, Any]:
     """The documents of all paths of a metadata address; names take the place of Docker's ids, zeros that of others."""
     answers = {path: requests.get(f"{address}{path}", timeout=60) for path in ("", "/task", "/stats", "/task/stats")}
     text = json.dumps({path: answer.json() for path, answer in answers.items()}).replace(str(_ROOT), "/repository")
+    text = _LEFT_OUT.sub("", text)
     for container in answers["/task"].json()["Containers"]:
         text = text.replace(container["DockerId"], f"id of {container['Name']}")
     named: dict[str, Any] = json.loads(_STRING.sub(lambda found: _ID.sub(_zeros, found[0]), text))

@@ -1,7 +1,6 @@
 """Plays Amazon ECS for its agent: the API, the websocket of commands, and the one of telemetry, which it ignores.
 
-A task is started from a task definition as `register-task-definition` reads it. When the agent has reported its end,
-`stopped_event` gives EventBridge's event of it.
+A task is started from a definition as `register-task-definition` reads it; `stopped_event` is EventBridge's event.
 """
 
 import datetime as dt
@@ -61,7 +60,6 @@ class StartedTask:
             "version": "1",
             "desiredStatus": desired_status,
             "launchType": "EC2",
-            "zone": f"{REGION}a",
             "cpu": int(definition["cpu"]) / 1024,
             "memory": int(definition["memory"]),
             "overrides": "{}",
@@ -222,7 +220,7 @@ class ControlPlane(FakeHttpServer):
         answer: dict[str, Any] = {"acknowledgment": "ok"}
         match request.headers.get("X-Amz-Target", "").rpartition(".")[2]:
             case "RegisterContainerInstance":
-                attributes = given.get("attributes", [])
+                attributes = [*given.get("attributes", []), {"name": "ecs.availability-zone", "value": f"{REGION}a"}]
                 answer = {"containerInstance": {"containerInstanceArn": _INSTANCE_ARN, "attributes": attributes}}
             case "DiscoverPollEndpoint":
                 answer = {"endpoint": self.url, "telemetryEndpoint": f"{self.url}/tcs"}

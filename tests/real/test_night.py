@@ -40,6 +40,7 @@ def test_each_run_has_one_document_and_one_notification(run: Run) -> None:
     assert len(run.notices) == 1
     assert document["task"]["status"] == run.job.status
     assert document["task"]["exit_code"] == run.job.exit_code
+    assert document["task"].get("out_of_memory", False) == (run.job.family == "greedy")
     if run.job.has_report is not None:
         assert (run.record is not None) == run.job.has_report
 
@@ -48,6 +49,7 @@ def test_each_run_has_one_document_and_one_notification(run: Run) -> None:
 def test_the_batch_ends_as_it_does_without_a_monitor(run: Run) -> None:
     assert run.docker["ExitCode"] == run.job.exit_code
     assert run.task.containers["batch"]["exitCode"] == run.job.exit_code
+    assert run.record is None or run.task.containers["task-monitor"]["exitCode"] == 0
 
 
 @_FAMILIES
