@@ -10,7 +10,7 @@ import requests
 RECORDING = Path(__file__).parent / "data" / "ecs-agent.json"
 _ROOT = Path(__file__).parents[1]
 _STRING = re.compile(r'"[^"]*"')
-# An option by which the log driver finds the AWS of that night, and the image's labels, which only a restarted agent adds.
+# The address of that night's AWS, and the image's labels, which only a restarted agent adds.
 _LEFT_OUT = re.compile(r'"awslogs-endpoint": "[^"]*", |, "org\.opencontainers[^"]*": "[^"]*"')
 _ID = re.compile(r"[0-9a-f]{12,}")
 
