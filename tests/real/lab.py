@@ -47,7 +47,6 @@ _PAUSE = """#include <signal.h>
 #include <unistd.h>
 int main() { signal(SIGTERM, _exit); signal(SIGCHLD, SIG_IGN); for (;;) pause(); }"""
 _PATIENCE_SECONDS = 300.0
-_ATTEMPTS = 3  # Lambda repeats a failed asynchronous invocation twice
 
 
 class Function(Struct, frozen=True):
@@ -58,7 +57,7 @@ class Function(Struct, frozen=True):
 
     def invoke(self, event: dict[str, Any]) -> Any:
         """Invoke it as a subscription or a rule does, again when it fails; return the last answer."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(3):  # Lambda repeats a failed asynchronous invocation twice
             answer = requests.post(self.url, json=event, timeout=_PATIENCE_SECONDS).json()
             if not (answer.get("errorMessage") or answer.get("failed")):
                 return answer

@@ -1,7 +1,6 @@
-"""One night: a dozen task definitions that people have, what happens to each, and what is left of each run."""
+"""One night: task definitions that people have, what happens to each, and what is left of each run."""
 
 import json
-import math
 import re
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ _ADDRESS = "ECS_CONTAINER_METADATA_URI_V4="
 _LOAD = Path(__file__).parents[1] / "e2e" / "batch_load.py"
 _NO_IMAGE = "127.0.0.1:1/task-profiler:0"  # nothing listens there
 _CLEANS_UP = "trap 'sleep 2; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+_UNTIL = "--until-usr1"
 _END_SECONDS = 300.0
 _PRINTED = re.compile(r"done, held (\d+) bytes, used ([\d.]+) CPU seconds")
 
@@ -48,9 +48,10 @@ def _beside(name: str, *load: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "image": BASE_IMAGE, "memory": 64, "command": ["python3", "-B", "/load.py", *load], **more}
 
 
-_WORK = ("--cpu-seconds", "2", "--memory-mib", "50", "--idle-seconds", "2")
+_ALONE = ("--cpu-seconds", "2", "--memory-mib", "50", "--idle-seconds", "2")
+_WORK = (*_ALONE, _UNTIL)  # it ends when the monitor runs, however slow the machine is
 _ROUTER = _beside("log_router", "--until-term", firelensConfiguration={"type": "fluentbit"}, essential=True)
-RESTARTED = Job(family="restarted", load=("--memory-mib", "40", "--until-usr1"), network_mode="host")
+RESTARTED = Job(family="restarted", load=("--memory-mib", "40", "--idle-seconds", "2", _UNTIL), network_mode="host")
 JOBS = (
     Job(family="plain", load=_WORK),
     Job(family="routed", load=_WORK, others=(_ROUTER,)),
@@ -59,11 +60,11 @@ JOBS = (
     Job(family="cached", load=_WORK, others=(_beside("cache", "--idle-seconds", "1", essential=False),)),
     Job(family="both-essential", load=_WORK, others=(_beside("worker", "--until-term", essential=True),)),
     Job(family="moment", command=("sleep", "0.015"), has_report=None),
-    Job(family="failing", load=("--cpu-seconds", "1", "--exit-code", "3"), status="failure", exit_code=3),
-    Job(family="greedy", load=("--idle-seconds", "2", "--oom"), memory_mib=64, status="failure", exit_code=137),
+    Job(family="failing", load=("--cpu-seconds", "1", "--exit-code", "3", _UNTIL), status="failure", exit_code=3),
+    Job(family="greedy", load=("--oom", _UNTIL), memory_mib=64, status="failure", exit_code=137),
     Job(family="stopped", load=("--until-term",), happens="stop", status="stopped", exit_code=143),
     Job(family="interrupted", command=("sh", "-c", _CLEANS_UP), happens="spot", status="stopped"),
-    Job(family="without-image", load=_WORK, monitor_image=_NO_IMAGE, has_report=False),
+    Job(family="without-image", load=_ALONE, monitor_image=_NO_IMAGE, has_report=False),
     RESTARTED,
 )
 
@@ -88,8 +89,6 @@ class Run(Struct, frozen=True, kw_only=True):
     def idle_ms(self) -> float:
         """How long the batch only waited before its end."""
         load = self.job.load
-        if "--until-usr1" in load:
-            return math.inf
         return 1000 * float(load[load.index("--idle-seconds") + 1]) if "--idle-seconds" in load else 0
 
     @property
@@ -117,9 +116,8 @@ def run_night(lab: Lab) -> Night:
         lab.aws.client("ecs").register_task_definition(**definition)
         tasks[job.family] = lab.plane.start(definition)
     for job in JOBS:
-        if job.happens:
-            _wait_for_the_middle(lab, tasks[job.family])
-            lab.plane.stop(tasks[job.family], spot=job.happens == "spot")
+        if job.happens or (_UNTIL in job.load and job is not RESTARTED):
+            _go_on(lab, job, tasks[job.family])
     running, address = _restart_agent(lab, tasks[RESTARTED.family])
     wait_until(lambda: all(task.has_stopped for task in tasks.values()), _END_SECONDS, "the end of all tasks")
     _deliver(lab, tuple(tasks.values()))
@@ -129,20 +127,24 @@ def run_night(lab: Lab) -> Night:
 
 def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
     """Restart the agent in the middle of the task, whose batch ends afterwards; return what it answered, and where."""
-    _wait_for_the_middle(lab, task)
+    wait_until(lambda: _container(lab, task, "task-monitor"), _END_SECONDS, "the monitor")
     batch = _batch(lab, task)
     address = next(one.removeprefix(_ADDRESS) for one in batch["Config"]["Env"] if one.startswith(_ADDRESS))
     wait_until(lambda: are_complete(read_answers(address)), _END_SECONDS, "the agent's statistics")
     answers = read_answers(address)
     lab.agent.restart()
-    lab.engine.command("kill", "--signal=USR1", batch["Id"])
+    _go_on(lab, RESTARTED, task)
     return answers, address
 
 
-def _wait_for_the_middle(lab: Lab, task: StartedTask) -> None:
-    """Wait until the batch is ready for a signal, and the monitor runs."""
+def _go_on(lab: Lab, job: Job, task: StartedTask) -> None:
+    """When the batch is ready for a signal, and the monitor runs: stop the task, or let the batch go on to its end."""
     wait_until(lambda: "ready" in _printed(lab, task), _END_SECONDS, f"the batch of {task.family}")
     wait_until(lambda: _container(lab, task, "task-monitor"), _END_SECONDS, f"the monitor of {task.family}")
+    if job.happens:
+        lab.plane.stop(task, spot=job.happens == "spot")
+    else:
+        lab.engine.command("kill", "--signal=USR1", str(_container(lab, task, "batch")))
 
 
 def _definition(job: Job, lab: Lab) -> dict[str, Any]:
