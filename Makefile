@@ -11,6 +11,13 @@ OPENTOFU_VERSION := 1.10.10
 OPENTOFU := $(CACHE)/opentofu/tofu-$(OPENTOFU_VERSION)
 ACTIONLINT_VERSION := 1.7.12
 ACTIONLINT := $(CACHE)/actionlint-$(ACTIONLINT_VERSION)/actionlint
+# AWS's own programs, built from the repositories of these tags, or given as paths.
+ECS_AGENT_VERSION := 1.105.1
+LAMBDA_RIE_VERSION := 1.30
+ECS_AGENT ?= $(CACHE)/real/ecs-agent-$(ECS_AGENT_VERSION)
+LAMBDA_RIE ?= $(CACHE)/real/aws-lambda-rie-$(LAMBDA_RIE_VERSION)
+AWS_SOURCES := https://github.com/aws
+PAUSE := github.com/aws/amazon-ecs-agent/agent/config.DefaultPauseContainer
 OTELCOL_VERSION := 0.150.0
 OTELCOL := $(CACHE)/otelcol-$(OTELCOL_VERSION)/otelcol
 # With PLATFORMS, buildx builds for each of them. It loads a single one into Docker, and pushes with PUSH=1.
@@ -23,7 +30,7 @@ given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac orchestrators gpu endurance downloads lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp grafana bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
+.PHONY: help demo test slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators gpu endurance downloads lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp grafana bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +59,12 @@ e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a 
 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
 	$(BIN)/pytest tests/search --numprocesses 4 --dist loadscope
+
+real: $(VENV)/.dev ## One night under AWS's own ECS agent and Lambda emulator (needs root, Docker, Java, Maven; Go and GitHub, or ECS_AGENT=… LAMBDA_RIE=…; RECORD=1 records the agent)
+	@if command -v go >/dev/null && git ls-remote --quiet $(AWS_SOURCES)/amazon-ecs-agent HEAD >/dev/null 2>&1; then \
+	  nice $(MAKE) --no-print-directory '$(ECS_AGENT)' '$(LAMBDA_RIE)'; fi
+	@export ECS_AGENT='$(ECS_AGENT)' LAMBDA_RIE='$(LAMBDA_RIE)'; missing=$$($(BIN)/python -m tests.real.programs) || exit 1; \
+	if [ -n "$$missing" ]; then echo "skipped: make real needs $$missing"; else RECORD="$(RECORD)" $(BIN)/pytest tests/real --timeout 0; fi
 
 browser: $(VENV)/.dev $(NODE_MODULES)/.made ## The report page in a real Chromium (needs Debian's chromium, and Node.js with npm for axe-core)
 	$(BIN)/pytest tests/browser --numprocesses 2 --dist loadfile
@@ -224,6 +237,20 @@ $(OPENTOFU):
 
 $(ACTIONLINT):
 	GOBIN='$(@D)' go install github.com/rhysd/actionlint/cmd/actionlint@v$(ACTIONLINT_VERSION)
+
+# The agent asks for a toolchain of its own, and -mod=mod takes its modules from the proxy.
+$(CACHE)/real/ecs-agent-$(ECS_AGENT_VERSION):
+	@rm -rf '$@-source'
+	@git clone --quiet --depth 1 --branch v$(ECS_AGENT_VERSION) $(AWS_SOURCES)/amazon-ecs-agent '$@-source'
+	cd '$@-source/agent' && sed -i '/^toolchain /d' go.mod && GOFLAGS=-mod=mod GOTOOLCHAIN=local go build -o '$@' -ldflags \
+	  '-X $(PAUSE)ImageName=amazon/amazon-ecs-pause -X $(PAUSE)Tag=0.1.0' .
+	@rm -rf '$@-source'
+
+$(CACHE)/real/aws-lambda-rie-$(LAMBDA_RIE_VERSION):
+	@rm -rf '$@-source'
+	@git clone --quiet --depth 1 --branch v$(LAMBDA_RIE_VERSION) $(AWS_SOURCES)/aws-lambda-runtime-interface-emulator '$@-source'
+	cd '$@-source' && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o '$@' ./cmd/aws-lambda-rie
+	@rm -rf '$@-source'
 
 $(OTELCOL): # the builder writes its files into the current folder
 	@mkdir -p $(@D)

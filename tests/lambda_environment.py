@@ -1,15 +1,21 @@
 """A new Lambda environment for the handler, which caches settings and clients between invocations, and its table."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import distribution
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
+from packaging.requirements import Requirement
 
 import handler
+
+_RUNNER = "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', {handler!r}])"
 
 
 class InvocationContext:
@@ -53,9 +59,9 @@ def forget_environment() -> None:
     parameters.clear_caches()  # type: ignore[no-untyped-call]
 
 
-def create_idempotency_table(name: str) -> None:
+def create_idempotency_table(name: str, dynamodb: Any = None) -> None:
     """Create the table that ``IDEMPOTENCY_TABLE`` names, as the template does."""
-    boto3.client("dynamodb").create_table(
+    (dynamodb or boto3.client("dynamodb")).create_table(
         TableName=name,
         KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
@@ -67,3 +73,22 @@ def register_revisions(family: str, containers: Sequence[Any]) -> None:
     """Register the five revisions up to that of the tests' events."""
     for _ in range(5):
         boto3.client("ecs").register_task_definition(family=family, containerDefinitions=containers)
+
+
+def runtime_folder(folder: Path) -> Path:
+    """What Lambda's runtime contains: the runtime client and boto3, without the rest of this project's environment."""
+    names, needed = ["awslambdaric", "boto3"], set[str]()
+    while names:
+        installed = distribution(names.pop())
+        for path in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__", *needed}:
+            (folder / path).symlink_to(str(installed.locate_file(path)))
+            needed.add(path)
+        required = [Requirement(line) for line in installed.requires or ()]
+        names += [one.name for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return folder
+
+
+def runtime_command(task_root: Path, runtime: Path, function: str) -> list[str]:
+    """Start the runtime client as Lambda does: with its own folder and the zip's, and nothing else."""
+    code = _RUNNER.format(paths=[str(task_root), str(runtime)], handler=f"handler.{function}")
+    return [sys.executable, "-I", "-S", "-c", code]

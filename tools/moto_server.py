@@ -104,14 +104,14 @@ def start_by_schedule(scheduler: Any, name: str, definition: str = "", **more: A
 
 
 @contextlib.contextmanager
-def fake_aws() -> Iterator[FakeAws]:
+def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
     """Run a server on a free port, with nothing in it, for the length of the block; one at a time."""
     app = DomainDispatcherApplication(create_backend_app)
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
+    server = make_server(host, 0, app, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, args=(_STOP_POLL_SECONDS,), daemon=True)
     thread.start()
     try:
-        url = f"http://127.0.0.1:{server.server_port}"
+        url = f"http://{host}:{server.server_port}"
         # All servers of a process have one state: what the last one was told is still there.
         requests.post(f"{url}/moto-api/reset", timeout=10).raise_for_status()
         with lists_without_no_values():

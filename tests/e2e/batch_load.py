@@ -1,7 +1,7 @@
 """A batch with known needs, run inside the base image: uses CPU and memory as told, idles, and exits as told.
 
 It needs the standard library only. The steps come in this order: hold memory (anonymous, shared, mapped), read a file,
-wait for a peer, spin, wait, spike, children, idle, end.
+wait for a peer, spin, wait, spike, children, SIGUSR1, idle, end.
 """
 
 import argparse
@@ -28,6 +28,7 @@ def main() -> int:
     """Do as the arguments say and return the exit code."""
     options = _options()
     signal.signal(signal.SIGTERM, _on_term)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     _say("ready")  # from here on SIGTERM does what it should
     held = bytearray(options.memory_mib * _MIB)  # a bytearray is filled with zeros, so every page is touched
     mappings = [_shared(options.shared_mib)] if options.shared_mib else []
@@ -42,6 +43,8 @@ def main() -> int:
         _spike(options.spike_mib, options.spike_seconds)
     for _ in range(options.turns):
         _in_a_child(lambda: _spike(options.turn_mib, options.turn_seconds))
+    if options.until_usr1:
+        signal.sigwait([signal.SIGUSR1])
     if options.oom_child:
         _say(f"child ended with {_in_a_child(_grow)}")
     if options.oom:
@@ -74,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--exit-code", type=int, default=0, help="how to exit")
     parser.add_argument("--oom", action="store_true", help="grow until killed")
     parser.add_argument("--until-term", action="store_true", help="run until SIGTERM, then exit with 143")
+    parser.add_argument("--until-usr1", action="store_true", help="wait for SIGUSR1")
     return parser.parse_args()
 
 

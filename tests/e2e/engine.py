@@ -14,7 +14,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -29,6 +29,7 @@ _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _COMMAND_SECONDS = 600.0
 _STORAGE_DRIVERS = ("overlay2", "vfs")  # vfs works everywhere, but copies the whole image for each container
+_NO_NETWORK = ("--bridge=none",)
 _CGROUP = "/e2e-task-profiler/daemon"  # for containers that have no parent of their own: those of image builds
 
 
@@ -159,8 +160,8 @@ def running_engine() -> Iterator[Engine]:
         return
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         raise EngineMissingError("no Docker daemon answers, and starting one needs root and the dockerd program")
-    with _own_daemon() as own:
-        yield _engine(own)
+    with own_engine() as own:
+        yield own
 
 
 def _engine(api: DockerApi) -> Engine:
@@ -187,42 +188,43 @@ def _answers(api: DockerApi) -> bool:
 
 
 @contextlib.contextmanager
-def _own_daemon() -> Iterator[DockerApi]:
+def own_engine(network: tuple[str, ...] = _NO_NETWORK, variables: Mapping[str, str] | None = None) -> Iterator[Engine]:
     """Run our own daemon, with the first storage driver that this machine's file system bears."""
     reasons = []
     for driver in _STORAGE_DRIVERS:
         folder = Path(tempfile.mkdtemp(prefix="task-profiler-e2e-"))  # short: a socket path has 107 characters at most
         with contextlib.ExitStack() as stack:
             stack.callback(_remove_folder, folder)
-            process = _start_daemon(folder, driver)
+            process = _start_daemon(
+                folder, (f"--storage-driver={driver}", *network), {**os.environ, **(variables or {})}
+            )
             stack.callback(remove_cgroup, _CGROUP)
             stack.callback(_stop_daemon, process)
             api = DockerApi(folder / "docker.sock")
             if _came_up(process, api):
-                yield api
+                yield _engine(api)
                 return
             log = (folder / "log").read_text(errors="replace").splitlines() or ["it wrote nothing"]
             reasons.append(f"dockerd with {driver} did not start: {log[-1]}")
     raise EngineMissingError("; ".join(reasons))
 
 
-def _start_daemon(folder: Path, storage_driver: str) -> subprocess.Popen[bytes]:
+def _start_daemon(folder: Path, options: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     command = [
         "dockerd",
         f"--host=unix://{folder}/docker.sock",
         f"--data-root={folder}/data",
         f"--exec-root={folder}/exec",
         f"--pidfile={folder}/pid",
-        f"--storage-driver={storage_driver}",
+        *options,
         f"--cgroup-parent={_CGROUP}",
         "--exec-opt=native.cgroupdriver=cgroupfs",
         "--log-level=warn",
-        "--bridge=none",
         "--iptables=false",
         "--ip6tables=false",
     ]
     with (folder / "log").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def _came_up(process: subprocess.Popen[bytes], api: DockerApi) -> bool:

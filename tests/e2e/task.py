@@ -143,7 +143,7 @@ class Task:
             case "/task/stats":
                 return stats
             case "/stats":
-                return stats.get(own.facts.docker_id, {})
+                return stats.get(own.facts.docker_id) or None
         return None
 
     def _document(self, container: RealContainer) -> dict[str, Any]:
@@ -155,6 +155,7 @@ class Task:
             "DockerName": self._docker_name(spec.name) if facts.docker_id else "",
             "Image": spec.image,
             "ImageID": facts.image_id,
+            "Labels": self._labels(spec.name),
             "DesiredStatus": self._desired_status,
             "KnownStatus": facts.known_status,
             "Limits": {
@@ -189,10 +190,21 @@ class Task:
             "KnownStatus": _known_status([container["KnownStatus"] for container in containers]),
             "AvailabilityZone": f"{_REGION}a",
             "LaunchType": "EC2",
+            "FaultInjectionEnabled": False,
             "Containers": containers,
             "Limits": {"CPU": 1, "Memory": 1024},
             **self._times,
         }
+
+    def _labels(self, container: str) -> dict[str, str]:
+        labels = {
+            "cluster": _CLUSTER,
+            "container-name": container,
+            "task-arn": f"{_ARN}:task/{_CLUSTER}/{self.task_id}",
+            "task-definition-family": _FAMILY,
+            "task-definition-version": "1",
+        }
+        return {f"com.amazonaws.ecs.{name}": value for name, value in labels.items()}
 
     def _docker_name(self, container: str) -> str:
         plain = "".join(letter for letter in container if letter.isalnum() or letter == "-")

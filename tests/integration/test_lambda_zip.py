@@ -11,18 +11,17 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
-from importlib.metadata import distribution
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
 from profiler.aws_account.setup import forwarder_zip
 from profiler.core.errors import TaskProfilerError
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer, OneAnswer
+from tests.lambda_environment import runtime_command, runtime_folder
 from tests.log_subscriptions import REPORT, subscription_event
 from tests.otlp_schema import read_protobuf
 from tests.task_events import event as task_event
@@ -31,7 +30,6 @@ from tools.moto_server import fake_aws, start_by_schedule
 ROOT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2"
 STREAM_EVENT = Path(__file__).parents[1] / "data" / "kinesis-event.json"
-_RUNNER = "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', {handler!r}])"
 
 
 class RuntimeApi(FakeHttpServer):
@@ -68,17 +66,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Lambda's runtime contains: the runtime client and boto3, without the rest of this project's environment."""
-    folder = tmp_path_factory.mktemp("runtime")
-    names, needed = ["awslambdaric", "boto3"], set[str]()
-    while names:
-        installed = distribution(names.pop())
-        for path in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__", *needed}:
-            (folder / path).symlink_to(str(installed.locate_file(path)))
-            needed.add(path)
-        required = [Requirement(line) for line in installed.requires or ()]
-        names += [one.name for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
-    return folder
+    return runtime_folder(tmp_path_factory.mktemp("runtime"))
 
 
 @pytest.fixture
@@ -104,8 +92,7 @@ def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
             "AWS_DEFAULT_REGION": "eu-west-1",
             **settings,
         }
-        code = _RUNNER.format(paths=[str(unpacked), str(runtime)], handler=f"handler.{handler}")
-        words = [sys.executable, "-I", "-S", "-c", code]
+        words = runtime_command(unpacked, runtime, handler)
         process = subprocess.Popen(
             words, env=environment, cwd=unpacked, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )

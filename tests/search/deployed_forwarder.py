@@ -41,7 +41,7 @@ def main() -> None:
     variables = {name: str(value) for name, value in function["Environment"]["Variables"].items()}
     with tempfile.TemporaryDirectory() as folder:
         zipfile.ZipFile(io.BytesIO(code)).extractall(folder)
-        for event in _events():
+        for event in subscription_events(boto3.client("logs")):
             done = subprocess.run(
                 [sys.executable, "-I", "-c", _PROGRAM, folder],
                 env={**os.environ, **variables},
@@ -56,9 +56,8 @@ def main() -> None:
     requests.post(f"{given['ElasticsearchUrl']}/task-*/_refresh", timeout=120).raise_for_status()
 
 
-def _events() -> Iterator[dict[str, Any]]:
+def subscription_events(logs: Any) -> Iterator[dict[str, Any]]:
     """An event for each log stream with lines that the filter pattern selects."""
-    logs = boto3.client("logs")
     groups = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix="/ecs/")
     for group in (one["logGroupName"] for page in groups for one in page["logGroups"]):
         for stream in logs.describe_log_streams(logGroupName=group)["logStreams"]:

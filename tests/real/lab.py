@@ -1,0 +1,243 @@
+"""One machine with AWS's own programs: the ECS agent on a Docker daemon, and the forwarder's zip in Lambda's emulator.
+
+The agent needs the addresses and ports that it has on an instance. All that was started ends with the block.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import requests
+from msgspec import Struct
+
+from profiler.aws_account.setup.forwarder_zip import build_zip
+from tests.e2e.engine import CommandFailedError, Engine, own_engine, run_command
+from tests.e2e.images import default_cache, make_base_image, make_monitor_image
+from tests.e2e.kernel import remove_cgroup
+from tests.fake_slack import FakeSlack
+from tests.lambda_environment import create_idempotency_table, runtime_command, runtime_folder
+from tests.private_ca import private_ca
+from tests.real.control_plane import CLUSTER, REGION, ControlPlane
+from tests.real.programs import AGENT, EMULATOR
+from tools.moto_server import FakeAws, fake_aws
+from tools.search_engines import VERSION_8, running_elasticsearch
+from tools.search_server import SearchServer, free_ports
+from tools.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+LOG_GROUP = "/ecs/jobs"
+_BRIDGE = "tp-real0"
+GATEWAY = "10.213.77.1"  # this machine, as containers see it
+_METADATA = "169.254.170.2"
+_METADATA_PORT = 51679
+_LOCAL_ROUTES = Path("/proc/sys/net/ipv4/conf/all/route_localnet")
+_PAUSE_ARCHIVE = Path("/images/amazon-ecs-pause.tar")  # its path is compiled into the agent
+_PAUSE_IMAGE = "amazon/amazon-ecs-pause:0.1.0"
+# On v2 the agent needs a Docker daemon that leaves control groups to systemd.
+_HAS_CGROUP_V2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+_PAUSE = """#include <signal.h>
+#include <unistd.h>
+int main() { signal(SIGTERM, _exit); signal(SIGCHLD, SIG_IGN); for (;;) pause(); }"""
+_PATIENCE_SECONDS = 300.0
+
+
+class Function(Struct, frozen=True):
+    """One function of the forwarder in the emulator; ``failed`` is its failure queue."""
+
+    url: str
+    failed: list[tuple[dict[str, Any], Any]]
+
+    def invoke(self, event: dict[str, Any]) -> Any:
+        """Invoke it as a subscription or a rule does, again when it fails; return the last answer."""
+        for _ in range(3):  # Lambda repeats a failed asynchronous invocation twice
+            answer = requests.post(self.url, json=event, timeout=_PATIENCE_SECONDS).json()
+            if not (answer.get("errorMessage") or answer.get("failed")):
+                return answer
+        self.failed.append((event, answer))
+        return answer
+
+
+class Agent:
+    """The ECS agent's process, and its data, which outlive a restart."""
+
+    def __init__(self, engine: Engine, plane: ControlPlane, folder: Path) -> None:
+        self._plane = plane
+        self._folder = folder
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "DOCKER_HOST": engine.environment()["DOCKER_HOST"],
+            "ECS_BACKEND_HOST": plane.url,
+            "ECS_CLUSTER": CLUSTER,
+            "ECS_DATADIR": str(folder),
+            "ECS_EXTERNAL": "true",
+            "ECS_ENABLE_TASK_ENI": "false",
+            "ECS_ENABLE_TASK_IAM_ROLE": "true",
+            "ECS_ENABLE_TASK_IAM_ROLE_NETWORK_HOST": "true",
+            "ECS_AVAILABLE_LOGGING_DRIVERS": '["awslogs","json-file","none"]',
+            "ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached",
+            "ECS_ENABLE_TASK_CPU_MEM_LIMIT": str(not _HAS_CGROUP_V2).lower(),
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+        }
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command, place = [str(AGENT), "-blackhole-ec2-metadata", "-loglevel", "info"], self._folder
+        with (place / "log").open("ab") as log:
+            return subprocess.Popen(command, env=self._environment, cwd=place, stdout=log, stderr=subprocess.STDOUT)
+
+    def restart(self) -> None:
+        """Kill it, as a crash does, and start it again; return when it is connected."""
+        self.kill()
+        wait_until(lambda: not self._plane.is_connected, _PATIENCE_SECONDS, "the end of the agent's connection")
+        self._process = self._start()
+        self._plane.wait_connected()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Lab(Struct, frozen=True):
+    engine: Engine
+    plane: ControlPlane
+    agent: Agent
+    aws: FakeAws
+    search: SearchServer
+    slack: FakeSlack
+    forward_logs: Function
+    task_stopped: Function
+
+
+@contextlib.contextmanager
+def running_lab() -> Iterator[Lab]:
+    """Start everything; the images are made first, on the daemon whose containers the agent starts."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="task-profiler-real-")))
+        _network(stack)
+        keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}  # of the log driver
+        engine = stack.enter_context(own_engine((f"--bridge={_BRIDGE}", "--live-restore=false"), keys))
+        make_base_image(engine, default_cache())
+        make_monitor_image(engine, ROOT)
+        _save_pause_image(stack, engine, folder)
+        aws = stack.enter_context(fake_aws(GATEWAY))
+        aws.create_log_group(LOG_GROUP)
+        create_idempotency_table("notices", aws.client("dynamodb"))
+        search = stack.enter_context(running_elasticsearch(VERSION_8))
+        for path in (ROOT / "kibana" / "index-templates").glob("*.json"):
+            template = json.loads(path.read_text())
+            requests.put(f"{search.url}/_index_template/{path.stem}", json=template, timeout=120).raise_for_status()
+        slack = stack.enter_context(FakeSlack())
+        forward_logs, task_stopped = _functions(stack, folder, aws, search, slack)
+        plane = stack.enter_context(ControlPlane())
+        agent = Agent(engine, plane, _made(folder / "agent"))
+        stack.callback(_remove_containers, engine, plane)
+        stack.callback(agent.kill)
+        plane.wait_connected()
+        yield Lab(engine, plane, agent, aws, search, slack, forward_logs, task_stopped)
+
+
+def _network(stack: contextlib.ExitStack) -> None:
+    """The addresses of an instance: a bridge for containers, and the agent's own at its well-known port."""
+    _for_now(stack, ("ip", "link", "add", _BRIDGE, "type", "bridge"), ("ip", "link", "del", _BRIDGE))
+    run_command("ip", "address", "add", f"{GATEWAY}/24", "dev", _BRIDGE)
+    run_command("ip", "link", "set", _BRIDGE, "up")
+    address = (f"{_METADATA}/32", "dev", "lo")
+    _for_now(stack, ("ip", "address", "add", *address), ("ip", "address", "del", *address))
+    before = _LOCAL_ROUTES.read_text()
+    stack.callback(_LOCAL_ROUTES.write_text, before)
+    _LOCAL_ROUTES.write_text("1")
+    asked = ("-p", "tcp", "-d", _METADATA, "--dport", "80")
+    for rule in (
+        ("PREROUTING", "-i", _BRIDGE, *asked, "-j", "DNAT", "--to-destination", f"127.0.0.1:{_METADATA_PORT}"),
+        ("OUTPUT", *asked, "-j", "REDIRECT", "--to-ports", str(_METADATA_PORT)),
+    ):
+        _for_now(stack, ("iptables", "-w", "-t", "nat", "-A", *rule), ("iptables", "-w", "-t", "nat", "-D", *rule))
+
+
+def _for_now(stack: contextlib.ExitStack, command: tuple[str, ...], undo: tuple[str, ...]) -> None:
+    with contextlib.suppress(CommandFailedError):
+        run_command(*undo)  # what a killed run has left
+    run_command(*command)
+    stack.callback(run_command, *undo)
+
+
+def _save_pause_image(stack: contextlib.ExitStack, engine: Engine, folder: Path) -> None:
+    """Make the image of the container whose namespaces a task shares, where the agent looks for it."""
+    program = folder / "pause"
+    (folder / "pause.c").write_text(_PAUSE)
+    run_command("gcc", "-Os", "-static", str(folder / "pause.c"), "-o", str(program))
+    with tarfile.open(folder / "layer.tar", "w") as layer:
+        layer.add(program, "pause")
+    engine.command("import", "--change", 'ENTRYPOINT ["/pause"]', str(folder / "layer.tar"), _PAUSE_IMAGE)
+    if not _PAUSE_ARCHIVE.parent.exists():
+        _PAUSE_ARCHIVE.parent.mkdir()
+        stack.callback(_PAUSE_ARCHIVE.parent.rmdir)
+    if not _PAUSE_ARCHIVE.exists():
+        stack.callback(_PAUSE_ARCHIVE.unlink)
+        engine.command("save", "--output", str(_PAUSE_ARCHIVE), _PAUSE_IMAGE)
+
+
+def _functions(
+    stack: contextlib.ExitStack, folder: Path, aws: FakeAws, search: SearchServer, slack: FakeSlack
+) -> list[Function]:
+    build_zip(folder / "forwarder.zip")
+    task_root = _made(folder / "task")
+    with zipfile.ZipFile(folder / "forwarder.zip") as archive:
+        archive.extractall(task_root)
+    runtime = runtime_folder(_made(folder / "runtime"))
+    certificate, context = private_ca(_made(folder / "certificates"))
+    slack.use_tls(context)
+    webhook = slack.webhook_url.replace("http:", "https:")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SSL_CERT_FILE": str(certificate),
+        "ELASTICSEARCH_URL": search.url,
+        "SLACK_SUCCESS_WEBHOOK_URL": webhook,
+        "SLACK_FAILURE_WEBHOOK_URL": webhook,
+        "IDEMPOTENCY_TABLE": "notices",
+        "AWS_LAMBDA_FUNCTION_TIMEOUT": "120",
+        **aws.environment(),
+    }
+    functions = []
+    for name in ("forward_logs", "task_stopped"):
+        port, runtime_port = free_ports(2)
+        options = ["--runtime-interface-emulator-address", f"127.0.0.1:{port}"]
+        options += ["--runtime-api-address", f"127.0.0.1:{runtime_port}"]
+        command = [str(EMULATOR), *options, *runtime_command(task_root, runtime, name)]
+        variables = environment | {"LAMBDA_TASK_ROOT": str(task_root), "AWS_LAMBDA_FUNCTION_NAME": name}
+        with (folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env=variables, cwd=task_root, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        stack.callback(_end, process)
+        functions.append(Function(f"http://127.0.0.1:{port}/2015-03-31/functions/function/invocations", []))
+    return functions
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _remove_containers(engine: Engine, plane: ControlPlane) -> None:
+    names = engine.command("ps", "--all", "--quiet").split()
+    if names:
+        engine.command("rm", "--force", "--volumes", *names)
+    for task in plane.tasks.values():
+        remove_cgroup(f"/ecs/{task.id}")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
